@@ -113,7 +113,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one all-gather per period; with nodes, gradients inside the nodes, and shares between and inside them.
+        """Return the all-gather of each period; with nodes, averages in nodes and all-gathers between and in them.
 
         Raises:
             SpecError: the number of workers is not a multiple of the workers of a node.

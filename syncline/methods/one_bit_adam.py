@@ -108,7 +108,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of both moments, a worker's error, and its error as the owner of chunks."""
+        """Return how many numbers a worker stores: two moments, its error, and its error as owner of a chunk."""
         return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
 
     @override
@@ -123,7 +123,7 @@ def chunks(model: Tensors, workers: int) -> list[int]:
 
 
 def signs_formula(workers: int) -> str:
-    """Return the bytes that a worker sends: a chunk to each owner, then its own chunk, as packed signs and a scale."""
+    """Return a formula, as text, for the bytes that a worker sends: packed signs and scales, to owners and back."""
     return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"
 
 

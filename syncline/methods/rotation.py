@@ -111,7 +111,7 @@ class RotationBase(DataParallelBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer; the bases of a stage are renewed at a frequency that depends on its gradient delay.
+        """Build the optimizer of a pipeline stage; the longer its gradient delay, the more often it renews its bases.
 
         A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The frequencies
         depend on the delays of all stages; a process with one stage has these as ``delays`` of its group.

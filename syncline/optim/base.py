@@ -141,7 +141,7 @@ class Reducer(Protocol):
         return {}
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the tensors that the reducer keeps for parameter ``x`` with this number, by name; by default none."""
+        """Return the tensors that the reducer stores for parameter ``x``, of this number, by name; none by default."""
         return {}
 
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:

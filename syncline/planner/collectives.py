@@ -123,7 +123,7 @@ class CostQuestion:
         algorithms: Sequence[str] | None = None,
         protocol: str = "eager",
     ) -> CostQuestion:
-        """Return the question of these options."""
+        """Return the question that the options of ``syncline collectives`` ask, after a check of their values."""
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
         for kind in collectives or ():
@@ -163,7 +163,7 @@ class CostQuestion:
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
     def _possible(self, kind: str, on: Network) -> tuple[str, ...]:
-        """Return all algorithms of a collective on a network, those of libraries last."""
+        """Return the algorithms of a collective that a network permits: general ones, then those of gloo and NCCL."""
         return algorithms_on(kind, on, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
 
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
@@ -211,7 +211,7 @@ def collectives(question: CostQuestion) -> dict[str, Any]:
 
 
 def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
-    """Return the bases of costs that are outside of what was measured."""
+    """Return the uncertainties of costs outside the measured range, which no measurement supports."""
     workers, nbytes = question.workers, question.nbytes
     return transfers(
         ("communication", communication_uncertainty(network, algorithm, workers, nbytes))
@@ -227,7 +227,7 @@ def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
 
 
 def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) -> str:
-    """Return the algorithm that a policy chooses, `auto` by simulation if no algorithm has a closed form."""
+    """Return the algorithm that a policy chooses; ``auto`` simulates if no algorithm has a closed form."""
     name = group_algorithm(kind, range(workers), workers, nbytes, on, algorithms=policy, timer=simulated_s)
     return name or chosen_algorithm(policy, kind, workers, nbytes, on)
 

@@ -104,7 +104,7 @@ def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, 
 
 
 def _row_of(predicted: PredictedLoss) -> dict[str, Any]:
-    """Return the fields of a known loss."""
+    """Return the table row of a predicted loss; the reason for an unknown loss is None."""
     return predicted.row() | {"unknown": None}
 
 

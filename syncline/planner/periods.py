@@ -18,7 +18,7 @@ PRESET = "preset"
 
 
 def with_period(method: MethodBase, period: int) -> MethodBase | None:
-    """Return the method with another period, or None if it cannot have that period."""
+    """Return the method with the period set to ``period``, or None if the method cannot have this period."""
     return with_field(method, "period", period)
 
 

@@ -48,7 +48,7 @@ class Transfer:
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the part, its basis, reasons and bounds as fields of ``--json``."""
+        """Return the part, the basis of its uncertainty, the reasons and the bounds, as ``--json`` shows them."""
         names = ("basis", "points", "sources", "low", "high")
         return {"part": self.part} | {name: getattr(self.uncertainty, name) for name in names} | {
             "reasons": list(self.uncertainty.reasons)

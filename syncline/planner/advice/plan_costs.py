@@ -320,7 +320,7 @@ def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
 
 
 def step_time_parts(row: PlanRow) -> str:
-    """Return the parts of a step that take at least `LEAST_SHARE` of its time, the largest first, in words."""
+    """Return, as text, the parts of a step that take at least `LEAST_SHARE` of its time, the largest first."""
     step_s = row["step_time_s"]
     shares = sorted(((row[name] / step_s, text) for name, text in PARTS.items() if row[name]), reverse=True)
     return ", ".join(f"{share:.0%} {text}" for share, text in shares if share >= LEAST_SHARE)

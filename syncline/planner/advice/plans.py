@@ -65,7 +65,7 @@ class TrainingPlan:
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """Return everything but the method, which plans that are priced together share."""
+        """Return layout, overlap, algorithm, sharding and placement; plans that share them are priced together."""
         return self.layout, self.overlap, self.algorithm, self.sharding, self.placement
 
 

@@ -122,7 +122,7 @@ def time_ratio_bounds(
         return total_ratio * low / ratio, total_ratio * high / ratio
 
     def bound(step_ratio: float, end: str, other_end: str, sign: int) -> float | None:
-        """Return a bound from that of the steps' ratio and from the independent bounds of both token factors."""
+        """Return a bound of the ratio of two times from the bounds of its step and token factors."""
         ends = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
         if None in ends:
             return None

@@ -292,7 +292,7 @@ def waiting(row: Mapping[str, Any]) -> float:
 
 
 def setting_line(settings: PageSettings) -> str:
-    """Return the settings in one line."""
+    """Return the page's settings as a line of text: model, workers, link, tokens and failures."""
     rate = f"{format_bandwidth(settings.bandwidth)} and {duration_text(settings.latency)} one way"
     if settings.network == SITES:
         cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"

@@ -133,7 +133,7 @@ def figure(pictures: Sequence[str]) -> str:
 
 
 def threshold_table(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Return the table of `syncline.planner.explore.answers.threshold_rows`."""
+    """Return the HTML table of the bandwidths at which methods become faster than the baseline."""
     return filled("threshold_table", list(rows), BASELINE)
 
 
@@ -271,7 +271,7 @@ def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str,
 
 
 def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
-    """Return the texts of a plan's row."""
+    """Return the texts of a plan's table row, by the names that the template uses."""
     low, high = row["low_s"], row["high_s"]
     bounds = "unknown"
     if low is not None:

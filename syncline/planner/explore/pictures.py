@@ -355,7 +355,7 @@ LETTERS = 78
 
 
 def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Sequence[str], dark: bool = False) -> str:
-    """Return pictures below each other as one SVG file with its own colours.
+    """Return an SVG file with all pictures, one above the other, a title, and colours of its own.
 
     Args:
         pictures: the heading and the SVG of each picture.

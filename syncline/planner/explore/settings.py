@@ -70,7 +70,7 @@ def line_between_places(settings: PageSettings) -> LinkPlace | None:
 
 
 def line_settings(line: Link) -> dict[str, float]:
-    """Return the settings of a line."""
+    """Return the bandwidth and the latency of a link as settings of the page, by name."""
     return {"bandwidth": float(line.bandwidth_bytes_per_s), "latency": float(line.latency_s)}
 
 
@@ -407,7 +407,7 @@ def replica_layout(settings: PageSettings) -> dict[str, int]:
 
 
 def line_of(settings: PageSettings) -> dict[str, Any]:
-    """Return a site's line to the others."""
+    """Return the fields of the link between sites: its latency, bandwidth and name."""
     name = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)}"
     texts = {field: BY_NAME[field].write(getattr(settings, field)) for field in ("latency", "bandwidth")}
     return texts | {"name": name}

@@ -77,7 +77,7 @@ SEEDS = 5
 
 
 def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodput:
-    """Return the recovery, checkpoint interval and goodput of a training; the simulation applies if no formula holds.
+    """Return the recovery, checkpoint interval and goodput of a training; simulate if no formula holds.
 
     Args:
         failures: failure model of the machines; an explicit ``recovery`` applies to every training that allows it.

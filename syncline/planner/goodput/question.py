@@ -166,7 +166,7 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
 def simulate_training(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes, seed: int
 ) -> FailureCosts:
-    """Return the costs of the failures that a seed draws, from a simulation of one training."""
+    """Return the costs of failures in a simulated training, with failures drawn from a seed."""
     group, outages = failures.failing_group(workers), failures.outages_of(workers, seed)
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf

@@ -31,7 +31,7 @@ class FactorBounds(NamedTuple):
     basis: list[str]
 
     def select(self, places: Sequence[int]) -> FactorBounds:
-        """Return the factors at these indices."""
+        """Return the bounds of the factors at these indices."""
         return FactorBounds(self.low[places], self.high[places], [self.basis[place] for place in places])
 
 

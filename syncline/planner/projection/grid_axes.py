@@ -30,7 +30,7 @@ class Variants(NamedTuple):
 
 
 def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variants:
-    """Return every method with every combination of values, for those fields below ``method`` that it has.
+    """Return each method with every combination of the grids' values that apply to it.
 
     Args:
         methods: base methods if no grid is over ``method`` itself.
@@ -90,7 +90,7 @@ def _read(value: Any, option: str) -> MethodBase:
 
 
 def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase:
-    """Return the method with these values."""
+    """Return the method with fields set to the values of the grids."""
     if not values:
         return base
     options = {grid.path.removeprefix("method."): grid.origin for grid, _ in values}
@@ -170,7 +170,7 @@ class NetworkGrid:
         return networks, columns
 
     def _network_at(self, base: int, places: Sequence[int]) -> Network:
-        """Return a network with a value for each grid, by their indices; it keeps its name."""
+        """Return a network with a value from each grid, chosen by index; the network keeps its name."""
         result, numbers = self.bases[base], {}
         for grid, number, place in zip(self.below, self._numbers[base], places, strict=True):
             if number is not None:

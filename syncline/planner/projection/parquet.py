@@ -67,7 +67,7 @@ def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
 
 
 def _with_unit(field: pa.Field) -> pa.Field:
-    """Return a field of a schema with its unit as metadata, if it has one."""
+    """Return a schema field with its column's unit as metadata, if the column has a unit."""
     unit = unit_of_column(field.name)
     return field.with_metadata({"unit": unit}) if unit else field
 

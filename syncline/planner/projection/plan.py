@@ -216,7 +216,7 @@ class ProjectionPlan:
         return factor_inside * slowest_factor(jitter, selection.along(self.replicas), period)
 
     def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
-        """Return a function that prices the calls of settings that all have this traffic."""
+        """Return a function that prices a collective call in settings with this traffic."""
         encode_bandwidth = self.spec.compute.encode_bandwidth
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
         priced_calls: dict[int, tuple[Call, list[PricedCall]]] = {}
@@ -310,7 +310,7 @@ class ProjectionPlan:
         return np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
 
     def evaluators(self, number: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
-        """Return the evaluator of a method's times in each setting: of all its calls, the furthest from a closed form.
+        """Return how a method's times were computed in each setting: the name of the least exact way among its calls.
 
         A setting whose memory plan does not fit has no time.
 

@@ -23,7 +23,7 @@ FASTEST = "the fastest of given, stages-inside and replicas-inside"
 
 
 def placed_spec(spec: ProjectSpec) -> ProjectSpec:
-    """Return a spec whose networks have its ranks where its ``placement`` puts them.
+    """Return a spec whose networks number the ranks as the spec's ``placement`` demands.
 
     A search becomes the rule that it finds, unless it finds different rules for several networks.
     """

@@ -177,7 +177,7 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
 
 
 def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[set[int]]) -> list[ProjectSpec]:
-    """Return the spec with each number of workers, without methods that refuse it; `left_out` names them.
+    """Return the spec for each number of workers, without the methods that refuse that number.
 
     Args:
         spec: spec with any number of workers.

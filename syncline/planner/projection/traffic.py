@@ -139,7 +139,7 @@ _STRUCTURE = [field.name for field in fields(Exchange) if field.name not in SIZE
 
 
 def _structure(exchanges: Sequence[Exchange]) -> tuple[Any, ...]:
-    """Return the key that determines when calls are due, and which calls join."""
+    """Return a key that is equal for exchanges with calls in the same steps, joined in the same way."""
     return tuple(tuple(getattr(exchange, name) for name in _STRUCTURE) for exchange in exchanges)
 
 
@@ -181,7 +181,7 @@ class ParameterShard(NamedTuple):
 
     @property
     def sharing_group(self) -> range:
-        """Return the ranks of the first workers that share one copy of the states."""
+        """Return the ranks of the first group of workers that store a copy of the states together."""
         return self.group[: self.sharers]
 
     @property
@@ -281,7 +281,7 @@ def traffic_and_memory(
 
 
 def _add_call_buffers(buffer_bytes: Floats, sent: Sequence[Traffic], replicas: Indices, together: bool) -> None:
-    """Enlarge the bytes of each setting's message buffer, ``(S,)``, to its largest call.
+    """Enlarge each setting's message buffer, in bytes ``(S,)``, to hold the largest call.
 
     Args:
         buffer_bytes: ``(S,)``, bytes that are changed in place.

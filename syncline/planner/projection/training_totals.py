@@ -250,7 +250,7 @@ def _goodput(
     failures: FailuresSpec,
     steps: float,
 ) -> Goodput | None:
-    """Return the goodput of a row's training under failures, or None if its step time is unknown."""
+    """Return the goodput of a training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
         return None
     from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections play nothing

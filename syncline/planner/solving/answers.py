@@ -115,7 +115,7 @@ TIE_TOLERANCE = 0.01
 
 
 class SolvedAnswer(NamedTuple):
-    """The answer for one method in one setting.
+    """The answer for a method on a network: the value of the variable, bounds, and the projected times.
 
     Attributes:
         record: fields of the answer, in addition to those of the row.

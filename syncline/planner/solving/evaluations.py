@@ -353,7 +353,7 @@ def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
 
 
 def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
-    """Return the end of a span that is the answer; None if there is no such end.
+    """Return the end of a span of values that answers the question, or None if the span has no such end.
 
     Args:
         spans: spans of values that meet the target, ascending.

@@ -29,7 +29,7 @@ class LinkPlace:
     with_link: Callable[[Link], Network]
 
     def describe(self) -> str:
-        """Return the place for people: ``both (wan-20ms)``."""
+        """Return the name of the network's part and of its link for tables, such as ``both (wan-20ms)``."""
         link_name = self.link.name or self.link.describe()
         return f"{self.name} ({link_name})" if self.name and self.name != link_name else link_name
 

@@ -109,7 +109,7 @@ class InverseProblem:
         return self.targets.describe(self.training, self.baseline.name if self.baseline else "")
 
     def methods(self, spec: ProjectSpec) -> list[MethodBase]:
-        """Return the methods that get an answer."""
+        """Return the methods of a spec for which the question is solved: all but the baseline."""
         return [method for method in spec.methods if self.baseline is None or method.name != self.baseline.name]
 
     def decision_variable(self, spec: ProjectSpec, network: Network, method: MethodBase) -> DecisionVariable:

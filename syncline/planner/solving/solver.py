@@ -141,7 +141,7 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
 
 
 def _key(plan: TrainingPlan) -> tuple[Any, ...]:
-    """Return what distinguishes plans: the setting and the method's name."""
+    """Return a key that identifies a plan: its setting and the method's name."""
     return plan.setting, plan.method.name
 
 

@@ -98,7 +98,7 @@ class SolveTargets:
 
     @property
     def specified(self) -> dict[str, float]:
-        """Return the targets that are set, by name."""
+        """Return the targets that the user has set, by name."""
         values = {target_field.name: getattr(self, target_field.name) for target_field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 

@@ -112,7 +112,7 @@ class CheckpointTimes:
 
     @property
     def join_s(self) -> float:
-        """Return the seconds in which a worker that joins the others gets its state, from them or from a checkpoint."""
+        """Return the seconds in which a joining worker gets the state, from the other workers or from a checkpoint."""
         return self.load_s if self.rejoin_s is None else self.rejoin_s
 
     @property

@@ -58,7 +58,7 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
 def all_outages(
     rates: Sequence[FailureRate], scheduled: Iterable[Outage], workers: int, node: int, sites: int, seed: int
 ) -> Iterator[Outage]:
-    """Return the drawn and scheduled outages in the order of time; each rate has a random stream of its own."""
+    """Yield all outages, drawn and scheduled, in the order of time; each rate draws from a random stream of its own."""
     streams = [
         drawn_outages(rate, workers, node, sites, rng=generator(seed, "failures", index))
         for index, rate in enumerate(rates)
@@ -131,7 +131,7 @@ class FilledPlaces:
         return refilled
 
     def fail(self, outage: Outage) -> list[int]:
-        """Take the machines of an outage out of their places; return these places. Call `repair` first.
+        """Take the machines of an outage out of their places, and return these places; call `repair` first.
 
         Places that spares fill at once are also returned.
         """
@@ -171,7 +171,7 @@ class _Return(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The workers that leave and join at one instant; both empty if only spares change."""
+    """The workers that leave and that join at an instant; none if only spare machines fail or return."""
 
     at_s: float
     left: list[int]

@@ -364,7 +364,7 @@ def simulate_independent_workers(
     outages: Iterable[Outage],
     until_s: float = math.inf,
 ) -> FailureCosts:
-    """Return the costs of failures of workers that fetch a model, make ``period`` steps, and send their update.
+    """Return the costs of failures of workers that each fetch a model, make ``period`` steps and send an update.
 
     Together P workers make ``P steps`` steps; a worker with more time makes more of these steps. The server does not
     fail and never makes a worker wait. A failed worker loses its steps since its last update.

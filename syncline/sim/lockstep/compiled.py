@@ -22,7 +22,7 @@ BLOCK_ROUNDS = 64
 
 @compiled
 def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> None:
-    """Compute one round of a ring by the eager rule: ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
+    """Compute a round of a ring by the eager rule: ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
     for i in range(len(result)):
         stayed, sent = local[i] + stay[i], previous[i] + go[i]
         result[i] = stayed if stayed > sent else sent

@@ -108,7 +108,7 @@ def run_gloo(
 
 
 def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Floats, Floats, Floats]:
-    """Return the seconds of each message's flow, of its latency, and of its clear-to-send's latency, each ``(M,)``."""
+    """Return three ``(M,)`` arrays of seconds: each message's flow, latency, and latency of its clear-to-send."""
     senders, receivers, nbytes = round_
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
@@ -199,7 +199,7 @@ def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
 
 
 def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
-    """Return whether each channel could limit its messages, even if both halves flow at once, ``(C + 1,)``.
+    """Return which channels can limit messages if both halves of the ranks send at once, ``(C + 1,)`` bool.
 
     The other channels of a message limit this message to a rate. A channel that can carry the sum of the rates of its
     messages limits none of them.

@@ -74,7 +74,7 @@ def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
 def run_collective(
     key: Key, rounds: Sequence[Round], routed: Callable[[], RoutedRounds], topology: Topology, ports: Ports, rule: Rule
 ) -> None:
-    """Run a collective: move its workers' ports on to its end, by the rules of its library or else by the start rule.
+    """Run a collective on ports: change each worker's times to those at which the collective has ended.
 
     Args:
         key: the collective.

@@ -228,7 +228,7 @@ def _rendezvous_one_by_one(messages: Sequence[Message], through_s: list[float]) 
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
-    """Return when the bytes of each message end that begin to flow at ``begin_s``, both ``(..., M)`` seconds."""
+    """Return when the bytes of each message have left, ``(..., M)``, given when they begin to flow."""
     if not routed_round.shared:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
@@ -313,7 +313,7 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return one value per worker's message in the order of rings, ``(G, M, 1)``; one number stays as it is."""
+    """Return a value for each worker's message in the order of rings, ``(G, M, 1)``, or the number itself if equal."""
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)

@@ -26,7 +26,7 @@ KERNELS = Kernels("syncline.sim.lockstep.compiled", break_even_units=2**28)
 
 
 def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
-    """Return the workers along the M rings of G workers that these messages form, ``(G, M)``, or None if they do not.
+    """Return the M rings of G workers that messages form, as the workers along them ``(G, M)``; None if they form none.
 
     All workers must take part, and all rings must be of equal length.
     """

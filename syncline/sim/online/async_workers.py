@@ -233,7 +233,7 @@ class _AsyncSimulation:
         self.simulation.open_gate(self.settings.workers + worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Send a local server's update to the upper server if it is due; the server has taken all arrived updates."""
+        """Send a local server's update to the global server if it is due, after the server took all arrived updates."""
         if self.upper:
             self.upper.send_due(server)
 
@@ -335,7 +335,7 @@ class _AsyncSimulation:
 
 
 def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int | None) -> Timeline:
-    """Return the timeline with all handlers of a server as one further worker, of which only the sends are spans.
+    """Return the timeline with a row for each server, which shows the models and updates that the server sends.
 
     Each server has a stream for each receiver; the last worker is the only server or the upper server.
     """

@@ -27,7 +27,7 @@ GATE = "gate"
 
 
 def gate(effect: Callable[[], object], step: int = -1) -> Compute:
-    """Return an instruction that is done when its gate opens, after everything else of that instant."""
+    """Return an instruction that ends when ``effect()`` opens the gate, after all else that happens at that instant."""
     return Compute(0.0, effect=effect, what=GATE, step=step)
 
 
@@ -55,7 +55,7 @@ class GatedSimulation(Simulation):
 
 
 class UpperServerPrograms:
-    """The programs of local servers that send updates up, and the handlers of the upper server; both wait at gates.
+    """The programs of local servers that send updates to the global server, and of its handlers that receive them.
 
     The upper server has a *handler* for each local server: a program that takes its updates and returns models.
 
@@ -86,13 +86,13 @@ class UpperServerPrograms:
         self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
-        """Return the sending program of each local server, then the handler of each; an idle server has empty ones."""
+        """Return the sending programs of the local servers, then their handlers at the global server."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
         send_programs = [[] if ended else self._send_program(index, 0) for index, ended in enumerate(self._has_ended)]
         return send_programs + [[] if ended else self._handler(index, 0) for index, ended in enumerate(self._has_ended)]
 
     def send_due(self, server: ServerState) -> None:
-        """Send a local server's update if it is due; if no worker's update can come, send the last one and then end.
+        """Send the update of a local server if it is due, or its last update once no worker's update can still arrive.
 
         After the last steps the other local servers do the same, because they may have no worker left that triggers it.
         """
@@ -102,7 +102,7 @@ class UpperServerPrograms:
                 self._send_if_due(other)
 
     def _send_if_due(self, server: ServerState) -> None:
-        """Open the gates of a local server's program and handler if an update is due, or if the server ends."""
+        """Open the gates of a local server's two programs if its update is due, or if the server ends."""
         number = server.number
         if server.is_merging or self._has_ended[number]:
             return
@@ -148,7 +148,7 @@ class UpperServerPrograms:
         return [gate(partial(self._note_send, number)), First([None], after_gate)]
 
     def _note_send(self, number: int) -> None:
-        """Note the time and the number of versions of a local server's update that leaves now."""
+        """Note when a local server's update leaves, and how many versions of its model it covers."""
         if not self._has_ended[number]:
             server = self.policy.servers[number]
             self._sent_s[number] = self.simulation.now_s
@@ -183,7 +183,7 @@ class UpperServerPrograms:
         return [gate(lambda: None), First([None], take)]
 
     def _note_arrival(self, number: int) -> None:
-        """Add a local server's update to the arrivals of this instant, which are taken at its end, by server."""
+        """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
         if not self._arrivals:
             self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
         self._arrivals.append(number)
@@ -206,6 +206,6 @@ class UpperServerPrograms:
             self.simulation.open_gate(self._handler_number(number))
 
     def _reply(self, number: int) -> None:
-        """Note the version of the upper server's model that leaves for a local server."""
+        """Note which version of the global model leaves for a local server."""
         self.observer.reply_up(number)
         self.policy.servers[number].upper_version = self._versions

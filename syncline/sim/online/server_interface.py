@@ -44,7 +44,7 @@ class UpperServer:
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """Settings of workers and the server that they share.
+    """Settings of asynchronous training with a server.
 
     A worker fetches the server's model, makes its local steps, sends its update, and waits for the next model. The
     server makes a new version of the model of every ``buffer_size`` updates that arrive, together with the updates that
@@ -107,7 +107,7 @@ class ServerSettings:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """Return the number of workers of each local server; empty if there is one server."""
+        """Return the number of workers of each local server, or an empty tuple if all workers share a server."""
         return () if self.hierarchy is None else self.hierarchy.groups
 
     @property
@@ -121,25 +121,25 @@ class EndSimulation(Exception):
 
 
 class EventObserver:
-    """An observer that does the math of the events; its methods are called in the order of the events.
+    """An observer that computes what the events mean, gradients and models; called in the events' order.
 
     This class ignores all events; a subclass overrides what it observes, and may raise `EndSimulation`.
     """
 
     def step(self, worker: int, number: int) -> None:
-        """Process that a worker has made its local step of this number, from 0."""
+        """Process that a worker has made local step ``number``, counted from 0."""
 
     def arrive(self, worker: int, age: int) -> None:
         """Process a worker's update; the server has made ``age`` versions since that worker's model."""
 
     def version(self, count: int, server: int) -> None:
-        """Make a version of the last ``count`` updates at the server of this number."""
+        """Make a version of a server's model from the last ``count`` updates that arrived at this server."""
 
     def reply(self, worker: int) -> None:
         """Send a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """Send a local server's difference since the last model that it got from the upper server."""
+        """Send the global server what a local server's model has changed since it last merged the global model."""
 
     def arrive_up(self, server: int, age: int) -> None:
         """Make a version at the upper server from a local server's update, which is ``age`` versions old."""
@@ -155,7 +155,7 @@ class EventObserver:
 
 
 class Contribution(NamedTuple):
-    """An update that a worker sent to the server, and what became of it; times are in seconds.
+    """An update that a worker sent to a server: its steps, versions, times in seconds, and use.
 
     Attributes:
         worker: number of the worker.
@@ -235,7 +235,7 @@ class AsyncResult:
     failed: FailureCosts | None = None
 
     def columns(self) -> dict[str, np.ndarray]:
-        """Return the contributions as columns, by the names of their fields."""
+        """Return the contributions as a table: an array for each field, by the field's name."""
         rows = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
         return {name: np.array(column) for name, column in zip(Contribution._fields, rows, strict=True)}
 

@@ -16,7 +16,7 @@ from syncline.sim.online.server_interface import Contribution, EventObserver, Se
 
 @dataclass
 class ServerState:
-    """The state of one server: the only server or a local server.
+    """The state of a server: of the only server, or of a local server of a group of workers.
 
     Args:
         number: number of the server.
@@ -200,7 +200,7 @@ class ServerPolicy:
         self.server_of[worker].under_way += steps > 0
 
     def _take_returned(self, worker: int) -> None:
-        """Process a failed worker's message: a request for a model, or the notice that it does not come back."""
+        """Process the message of a worker that failed: it asks for a model, or says that it does not come back."""
         server = self.server_of[worker]
         if worker not in self.departed:
             server.idle.append(worker)
@@ -224,7 +224,7 @@ class ServerPolicy:
             self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
 
     def _close(self, server: ServerState, version: int) -> None:
-        """End the grace period of a version: make this version unless it was made before."""
+        """End the grace period of a version: make the version from the updates so far, unless it exists already."""
         if server.versions < version:
             self.end_s = self.timing.time_s()
             self._make_version(server)

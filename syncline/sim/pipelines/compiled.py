@@ -81,14 +81,14 @@ has left. Fields of the task with number i: its duration, and whether its input 
 
 @compiled
 def _add_event(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int, stage: int, number: int) -> None:
-    """Add an event of a stage to the heap; simultaneous events happen by priority, then as they were added."""
+    """Add a stage's event to the heap; simultaneous events happen by priority, then in the order of insertion."""
     heapq.heappush(heap, (time_s, priority * EVENTS_PER_PRIORITY + pipeline.num_events, kind, stage, number))
     pipeline.num_events += 1
 
 
 @compiled
 def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: int) -> tuple[int, int]:
-    """Return the stage and the task number that receive a task's output (direction 1) or send its input (-1).
+    """Return the pair (stage, task number) that receives a task's output (direction 1) or sends its input (-1).
 
     Return -1, -1 if there is no such task.
     """
@@ -108,7 +108,7 @@ def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
 
 @compiled
 def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
-    """Begin the stage's next task, if there is one and its input has arrived; else note that the stage awaits it."""
+    """Begin the stage's next task if its input has arrived; else note for which task's input the stage waits."""
     if stages[stage].num_done == tasks.shape[1]:
         return
     if pipeline.greedy:
@@ -220,7 +220,7 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
 
 @compiled
 def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
-    """Add a link to those whose flows have changed, so that rates are computed again at the end of this instant."""
+    """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
     if not pipeline.num_changed:
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, 0)
     for i in range(pipeline.num_changed):
@@ -273,7 +273,7 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
 
 @compiled
 def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, now_s: float) -> None:
-    """Change the rate of a stage's message, in bytes per second, and add the event of the new end of its flow."""
+    """Set the rate of a stage's message, in bytes per second, and add the event at which its bytes then have left."""
     state = stages[stage]
     if rate == state.flow_rate:
         return
@@ -312,7 +312,7 @@ def _side(stages: Any, stage: int, receiver: int) -> int:
 
 @compiled
 def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> None:
-    """Add the arrivals that follow when a task's message has left: its own, or those of messages before it.
+    """Add the arrivals that can happen once a message has left: this message's, and those of messages before it.
 
     A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
     """
@@ -338,7 +338,7 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
 
 @compiled
 def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, number: int, now_s: float) -> None:
-    """Note that the input of a stage's task has arrived, and begin a task if the stage waited for this input."""
+    """Note that a task's input has arrived, and begin the task if its stage waits for it."""
     state = stages[stage]
     tasks[stage, number].has_input = True
     if state.awaited_task == number:

@@ -33,7 +33,7 @@ CORRECTION_DECAY = 0.1
 
 
 class _ForwardState(NamedTuple):
-    """The data that a forward stores for its backward: input, weights, output, and the version of the weights."""
+    """What a forward stores for its backward: input, weights, output, and the version of the weights."""
 
     x: Tensor
     weights: dict[str, Tensor]

@@ -26,7 +26,7 @@ TASK_KINDS: tuple[Kind, ...] = ("forward", "backward", "weight")
 
 
 class PipelineTask(NamedTuple):
-    """The forward, backward or weight gradient of one micro-batch in one chunk of a stage."""
+    """A forward, backward or weight-gradient task of a micro-batch in a chunk of a stage."""
 
     kind: Kind
     microbatch: int
@@ -62,7 +62,7 @@ class Schedule(NamedTuple):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """Return the kinds of tasks of each micro-batch at each stage, in order."""
+        """Return the kinds of tasks of the schedule, in order: forward, backward, and weight gradients if split off."""
         return TASK_KINDS if self.splits_backward else TASK_KINDS[:2]
 
     @property
@@ -78,7 +78,7 @@ class Schedule(NamedTuple):
 
 @dataclass(frozen=True)
 class ScheduleKind:
-    """A kind of schedule, which a spec can name: the function that builds it, and what it takes.
+    """A kind of schedule that specs can name: the function that builds the schedule, and the arguments it takes.
 
     Args:
         build: function of ``(stages, microbatches)``, and of ``chunks`` or ``max_in_flight`` if the schedule takes
@@ -112,7 +112,7 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
 
 
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
-    """Return the stage whose output a task of ``stage`` waits for; None if its input is not from another stage."""
+    """Return the stage whose output a task of ``stage`` needs; None if the task needs no other stage's output."""
     return _neighbour_stage(task, stage, stages, chunks, directions={"forward": -1, "backward": 1})
 
 
@@ -225,7 +225,7 @@ class Orders(Sequence[Order]):
 
 
 def repeated(schedule: Schedule, flushes: int) -> Schedule:
-    """Return a schedule that runs ``flushes`` times before its update: the gradients of all flushes are accumulated.
+    """Return a schedule that runs ``flushes`` times before the update, which accumulates the gradients of all runs.
 
     Raises:
         SpecError: a schedule without flushes.

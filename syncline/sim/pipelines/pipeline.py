@@ -39,7 +39,7 @@ class Durations:
     weight_s: ArrayLike = 0.0
 
     def seconds_by_kind(self, stages: int, microbatches: int) -> dict[Kind, Floats]:
-        """Return the seconds of tasks by their kind, each ``(stages, microbatches)``."""
+        """Return the seconds of each task as an array ``(stages, microbatches)`` for each kind of task."""
         fields: dict[Kind, ArrayLike] = {
             "forward": self.forward_s, "backward": self.backward_s, "weight": self.weight_s,
         }  # fmt: skip
@@ -57,7 +57,7 @@ class Durations:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline to simulate: a schedule, its times, the bytes of its messages, and its replicas.
+    """The pipeline to simulate: schedule, seconds of tasks, bytes of messages, and replicas.
 
     Args:
         schedule: the order of each stage's tasks.
@@ -159,7 +159,7 @@ def check_orders(schedule: Schedule, stages: int) -> None:
 
 
 def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> SynclineError | None:
-    """Return the error that names the stages that wait for each other; None if no stage waits for another.
+    """Return an error that names stages that wait for each other in a circle, or None if there are none.
 
     Args:
         current_instructions: the current instruction of each worker that has not finished.

@@ -143,7 +143,7 @@ def _delays_and_versions(
 
 
 class TaskSpan(NamedTuple):
-    """A task on the timeline: its stage, kind, micro-batch, chunk and times, and whether an update follows the task."""
+    """A task on the timeline: stage, kind, micro-batch, chunk, times, and whether an update of weights follows."""
 
     stage: int
     kind: str

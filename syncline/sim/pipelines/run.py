@@ -50,7 +50,7 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 
 
 def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
-    """Return the timeline of stages that run a schedule with checked orders; None if the events must simulate it."""
+    """Return the timeline of a pipeline by the compiled simulation; None if only the general events can simulate it."""
     schedule, stages = pipeline.schedule, pipeline.stages
     has_fixed_order = len(schedule.orders) > 0
     tasks = schedule.microbatches * schedule.chunks * len(schedule.kinds)
@@ -147,7 +147,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
 
 
 def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
-    """Return one program per worker; the programs of a greedy schedule grow while they run."""
+    """Return a program for each worker; with a greedy schedule the program is made while it runs."""
     seconds = pipeline.durations.seconds_by_kind(pipeline.stages, pipeline.schedule.microbatches)
     programs = []
     for worker in range(pipeline.replicas * pipeline.stages):
@@ -207,7 +207,7 @@ class _Stage:
         return None if source is None else Recv(source, tag_of(*task), task.microbatch)
 
     def run(self, task: PipelineTask) -> list[Instruction]:
-        """Return the instructions that compute a task and send its output to the stage that needs it."""
+        """Return the instructions that compute a task and send its output to the next stage."""
         kind, microbatch, chunk = task
         effect = None if self.effects is None else self.effects(self.number, task)
         name = kind if self.pipeline.schedule.chunks == 1 else f"{kind}.{chunk}"
@@ -219,7 +219,7 @@ class _Stage:
         return [compute, Send(target, self.pipeline.activation_bytes, tag, step=microbatch)]
 
     def update(self, microbatch: int) -> list[Instruction]:
-        """Return the instructions with which the stage's replicas average its gradient, and update its weights."""
+        """Return the instructions with which a stage averages its gradient over replicas and updates its weights."""
         program: list[Instruction] = []
         for call_number, (kind, algorithm) in enumerate(self.averaging_calls):
             key = self.number, microbatch, call_number
@@ -241,7 +241,7 @@ class _Stage:
 
 
 class _GreedyStage:
-    """A stage that chooses its next task when it can go on; micro-batches keep their order in each direction."""
+    """A stage that chooses its task whenever it is free; forwards, and backwards, keep the order of micro-batches."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
         self.stage, self.microbatches, self.limit = stage, schedule.microbatches, schedule.limits[stage.number]

@@ -80,7 +80,7 @@ def one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | N
 
 
 def async_one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
-    """Return 1F1B without a flush: each stage updates its weights after each backward, and goes on at once.
+    """Return 1F1B without a flush: a stage updates its weights after each backward and goes on without a wait.
 
     Source: D. Narayanan et al., "PipeDream" (2019), section 3.2.
     """
@@ -129,7 +129,7 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
 
 
 def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
-    """Return the schedule in which each stage runs a backward if its input is there, else a forward within its limit.
+    """Return the schedule in which a free stage runs a backward if its input has arrived, else a forward.
 
     At most K - k micro-batches are in flight at stage k of K, unless ``max_in_flight`` has other limits. Each backward
     is followed by an update, as in `async_one_f_one_b`; if stages are even and links take no time, the order is equal.
@@ -168,7 +168,7 @@ class CalledSchedule(str):
     fields: dict[str, Any]
 
     def __new__(cls, fields: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
-        """Call the target and store its schedule."""
+        """Build the schedule kind by the user's call, such as ``{target: module:name, depth: 2}``, as a named text."""
         self = super().__new__(cls, name_of_call(fields))
         self.fields = dict(fields)
         self.kind = _kind_of(call_from_fields(fields, path), str(self), f"{path}.target" if path else "target")
@@ -179,7 +179,7 @@ class CalledSchedule(str):
 
 
 def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
-    """Return the kind of schedule of this name: one of ``SCHEDULES``, or ``module:name`` of a kind or its builder.
+    """Return the kind of schedule with a name: a key of ``SCHEDULES``, or ``module:name`` of a user's function.
 
     Raises:
         SpecError: nothing has this name, or the object of this name is no schedule.
@@ -199,7 +199,7 @@ def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
 def schedule(
     name: str, stages: int, microbatches: int, chunks: int = 1, max_in_flight: int | Sequence[int] | None = None
 ) -> Schedule:
-    """Return the schedule of this name for these stages and micro-batches.
+    """Return the schedule with this name for a number of stages and micro-batches.
 
     Args:
         name: name of the schedule, one of ``SCHEDULES``, or ``module:name``.
@@ -228,12 +228,12 @@ def schedule(
 
 
 def limited_schedules() -> tuple[str, ...]:
-    """Return the names of the schedules that take an in-flight limit."""
+    """Return the names of the schedules that accept ``max_in_flight``, a limit on micro-batches in flight."""
     return tuple(name for name in SCHEDULES if schedule_kind(name).takes_limits)
 
 
 def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Schedule:
-    """Return the schedule that a kind builds, which may be a user's function, after a check of its type and stages."""
+    """Build a schedule by its kind's function, which may be a user's, and check the result's type and stages."""
     try:
         result: object = kind.build(stages, *arguments)
     except SpecError:

@@ -101,7 +101,7 @@ class SlowWorker:
 
 @dataclass(frozen=True)
 class Pause:
-    """A pause of one worker in one step.
+    """A worker that stands still for some seconds in a step.
 
     Args:
         worker: number of the worker, from 0.
@@ -307,7 +307,7 @@ class _SlowTopology(DerivedTopology):
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the bandwidth of each channel; a link that several workers share is divided by each one's divisor."""
+        """Return the bandwidth of each channel, ``(C,)``, divided by the divisors of the slow links that use it."""
         divisor = np.ones(len(self.whole.bandwidth_bytes_per_s))
         for worker in np.flatnonzero(self.bandwidth_divisor != 1):
             divisor[self._link_channels(int(worker))] *= self.bandwidth_divisor[worker]

@@ -51,7 +51,7 @@ class Compute:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A message to queue: it leaves after the messages queued before it on its stream, and the program goes on.
+    """An instruction to queue a message behind the earlier messages of its stream, without a wait for its end.
 
     The label is for people; the default is the tag.
     """
@@ -83,7 +83,7 @@ class Recv:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A choice: the program goes on with the first option that can run, or else with the one whose message comes first.
+    """A choice between programs: the first one that can run, else the one whose message arrives first.
 
     With more than one option the worker chooses after all other events of that instant, so among messages that arrive
     together the first in the order of ``options`` wins.
@@ -150,7 +150,7 @@ Program: TypeAlias = Sequence[Instruction]
 
 
 class SharedProgram(Sequence[Program]):
-    """The programs of workers that all run the same program, as a sequence that stores this program once."""
+    """A sequence with a program for each worker, which stores a single program because all are equal."""
 
     def __init__(self, program: Program, workers: int) -> None:
         self.program, self._workers = program, workers
@@ -292,7 +292,7 @@ class Queued(Sequence[Any]):
 
 
 class _Host:
-    """The host that queues a program: the instructions on each stream, and the waits that later instructions inherit.
+    """The host that queues a program: the instructions of each stream, and the waits to put before later ones.
 
     Work that the host queues after a `HostWait` begins no earlier than the awaited work is done. So each stream makes
     the host's waits itself, before the next instruction that the host queues on this stream.
@@ -313,7 +313,7 @@ class _Host:
             self._queue(instruction, stream)
 
     def _queue(self, instruction: Any, stream: str) -> None:
-        """Append an instruction to its stream, after the host's waits that the stream has not made yet."""
+        """Append an instruction to its stream, behind the host's waits that bind the stream and are not on it yet."""
         kind = type(instruction)
         if kind is HostWait:
             self._wait(instruction)

@@ -68,7 +68,7 @@ def waits_for_sends(kind: str) -> bool:
 
 
 def posts_first(kind: str) -> bool:
-    """Return whether a rank of gloo posts its receives of a round before it issues its sends."""
+    """Return whether a rank of gloo posts the receives of a round before it sends in this round."""
     return kind in ("all_reduce", "reduce_scatter", "reduce")
 
 

@@ -127,7 +127,7 @@ def places_for(kind: str, algorithm: str | None, network: Network | Topology, wo
 
 
 def _in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
-    """Yield the rounds of one group, run by several groups at once; rounds that are one object stay one object.
+    """Yield the rounds in which several groups run the same collective at once, given the rounds of a group.
 
     Worker i of the group that begins at rank f is rank ``f + stride i``.
     """

@@ -105,7 +105,7 @@ other streams for these. The spans of one stream do not overlap.
 
 
 class Span(NamedTuple):
-    """A span of one worker on one stream from ``start_s`` to ``end_s``; the fields are the columns of a `Timeline`."""
+    """A period from ``start_s`` to ``end_s`` on a worker's stream; the fields are the columns of a `Timeline`."""
 
     worker: int
     stream: str
@@ -174,7 +174,7 @@ class Timeline:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
 
     def to_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the columns by name, as arrays."""
+        """Return the timeline's columns as arrays of equal length, by name."""
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
@@ -246,7 +246,7 @@ class Timeline:
 
 
 def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict[str, Any]:
-    """Return the timeline in the Chrome trace format: one process per worker, one thread per stream of the worker.
+    """Return the timeline in the Chrome trace format: a process for each worker, a thread for each of its streams.
 
     Times are microseconds on a grid of nanoseconds, on which the slices of a thread do not overlap. Spans that are
     shorter than the grid are left out. Process and thread ids count from 1, because viewers give 0 a special meaning.
