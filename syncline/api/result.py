@@ -153,7 +153,7 @@ class Result:
 
     @property
     def interrupted(self) -> bool:
-        """Return whether Ctrl-C ended the run."""
+        """Return whether the user ended the run with Ctrl-C before all was done."""
         return bool(self.record.get("interrupted", False))
 
     @property
@@ -162,7 +162,7 @@ class Result:
         return self.record.get("failed")
 
     def json(self) -> dict[str, Any]:
-        """Return the object that ``--json`` prints."""
+        """Return the result's content as the object that ``--json`` prints."""
         return plain(self.record)
 
     @property
@@ -256,7 +256,7 @@ class Result:
             raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
     def _drawn(self) -> Figure:
-        """Return the result's figure."""
+        """Return the result's figure, drawn anew."""
         if self._figure is not None:
             with self._as_written():
                 return self._figure()

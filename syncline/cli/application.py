@@ -219,7 +219,7 @@ def main() -> None:
 
 
 def _exit_code() -> int:
-    """Run the command that the process's arguments name, and return its exit code; print an error as one line."""
+    """Run the command that the command line names; print an error as a line, and return the exit code."""
     try:
         return int(new_application()(prog_name="syncline", standalone_mode=False) or 0)
     except typer.Abort:

@@ -43,7 +43,7 @@ class Command(TyperCommand):
     """A command whose help lists its options under headings."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the arguments and options."""
+        """Write the arguments and options of a command into its help, under their headings."""
         write_parameters(self, ctx, formatter)
 
 
@@ -234,7 +234,7 @@ def command_of(name: str) -> Any:
 
 
 def callback_of(question: type[Question], printer: Callable[[Any], None], **hidden_flags: Any) -> Callable[..., None]:
-    """Return the function that typer calls with a command's options: it makes a question of them and prints the answer.
+    """Return the function that typer calls with a command's options; it answers the question and prints the answer.
 
     Args:
         question: class of the question.

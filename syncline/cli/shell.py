@@ -52,7 +52,7 @@ def say(line: str) -> None:
 
 
 def warn(lines: list[str]) -> None:
-    """Print each line as a warning."""
+    """Print each line as a warning to standard error."""
     for line in lines:
         say(f"warning: {line}")
 
@@ -74,7 +74,7 @@ def emit(result: Result | dict[str, Any]) -> None:
 
 
 def print_each(console: Console, tables: Iterable[Group]) -> None:
-    """Print tables one below the other."""
+    """Print tables one below another on the console."""
     for table in tables:
         console.print(table)
 
@@ -84,7 +84,7 @@ MOST_FILES = 20
 
 
 def show_files(console: Console, folder: str | Path) -> None:
-    """Print the paths of the files in a result's folder, one per line, so that users can copy them."""
+    """Print the path of each file in a result's folder on a line, so that users can copy it."""
     root = Path(folder)
     console.print(f"\nresults in {root}/", soft_wrap=True)
     for child in sorted(root.iterdir()):

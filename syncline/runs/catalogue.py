@@ -40,7 +40,7 @@ ReportLine = Callable[[str], object]
 
 
 def _ignore_line(line: str) -> None:
-    """Do nothing with a line."""
+    """Do nothing with a progress line, because catalogues print none."""
 
 
 def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:

@@ -111,7 +111,7 @@ PLACEMENT_NOTE = (
 
 
 class SimulatedSchedule(NamedTuple):
-    """The name of a schedule, the name of a network, and the timeline of the schedule on it."""
+    """A simulated schedule: its name, the network's name, and the timeline."""
 
     schedule: str
     network: str

@@ -285,7 +285,7 @@ class Training(ClockSpec, Experiment):
 
 
 class RunSpec(Training):
-    """A training of one method on one problem, timed on one network."""
+    """The spec of a training: a problem, a method, and the network on which the training is timed."""
 
     kind: Literal["run"]
     method: MethodSpec

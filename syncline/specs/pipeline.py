@@ -110,7 +110,7 @@ class StageTrainingSpec(Spec):
 
 
 class PipelineSpec(Experiment):
-    """A pipeline: step times of its schedules, the memory that they need, and the gradient delays that they cause.
+    """The spec of a pipeline, for its schedules' step times, their memory, and the gradient delays they cause.
 
     The spec sets the times of a micro-batch (``forward``, ``backward``, ``backward_weight``: one for all stages or one
     for each stage), or they follow from ``model`` on ``hardware`` with ``tokens_per_microbatch``. ``backward_weight``
@@ -170,7 +170,7 @@ class PipelineSpec(Experiment):
 
     @model_validator(mode="after")
     def _one_for_each_stage(self) -> PipelineSpec:
-        """Refuse lists that have neither one value nor one for each stage."""
+        """Refuse lists of values for stages that have neither a single value nor as many as there are stages."""
         for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight", "update"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):
@@ -325,7 +325,7 @@ class PipelineSpec(Experiment):
         return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
 
     def _per_stage(self, values: tuple[float, ...]) -> list[float]:
-        """Return one value for each stage, from one for all stages or one for each."""
+        """Return a list with a value for each stage, from a single value or from such a list."""
         return list(values) * (self.stages if len(values) == 1 else 1)
 
     def warnings(self) -> list[str]:

@@ -28,7 +28,7 @@ class UnavailableProblem:
     name: str
 
     def build(self, *_: Any, **__: Any) -> Any:
-        """Refuse to build the problem."""
+        """Refuse to build the problem: it was a Python object, which a spec file cannot hold."""
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
 

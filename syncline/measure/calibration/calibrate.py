@@ -137,7 +137,7 @@ def wire_seconds(
 
 
 def _formats(count: int, device: torch.device) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    """Return a function that encodes a tensor of ``count`` numbers and one that decodes it, for each wire format."""
+    """Return by wire format the pair of functions that encode, and decode, a tensor of ``count`` numbers."""
     x = torch.randn(count, device=device)
     functions: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
     for name, wire in WIRE_FORMATS.items():
@@ -249,7 +249,7 @@ def calibrate_under_torchrun(
 
 
 def failure_line(failure: Failure, plan: Calibration) -> str:
-    """Return a line with the rank that failed and the measurement that it was making."""
+    """Return an error line that names the rank that failed and what the rank was measuring."""
     if failure.step is None or failure.mistake:
         return str(failure).replace("the first step", "the first measurement")
     return f"rank {failure.rank} {failure.reason} during {plan.parts[failure.step]}"

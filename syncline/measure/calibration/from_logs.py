@@ -127,7 +127,7 @@ def _candidates(logged: Sequence[Logged]) -> list[Any]:
 
 
 def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray]:
-    """Return the network ``network_of(latency_s, bytes_per_s)`` that fits logged collectives best, and its seconds."""
+    """Return the pair of the network that predicts logged collectives best and the seconds that it predicts."""
 
     def predicted_s(network: Network) -> np.ndarray:
         seconds = []

@@ -55,7 +55,7 @@ class Calibration:
         return [*PARTS, *(f"{kind} of {size} B" for kind, size in TIMING_TURNS * self.timing.points)]
 
     def identity(self) -> dict[str, Any]:
-        """Return the settings that all ranks must have in common."""
+        """Return the settings of the calibration that must be equal on all ranks, by name."""
         return {"problem": repr(self.problem), "threads": self.threads, "timing": asdict(self.timing)}
 
 

@@ -167,7 +167,7 @@ def check_undisturbed(spec: RunSpec) -> None:
 
 
 def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None, cores: int | None = None) -> list[str]:
-    """Return a line for each setting that makes times unreliable, or that has no effect on real processes."""
+    """Return a warning line for each setting that makes times unreliable or has no effect on real processes."""
     processes = (options or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
     cores = cores or os.cpu_count() or 1
     lines = []

@@ -23,7 +23,7 @@ from syncline.training import History, diverged_at
 
 
 class LineFile:
-    """A file of JSON lines that a process appends one at a time, so that they survive the process, however it ends."""
+    """A file of JSON lines; a line is on disk once appended, so that a killed process leaves all its lines."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8", buffering=1)
@@ -50,7 +50,7 @@ class RankPart(LineFile):
     def write_step(
         self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
     ) -> None:  # fmt: skip
-        """Write a completed step, with all laps that the stopwatch took since the previous one, and further fields."""
+        """Write the line of a completed step: the stopwatch's laps since the previous step, and further fields."""
         self.line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
             "laps": watch.take_laps(), "ledger": calls, **extra,
@@ -95,7 +95,7 @@ def last_step(folder: Path, rank: int) -> int:
 
 
 class _Rank:
-    """The lines of one process: its facts, and its steps and evaluations by seed."""
+    """What a process wrote during a launch: facts, and the lines of steps and evaluations by seed."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
         self.facts: dict[str, Any] = {}

@@ -184,7 +184,7 @@ def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, w
 
 
 class _Sender:
-    """A thread that sends tensors in the order in which it gets them."""
+    """A thread that sends tensors to other stages in the order in which they are queued."""
 
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch

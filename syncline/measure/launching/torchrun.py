@@ -137,7 +137,7 @@ def _run_follower(
 
 
 def _end_on_request(store: Store, rank: int, parts: Path | None) -> None:
-    """Report that this rank was asked to end, send its files, and end after rank 0 has had time to read the report."""
+    """Report the request to end, send this rank's files, give rank 0 time to read the report, and end."""
     with suppress(RuntimeError):
         store.set(f"asked/{rank}", "1")
     if parts is not None:
@@ -166,7 +166,7 @@ def _publish_progress(store: Store, rank: int, progress: Progress, is_over: thre
 
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
-    """Write to the store that this rank has ended, with its error if it failed."""
+    """Write to the store that this process has ended, with the error if it failed."""
     text = "" if error is None else str(error) if isinstance(error, SynclineError) else _first_line(error)
     with suppress(RuntimeError):
         store.set(f"ended/{rank}", json.dumps(text))

@@ -80,13 +80,13 @@ class Message(NamedTuple):
 
 
 def check_encryption() -> None:
-    """Check that libzmq can encrypt."""
+    """Raise an error if the installed libzmq was built without encryption."""
     if not zmq.has("curve"):
         raise SynclineError(f"pyzmq: got libzmq {zmq.zmq_version()} without CURVE; expected one that is built with it")
 
 
 def make_keys(workers: int) -> tuple[CurveKeys, list[CurveKeys]]:
-    """Return new encryption keys for one run: those of the server, and those of each worker."""
+    """Return new encryption keys for a run, the server's and each worker's."""
     server, *pairs = (zmq.curve_keypair() for _ in range(workers + 1))
     server_keys = CurveKeys(*server, tuple(public for public, _ in pairs))
     return server_keys, [CurveKeys(*pair, (server_keys.public,)) for pair in pairs]

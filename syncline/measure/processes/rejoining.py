@@ -224,7 +224,7 @@ class ServedProcesses:
             connection.wait(running, POLL_S)
 
     def _handle_death(self, rank: int) -> None:
-        """Record that a worker died for the server to see, and restart the worker unless it is gone for good."""
+        """Record a worker's death for the server, and restart the worker unless it shall not come back."""
         restarts = sum(departure.worker == rank for departure in self.departures)
         returns = restarts < self.rejoins
         ending = exit_description(self.processes[rank].exitcode)
@@ -269,7 +269,7 @@ class ServedProcesses:
         return self._reported_failure(min(notes)[1])
 
     def _reported_failure(self, rank: int) -> Failure:
-        """Return the failure that a process has written to its file before it ended."""
+        """Return the failure that a process wrote to a file before it ended, or None."""
         _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
         if mistake:
             return Failure(rank, None, text, mistake=True)

@@ -32,7 +32,7 @@ PINGS = 50
 
 
 class Place(NamedTuple):
-    """The rank of a process among all processes, and its rank among those of its machine."""
+    """The rank of a process among all processes, and the rank among the processes of the same machine."""
 
     rank: int
     processes: int
@@ -163,7 +163,7 @@ def _disagreement(rows: list[dict[str, Any]], names: list[str]) -> str | None:
 
 
 def machine() -> str:
-    """Return an identifier of this machine, equal for all processes that share its monotonic clock."""
+    """Return an identifier of the machine, equal for processes with the same monotonic clock."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()

@@ -94,11 +94,11 @@ class Stopwatch:
         self.progress.step(self._step + 1, self.done)
 
     def record_receive(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
-        """Record that this process waited for a message."""
+        """Record the time in which the process waited for a message."""
         self._note("compute", "recv", label, start_ns, end_ns, nbytes, step)
 
     def record_send(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
-        """Record that a message was sent; the caller is another thread than the one that computes."""
+        """Record a sent message; a sending thread calls this, not the thread that computes."""
         self._note("send", "send", label, start_ns, end_ns, nbytes, step)
 
     def record_wait(self, start_ns: int, end_ns: int, label: str) -> None:
@@ -147,7 +147,7 @@ def _timed(name: str) -> Callable[..., Any]:
 
 
 def _started(name: str) -> Callable[..., Any]:
-    """Return a method that starts an asynchronous collective; its time is recorded when the caller waits for it."""
+    """Return a method that starts a collective; the wait for its result is timed."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
         start_ns = self._watch.now_ns()
@@ -167,7 +167,7 @@ def _started(name: str) -> Callable[..., Any]:
 
 
 class MeasuredCommunicator(Communicator):
-    """A communicator that times each collective of another one, from the call until its result can be read.
+    """A communicator that wraps another one and times its collectives, from the call to the readable result.
 
     The time includes encoding, copying and local reduction. An asynchronous collective ends when the caller waits for
     it, because an earlier end cannot be seen. Labels and bytes are those of the ledger's call; a collective that is not
@@ -185,7 +185,7 @@ class MeasuredCommunicator(Communicator):
         self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
 
     def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Call | None]:
-        """Return the result of a collective and the call that it added to the ledger, or None if it added no call."""
+        """Return the pair of a collective's result and its ledger entry (None if it made no entry)."""
         num_calls = len(self.ledger)
         self._watch.progress.enter()
         result = getattr(self._comm, name)(*args, **kwargs)

@@ -31,7 +31,7 @@ PROGRESS_WORDS = 5
 
 
 class Progress:
-    """The progress words of all ranks: each rank writes its steps, its collectives and the time of its last change.
+    """Counters of all ranks in shared memory: a rank writes its steps, its collectives, and when they last changed.
 
     Args:
         words: ``(P, 5)`` integers, in a file that several processes map or in the memory of one process.
@@ -55,17 +55,17 @@ class Progress:
         return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
     def _changed(self) -> None:
-        """Count a change, and record its time."""
+        """Increase the own rank's count of changes, and store the time."""
         self._mine[CHANGED_NS] = time.monotonic_ns()
         self._mine[COUNT] += 1
 
     def step(self, step: int, done: int) -> None:
-        """Record that this rank begins a step, after it has completed ``done`` steps of all seeds."""
+        """Record that the own rank begins a step, after ``done`` completed steps of all seeds."""
         self._mine[STEP], self._mine[DONE] = step, done
         self._changed()
 
     def enter(self) -> None:
-        """Record that this rank enters a collective."""
+        """Record that the own rank enters a collective."""
         self._mine[INSIDE] = 1
         self._changed()
 

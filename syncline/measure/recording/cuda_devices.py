@@ -305,7 +305,7 @@ class CudaStream(streams.VirtualStream):
         return torch.device("cuda", Current.index)
 
     def record_event(self, event: streams.VirtualEvent | None = None) -> streams.VirtualEvent:
-        """Record an event, which can measure time, in this stream and return it."""
+        """Record an event in this stream, as ``torch.cuda.Stream.record_event`` does, and return the event."""
         return super().record_event(event or CudaEvent())
 
 

@@ -107,7 +107,7 @@ class TracedRank(NamedTuple):
 
 
 class Identity:
-    """A holder of the rank of this process, or of the rank that started this process; None outside a trace."""
+    """The rank as which this process is recorded, or as a child of which it runs; None outside a trace."""
 
     rank: TracedRank | None = None
 
@@ -126,7 +126,7 @@ def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", li
 
 
 def end_if_child() -> None:
-    """End this process and its rank if a rank started this process and it wants to join a process group."""
+    """End this process and its rank if the script started this process and it now joins a process group."""
     rank = Identity.rank
     if rank is None or rank.pid == os.getpid():
         return

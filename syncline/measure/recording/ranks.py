@@ -76,7 +76,7 @@ class ForeignScript(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the command line, which `script_of` accepts."""
+        """Return the program's command line as words, from which `script_of` can read the program again."""
         return (*(("-m",) if self.is_module else ()), self.target, *self.args)
 
 
@@ -106,7 +106,7 @@ DEFAULT_OPTIONS = TraceOptions()
 
 
 def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
-    """Run a program on ``workers`` ranks, and return the record of each; its output goes to standard error.
+    """Run a program on ``workers`` ranks and return their records; what the program prints goes to standard error.
 
     Raises:
         SynclineError: if a rank fails, with its traceback on standard error, or all ranks wait for ever.
@@ -155,7 +155,7 @@ NO_RECORD = "left no record: it ended by other means than its last line, sys.exi
 
 
 def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions) -> None:
-    """Run a program as one rank in this forked process, write the rank's record or error, and end the process."""
+    """Run a program as a rank in this forked process, write the rank's record or error, and end the process."""
     code = 1
     Identity.rank = TracedRank(folder, rank, os.getpid())
     try:
@@ -242,7 +242,7 @@ def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) 
 
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
-    """Run a program in this process as ``python`` would, and record it as one rank."""
+    """Run a program in this process, as ``python`` would, while it is recorded as a rank."""
     reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()

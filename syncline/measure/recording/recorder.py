@@ -247,7 +247,7 @@ class RankRecorder:
         return self.marks
 
     def host_waits(self) -> None:
-        """Record that the host waits for the work queued on the current stream, as when it reads a value."""
+        """Record that the host waits for all work on the current stream, as a read of a value on the GPU does."""
         if not self.inside:
             self.note(HostWaited(self.mark(self.stream)))
 

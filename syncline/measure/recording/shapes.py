@@ -103,7 +103,7 @@ class Families:
         }
 
     def as_if(self, record: RankRecord, rank: int) -> RankRecord:
-        """Return a record as another rank of the same place would have it, with that rank's groups and neighbours."""
+        """Return a record with the groups and neighbours of another rank that does the same work."""
         groups: dict[str, Group] = {}
 
         def target_group(name: str) -> Group:
@@ -324,7 +324,7 @@ def recorded_ranks(
 
 
 def _fork_rank(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> int:
-    """Fork a process that runs one rank, writes its record or error, and ends; return its process id."""
+    """Fork a process that runs a rank and writes the rank's record or error; return the process id."""
     pid = fork_process()
     if pid:
         return pid
@@ -345,7 +345,7 @@ def _fork_rank(program: ForeignScript, rank: int, workers: int, folder: Path, op
 
 
 def _record_by_shapes(program: ForeignScript, rank: int, workers: int, folder: Path, options: TraceOptions) -> None:
-    """Run and record a script as one of its ranks, and write the record and the groups to a file."""
+    """Record a script as a rank by the shapes of its tensors; write the record and the groups to a file."""
     reset_child_state(threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
     eager.install_eager()

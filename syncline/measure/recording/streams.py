@@ -163,7 +163,7 @@ class VirtualStream:
         return event
 
     def wait_event(self, event: VirtualEvent) -> None:
-        """Let later work of this stream wait for an event; an event that was not recorded has no effect."""
+        """Let later work of the stream wait for an event; an event that was never recorded has no effect."""
         if event.mark is not None:
             RECORDER.note(StreamWaited(event.mark, self.number))
 

@@ -348,7 +348,7 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
 
 
 def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
-    """Return a row per point with its configuration, its predicted seconds, and the error of the prediction."""
+    """Return a row for each measured point: configuration, predicted seconds, and error of the prediction."""
     predicted_s = step_s(layout, constants)
     return [
         {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,

@@ -128,12 +128,12 @@ class RunFolder:
         self._text("spec.yaml", text)
 
     def _text(self, name: str, text: str) -> None:
-        """Write a text file."""
+        """Write a text file into the folder."""
         with atomic_path(self.working / name) as target:
             target.write_text(text, encoding="utf-8")
 
     def figure(self, name: str) -> Path:
-        """Return the path of ``figures/NAME.png``."""
+        """Return the path ``figures/NAME.png`` in the folder, for a figure to be written."""
         return self.working / "figures" / f"{name}.png"
 
 

@@ -69,7 +69,7 @@ class RunEntry:
     nbytes: int
 
     def record(self) -> dict[str, Any]:
-        """Return a row of ``syncline runs --json``."""
+        """Return the entry of a run folder as ``syncline runs --json`` prints it."""
         return {
             "name": self.path.name, "kind": self.kind, "state": self.state,
             "written": datetime.fromtimestamp(self.written_s).astimezone().isoformat(timespec="seconds"),

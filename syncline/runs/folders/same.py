@@ -141,7 +141,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
 
 
 def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
-    """Return the object that ``syncline same --json`` prints."""
+    """Return the differences between two folders as the object that ``syncline same --json`` prints."""
     rows = []
     for difference in comparison.differences:
         row = vars(difference) | {"within": difference.within(tolerance)}

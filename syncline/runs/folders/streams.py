@@ -69,7 +69,7 @@ class SeedStream:
             self._due_s = ended_s + max(SECONDS_BETWEEN_WRITES, (ended_s - begun_s) / SHARE_OF_TIME)
 
     def finish(self) -> None:
-        """Write the remaining rows."""
+        """Write the rows that still wait in memory."""
         if self._recorder.eval_step:
             self._write(len(self._recorder.losses) + 1)
 

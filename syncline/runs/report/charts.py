@@ -155,7 +155,7 @@ def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]
 
 
 def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
-    """Return the name of a configuration: its number, and its values of the swept fields or its method."""
+    """Return a configuration's name: the number, and the swept values or the method."""
     values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
     return f"{record['configuration']}: {values or record['method']}"
 
@@ -341,7 +341,7 @@ def _columns(shown: Timeline, key: str) -> dict[str, Any]:
 
 
 def _kind(stream: str, activity: str) -> str:
-    """Return the kind of a span, which decides its colour, from its stream and its activity."""
+    """Return the kind of a span, which decides the colour, from the span's stream and activity."""
     if not is_computing(stream):
         return "network"
     if activity in WAITING:

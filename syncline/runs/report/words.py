@@ -74,7 +74,7 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
 
 
 def _of_a_run(result: Reported) -> list[str]:
-    """Return sentences on one method: its loss over the seeds, its times, and its traffic."""
+    """Return sentences about a method: loss over the seeds, times, and traffic."""
     rows = result.rows
     if "step_time_s" not in rows[0]:
         return _counted(result)

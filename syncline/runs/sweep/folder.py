@@ -32,7 +32,7 @@ NAME = "sweep.json"
 
 @dataclass(frozen=True)
 class SweptRun:
-    """A run that a sweep requests: one configuration and one seed.
+    """A run that a sweep requests: a configuration with a seed.
 
     Args:
         name: name of the run's folder, see `syncline.runs.sweep.identity`.
@@ -87,7 +87,7 @@ class Swept:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Return the paths of the swept fields."""
+        """Return the paths of the fields that the sweep varies, such as ``method.lr``."""
         return tuple(dict.fromkeys(path for run in self.requests for path in run["values"]))
 
     @property
@@ -96,7 +96,7 @@ class Swept:
         return effort(self.requests)
 
     def json(self) -> dict[str, Any]:
-        """Return the object that ``--json`` prints."""
+        """Return the sweep's rows and state as the object that ``--json`` prints."""
         return {
             "rows": self.rows, "folder": self.folder, "runs": len(self.requests), "repeated": self.repeated,
             "effort": self.effort, "interrupted": self.interrupted,
@@ -171,7 +171,7 @@ class SweepFolder:
         return [row for row in map(self.row, requests) if row is not None]
 
     def row(self, run: SweptRun) -> dict[str, Any] | None:
-        """Return the row of one run; None if it has no result yet."""
+        """Return the table row of a run, or None if the run has no result yet."""
         result = self._result(run.name)
         if result is None and run.name in self._errors:
             result = {"row": run.row_without_result(), "error": self._errors[run.name]}

@@ -100,7 +100,7 @@ def own_files(spec: RunSpec) -> dict[str, str]:
 
 
 def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of a spec as JSON has them, except for some."""
+    """Return the fields of a spec as JSON values, by name, except the fields ``without``."""
     return {name: value for name, value in spec.model_dump(mode="json").items() if name not in without}
 
 

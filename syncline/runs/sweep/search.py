@@ -223,7 +223,7 @@ class _Study:
             self._study.enqueue_trial(start)
 
     def ask(self) -> tuple[Any, list[Grid]]:
-        """Return optuna's next trial, and the grids, each with the trial's value."""
+        """Return optuna's next trial, and the swept grids with the values that the trial proposes."""
         trial = self._study.ask()
         return trial, [*self.fixed, *(field.as_grid(field.suggested(trial)) for field in self.tuned)]
 

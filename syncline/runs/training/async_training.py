@@ -124,7 +124,7 @@ def batch_work(
 
 
 class ArrivedUpdate(NamedTuple):
-    """An update at a server: its worker, its weight by age, and its weight by local steps or samples."""
+    """An update that has arrived at a server: worker, weight by age, and weight by local steps or samples."""
 
     worker: int
     weight: float

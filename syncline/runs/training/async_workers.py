@@ -267,7 +267,7 @@ def outer_rules(
 
 
 class SingleServer:
-    """The only server of an asynchronous training, in a process of its own: its model and its update rule.
+    """The only server of an asynchronous training, run as a process of its own: the model and the update rule.
 
     Args:
         method: an asynchronous method without a global server above the server.
@@ -319,7 +319,7 @@ class SingleServer:
 
 
 class GlobalServer:
-    """A global server above local servers: it applies their updates, and they merge its model into theirs.
+    """The global server above local servers: it applies their updates, and they merge its model into their models.
 
         up:    d = y - x, of the local model x, which was y after its last merge
         above: z <- delayed Nesterov(z, d), of the global model z

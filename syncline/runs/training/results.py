@@ -91,7 +91,7 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 
 
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
-    """Return one row per seed: its final metrics, and the columns of the clock, which all seeds share."""
+    """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds."""
     shared = {"method": trained.method, "network": network.name, "workers": workers}
     timing: dict[str, Any] = dict(clock_record(clock)) if clock else {}
     if trained.asynchronous is not None:

@@ -118,7 +118,7 @@ def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> 
 
 
 def _simulated(name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
-    """Return the simulated timeline of a schedule; see `_ends_s` for the arguments."""
+    """Return the simulated timeline of a schedule; `_ends_s` describes the arguments."""
     stages = len(work.forward_s)
     forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
     backward = 2 * forward

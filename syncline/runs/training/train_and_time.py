@@ -230,7 +230,7 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
 
 
 class WorkerStep(NamedTuple):
-    """A step of one worker: the shapes of its parameters, in order, and its FLOPs if they are known."""
+    """The work of a worker's step: shapes of the parameters in order, and FLOPs if known."""
 
     tensors: tuple[TensorShape, ...]
     flops: float | None

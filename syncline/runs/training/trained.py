@@ -48,7 +48,7 @@ def task_tensors(task: Task) -> list[TensorShape]:
 
 @dataclass
 class Trained:
-    """The results of one method's training: its history, its traffic, and facts about it.
+    """The results of training a method: history, traffic, and facts about the training.
 
     Args:
         history: losses and traces.

@@ -189,7 +189,7 @@ class UpperServerPrograms:
         self._arrivals.append(number)
 
     def _take_arrivals(self, _: object) -> None:
-        """Make a version of the upper server from each update that has arrived at this instant."""
+        """Apply the updates that have arrived at the global server at this instant: a version of its model each."""
         arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
         for number in arrivals:

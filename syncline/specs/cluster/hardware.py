@@ -72,7 +72,7 @@ class ChangedHardware(Description):
     power_w: float | None = None
 
     def build(self, path: str) -> Hardware:
-        """Return the changed hardware."""
+        """Return the preset hardware with the changed fields."""
         base = hardware(self.preset, f"{path}.preset")
         changes = {name: value for name, value in self if value is not None and name != "preset"}
         kernels = None if self.mfu is not None else base.kernels

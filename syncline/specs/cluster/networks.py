@@ -132,7 +132,7 @@ def _parse_edge(value: Any, path: str) -> Edge:
 
 
 def _parse_route(value: Any, path: str) -> tuple[str, ...]:
-    """Return a route as the names of its nodes."""
+    """Return the names of the nodes along a route as a tuple; refuse a value that is no list."""
     if not isinstance(value, list | tuple):
         raise SpecError(path, value, "a list: names of nodes")
     return tuple(map(str, value))

@@ -172,7 +172,7 @@ def check_file(file: Path, path: str) -> None:
 
 
 def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:
-    """Return the fields that a YAML text holds."""
+    """Return the mapping of fields that a YAML text contains."""
     try:
         fields = parse_yaml(text)
     except ValueError as error:

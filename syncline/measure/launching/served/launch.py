@@ -122,7 +122,7 @@ def launch_served(
 
 
 class _Measured(NamedTuple):
-    """The results of a launch: the training, its measured clock, and the simulated training with its clock."""
+    """The results of a launch: training, measured clock, simulated training and its clock."""
 
     trained: Trained
     clock: Clock

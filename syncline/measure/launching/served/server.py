@@ -299,7 +299,7 @@ class _Server(EventObserver):
         self.model_queue.append(worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Do nothing: this server has no global server above it that gets its updates."""
+        """Do nothing, because a launch has no global server to which this server would send updates."""
 
     def _update_place(self) -> None:
         """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
