@@ -157,7 +157,7 @@ class CostQuestion:
                     continue
                 if any(name in HIERARCHICAL[kind] for kind in self.collectives):
                     expected = (
-                        f"a network of several nodes of one size, which '{network.name}' with {self.workers} is not"
+                        f"a network of several nodes of one size, which '{asked_network.name}' with {self.workers} is not"
                     )
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
