@@ -252,8 +252,11 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     if not state:
         return p.detach().clone()
     group = next(g for g in method.param_groups if any(q is p for q in g["params"]))
-    d, beta1 = state[momentum_names(1)[0]].clone(), group["betas"][0]
+    (momentum_name,) = momentum_names(1)
+    momentum = state[momentum_name].clone()
     scaling: Scaling = AdamScaling() if isinstance(rule, NesterovAdam) else rule.scaling
-    corrected = isinstance(rule, NesterovAdam) or rule.bias_correction
-    d = scaling.after(d / (1 - beta1 ** (t + 1)) if corrected else d, state, group, t)
+    if isinstance(rule, NesterovAdam) or rule.bias_correction:
+        beta1 = group["betas"][0]
+        momentum = momentum / (1 - beta1 ** (t + 1))
+    d = scaling.after(momentum, state, group, t)
     return p.detach() - group["lr"] * d.view_as(p) * delay

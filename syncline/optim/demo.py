@@ -288,13 +288,15 @@ class CoefficientMean(Reducer):
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size, blocks = min(self.per_node, comm.world_size), self.coefficients
         if node_size > 1:
-            details = Details(in_backward=True)
-            means = comm.mean_within([row.g for row in rows], node_size, wire, "gradient", details)
-            rows = [row._replace(g=g) for row, g in zip(rows, means, strict=True)]
+            node_means = comm.mean_within(
+                [row.g for row in rows], node_size, wire, label="gradient", details=Details(in_backward=True)
+            )
+            rows = [row._replace(g=g) for row, g in zip(rows, node_means, strict=True)]
         for row in rows:
             row.state[DEMO_MOMENTUM].mul_(row.group["demo_beta"]).add_(row.g)
-        if (t + 1) % self.period:
+        if (t + 1) % self.period:  # workers exchange only at the end of a period
             return [None] * len(rows)
+
         messages = []
         for row in rows:
             momentum, alpha = row.state[DEMO_MOMENTUM], row.group["alpha"]
@@ -307,6 +309,7 @@ class CoefficientMean(Reducer):
             gathered = from_all_nodes(sent, node_size, comm, details)
         else:
             gathered = comm.all_gather(sent, label="top-k", details=details)
+
         # All workers of a replica receive the same messages, so that one of them decodes for all.
         parts = first_rows(gathered, comm).split([message.shape[-1] for message in messages], dim=-1)
         means = [blocks.assemble(part, row.g, t, self.average) for part, row in zip(parts, rows, strict=True)]

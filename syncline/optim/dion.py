@@ -181,7 +181,7 @@ class DionMethod(Method):
     @override
     def exchange(self, rows: list[Row], t: int) -> list[Row]:
         """Decide whether workers exchange; average the gradients of all parameters that are not factored if they do."""
-        if self.hold:
+        if self.hold:  # without an exchange parameters rest, and gradients add up until the next one
             rows = [row._replace(g=row.state_or_zeros(HELD).add_(row.g)) for row in rows]
         matrices = [row for row in rows if isinstance(row.rule, DionRule)]
         for row in matrices:
@@ -196,8 +196,10 @@ class DionMethod(Method):
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
                 row.state_or_zeros(HELD).zero_()
-        sent = [row for row in rows if not self._is_factored(row)]
-        means = iter(self.reducer.reduce(sent, self.comm, self.wire, t) if sent else [])
+
+        # The gradients of factored matrices stay local: `directions` averages the factors of their momenta.
+        averaged_rows = [row for row in rows if not self._is_factored(row)]
+        means = iter(self.reducer.reduce(averaged_rows, self.comm, self.wire, t) if averaged_rows else [])
         gradients = [row.g if self._is_factored(row) else next(means) for row in rows]
         return [row._replace(g=g) for row, g in zip(rows, gradients, strict=True) if g is not None]
 

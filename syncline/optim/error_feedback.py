@@ -67,8 +67,8 @@ class CompressedMean(Reducer):
         errors = [row.state_or_zeros(ERROR) for row in rows]
         corrected = [row.g + error for row, error in zip(rows, errors, strict=True)]
         means, sent_parts = self.compressor.mean(corrected, names, comm, t, "gradient")
-        for error, m, sent in zip(errors, corrected, sent_parts, strict=True):
-            torch.sub(m, sent, out=error)
+        for error, gradient, sent in zip(errors, corrected, sent_parts, strict=True):
+            torch.sub(gradient, sent, out=error)
         return means
 
 
@@ -111,14 +111,15 @@ class CompressedAverages:
             z - row.state.get(_state_name(REFERENCE, name), 0.0) + row.state.get(_state_name(ERROR, name), 0.0)
             for (name, row), z in zip(due, tensors, strict=True)
         ]
-        means, sent_parts = self.compressor.mean(deltas, [f"{name} {row.number}" for name, row in due], comm, t, label)
-        out = []
+        names = [f"{name} {row.number}" for name, row in due]
+        means, sent_parts = self.compressor.mean(deltas, names, comm, t, label)
+        averages = []
         for (name, row), delta, mean, sent in zip(due, deltas, means, sent_parts, strict=True):
             if self.error_feedback:
                 torch.sub(delta, sent, out=row.state[_state_name(ERROR, name)])
             reference = row.state.get(_state_name(REFERENCE, name))
-            out.append(mean if reference is None else reference.add_(mean))
-        return out
+            averages.append(mean if reference is None else reference.add_(mean))
+        return averages
 
     def mend(self, rows: Iterable[Row], t: int) -> None:
         """Raise averaged states to their lower bounds, and subtract the difference from their errors.

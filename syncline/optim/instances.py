@@ -182,18 +182,18 @@ class Instances:
         return p if self._worker_axis else p.unsqueeze(0)
 
     def _make(self) -> None:
-        """Make an instance for each row; if there are instances, add the method's new groups to them."""
+        """Build a torch optimizer for each row, or add the method's new parameter groups to the existing ones."""
         groups = self._method.param_groups[len(self._group_options) :]
-        x = self._over_workers(self._method.param_groups[0]["params"][0])
-        for row_index in range(1 if self._rule.probe.elementwise else len(x)):
-            params = [
-                [
-                    torch.nn.Parameter(self._part(self._over_workers(p), row_index), p.requires_grad)
-                    for p in group["params"]
-                ]
-                for group in groups
+        num_rows = len(self._over_workers(self._method.param_groups[0]["params"][0]))
+
+        def row_params(group: dict[str, Any], row: int) -> list[torch.nn.Parameter]:
+            """Return the parameters of a row in a group, which share their memory with the method's."""
+            return [
+                torch.nn.Parameter(self._part(self._over_workers(p), row), p.requires_grad) for p in group["params"]
             ]
-            self._add_groups(row_index, groups, params)
+
+        for row in range(1 if self._rule.probe.elementwise else num_rows):
+            self._add_groups(row, groups, [row_params(group, row) for group in groups])
         self._states += [{} for group in groups for _ in group["params"]]
         defaults = self._rule.hyperparameters()
         self._group_options += [_options(group) if self._rule.is_class else dict(defaults) for group in groups]

@@ -329,10 +329,11 @@ class Method(torch.optim.Optimizer):
 
         A direction is None if the parameter does not move in this step, or if its rule has moved it already.
         """
-        out: list[Tensor | None] = [None] * len(rows)
+        directions: list[Tensor | None] = [None] * len(rows)
         if self._steppers:
             self._steppers.step(rows)
-            return out
+            return directions
+
         rule_rows = [self._shared.for_rule(row) for row in rows] if self._shares else rows
         indices_by_rule: dict[int, list[int]] = {}
         for index, row in enumerate(rule_rows):
@@ -351,11 +352,11 @@ class Method(torch.optim.Optimizer):
             else:
                 group_directions = [rule.direction(row.g, row.state, row.group, t) for row in group_rows]
             for index, d in zip(indices, group_directions, strict=True):
-                out[index] = d
+                directions[index] = d
         for row, rule_row in zip(rows, rule_rows, strict=True):
             if rule_row is not row:
                 store_states(row, rule_row)
-        return out
+        return directions
 
     def trace(self) -> dict[str, Tensor]:
         """Return diagnostics of the last step by name, each ``(R,)`` and equal on all workers; by default none."""

@@ -73,21 +73,22 @@ class FactorMean(Reducer):
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
-        is_compressed = [t >= self.warmup_steps and FACTOR in row.state for row in rows]
-        uncompressed = [row.g for row, compressed in zip(rows, is_compressed, strict=True) if not compressed]
-        means = iter(average(uncompressed, "gradient") if uncompressed else [])
-        compressed_rows = [row for row, compressed in zip(rows, is_compressed, strict=True) if compressed]
+        mean_of_row: dict[int, Tensor] = {}
+        exact_rows = [row for row in rows if t < self.warmup_steps or FACTOR not in row.state]
+        if exact_rows:
+            means = average([row.g for row in exact_rows], "gradient")
+            mean_of_row = {row.number: mean for row, mean in zip(exact_rows, means, strict=True)}
+
+        compressed_rows = [row for row in rows if row.number not in mean_of_row]
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
         right = [row.state[FACTOR] for row in compressed_rows]
         if not self.warm_start:
             right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
-        low_rank = []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
             product = computed_once(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
             row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))
-            low_rank.append(product)
-        products = iter(low_rank)
-        return [next(products) if compressed else next(means) for compressed in is_compressed]
+            mean_of_row[row.number] = product
+        return [mean_of_row[row.number] for row in rows]

@@ -112,15 +112,19 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         """Move parameters and moments by the fused kernel of Adam if it applies, and return whether it does."""
         if not (isinstance(self.scaling, AdamScaling) and all(self._is_adam(row.group) for row in rows)):
             return False
-        names = (*momentum_names(1), SECOND_MOMENT)
-        if not is_worth_fusing([*(row.x for row in rows), *(row.state[name] for row in rows for name in names)]):
+        (first,), second = momentum_names(1), SECOND_MOMENT
+        tensors = [tensor for row in rows for tensor in (row.x, row.state[first], row.state[second])]
+        if not is_worth_fusing(tensors):
             return False
         for indices in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
             group_rows = [rows[index] for index in indices]
             xs, h = [row.x for row in group_rows], group_rows[0].group
             decay(xs, h)
-            first_moments, second_moments = ([row.state[name] for row in group_rows] for name in names)
-            moments = Moments([row.g for row in group_rows], first_moments, second_moments)
+            moments = Moments(
+                gs=[row.g for row in group_rows],
+                us=[row.state[first] for row in group_rows],
+                vs=[row.state[second] for row in group_rows],
+            )
             fused_adam(xs, moments, lr=h["lr"], betas=(h["betas"][0], h["beta2"]), eps=h["eps"], t=t)
         return True
 
