@@ -156,7 +156,8 @@ class CostQuestion:
                 if name in POLICIES or name in possible:
                     continue
                 if any(name in HIERARCHICAL[kind] for kind in self.collectives):
-                    expected = f"a network of several nodes of one size, which '{asked_network.name}' with {self.workers} is not"
+                    nodes = "a network of several nodes of one size"
+                    expected = f"{nodes}, which '{asked_network.name}' with {self.workers} is not"
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
