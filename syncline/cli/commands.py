@@ -250,6 +250,7 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
     ]
 
     def callback(**options: Any) -> None:
+        """Make the question from the options' values, and print the answer."""
         # typer shows the docstring that is set below.
         set_options = {name for name in defaults if options[name] != defaults[name]}
         try:

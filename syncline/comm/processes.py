@@ -100,6 +100,7 @@ class ProcessGroupCommunicator(Communicator):
             pending.append((tensors, start(all_elements, op)))
 
         def finish() -> list[Tensor]:
+            """Wait for the reductions, and return them in the tensors' order and shapes."""
             reductions: list[Tensor] = []
             for tensors, finish_joined in pending:
                 parts = finish_joined().split([elements_per_row(x) for x in tensors], dim=1)
@@ -156,6 +157,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+        """Return ``(R, M, *s)``: all workers' tensors in the row of worker ``root``, zeros in the other rows."""
         root_process, root_row = divmod(root, self._rows)
         sent = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
@@ -167,6 +169,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
         message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
@@ -190,6 +193,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+        """Return the means over blocks of ``size`` neighbours, each worker's own block in its row."""
         part = self._part(range(size))
         if part is not None:
             return part.all_reduce_coalesced(xs, wire=wire)
@@ -202,6 +206,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+        """Return the tensors of all workers of each worker's part, ``(R, len(part), *s)``."""
         group = self._part(part)
         if group is not None:
             return group.all_gather(x)

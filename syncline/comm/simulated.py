@@ -131,6 +131,7 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _participants(self, collective: str, op: ReduceOp | None) -> Ranks:
+        """Return the workers present in this step; refuse a collective that absences would change."""
         if self.membership is None:
             return range(self.world_size)
         if op not in ("mean", "max"):  # absences would change the collective into another
@@ -142,6 +143,7 @@ class SimulatedCommunicator(Communicator):
     def _note_parts(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
     ) -> None:
+        """Append the calls to the ledger; refuse collectives of parts if workers may be absent."""
         if self.membership is not None:
             raise SpecError("membership", "parts of the workers", "means and maxima of all who are there")
         super()._note_parts(collective, xs, wire, part, label, details)
@@ -177,6 +179,7 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+        """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
         if self.membership is not None:
             raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
         received = self._decode_received(x, wire)

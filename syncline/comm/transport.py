@@ -224,6 +224,8 @@ class SharedMemory(Transport):
 
     @override
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
+        """Replace ``x`` by the sum or the maximum over processes, taken in the order of ranks."""
+
         # Tensors are added in the order of ranks.
 
         def read(tensors: list[Tensor]) -> None:
@@ -235,6 +237,7 @@ class SharedMemory(Transport):
 
     @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
+        """Copy the block that each process sent to this one into ``received``, in the order of ranks."""
 
         def read(tensors: list[Tensor]) -> None:
             for block, sent_block in zip(received.view(self.processes, -1), tensors, strict=True):
@@ -244,6 +247,7 @@ class SharedMemory(Transport):
 
     @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
+        """Copy the tensors that all processes sent into ``gathered``, in the order of ranks."""
 
         def read(tensors: list[Tensor]) -> None:
             for part, other in zip(gathered.view(self.processes, -1), tensors, strict=True):

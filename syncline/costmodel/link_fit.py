@@ -287,6 +287,7 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
 
     def predict(constants: Floats) -> Floats:
+        """Return the predicted seconds of all calls, for each column of ``constants``."""
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
         for kind, rows in groups:

@@ -70,6 +70,7 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     ])  # fmt: skip
 
     def make(*args: Any, **knobs: Any) -> optim.Method:
+        """Build the method's optimizer from its parameters and the fields of its spec."""
         arguments = dict(signature.bind(*args, **knobs).arguments)
         params, comm = arguments.pop("params"), arguments.pop("comm", None)
         worker_axis = arguments.pop("worker_axis", False)
@@ -110,6 +111,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     signature = _signature(spec)
 
     def make(*args: Any, **knobs: Any) -> MethodBase:
+        """Return the method's spec with these fields."""
         positional = dict(signature.bind_partial(*args).arguments)
         if repeated := [argument for argument in positional if argument in knobs]:
             raise TypeError(f"{name}() got multiple values for argument '{repeated[0]}'")

@@ -143,6 +143,7 @@ class StreamingDiLoCoSpec(MethodBase):
         """Return the exchanges of all fragments, each with its offset in the period."""
 
         def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+            """Return the exchange that sends a state's tensors, or None if there are no elements."""
             count = elements(tensors)
             if self.wire != "e3m0" or not count:
                 return self._plain(count) if count else None

@@ -262,6 +262,7 @@ class QSGD(Compressor):
         means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
 
         def own_tensors() -> list[Tensor]:
+            """Return the tensors that the own messages decode to."""
             # The mean over one worker is the worker's decoded tensor.
             return [
                 mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)

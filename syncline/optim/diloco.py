@@ -247,6 +247,7 @@ class Streaming(Method):
         shapes, dtypes = [x.shape for x in sent], [x.dtype for x in sent]
 
         def averages() -> list[Tensor]:
+            """Wait for the messages of all workers, decode them, and return their means."""
             parts = first_rows(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
             return [
                 for_all(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)

@@ -86,6 +86,7 @@ def compiled_by(backend: str) -> Record:
     """
 
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
+        """Return the pass as a function that torch has compiled."""
         from torch.fx.experimental.proxy_tensor import make_fx  # half a second
 
         with _torch_errors_as_spec_errors("compiled"):
@@ -151,6 +152,7 @@ def captured_by(graphs: Graphs) -> Record:
     """
 
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
+        """Return the pass as a function that replays a CUDA graph of it."""
         graph_inputs, graph_targets = inputs.clone(), targets.clone()
         with _torch_errors_as_spec_errors("graph"):
             (gradients, losses), replay = graphs.capture(lambda: run(values, graph_inputs, graph_targets))

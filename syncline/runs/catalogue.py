@@ -47,6 +47,7 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named network; latency is one way, bandwidth per direction, both None if its links differ."""
 
     def row(name: str) -> dict[str, Any]:
+        """Return the catalogue's row of a network."""
         named_network, preset = network(name), NETWORKS.get(name)
         link = named_network if isinstance(named_network, Link) else None
         return {
@@ -90,6 +91,7 @@ def model_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named model with its exact number of parameters; unknown sizes of a torch module are None."""
 
     def row(name: str) -> dict[str, Any]:
+        """Return the catalogue's row of a model."""
         shape = model(name)
         return {
             "parameters": shape.parameters, "fp32_bytes": shape.parameter_bytes(),
@@ -106,6 +108,7 @@ def schedule_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
     def row(name: str) -> dict[str, Any]:
+        """Return the catalogue's row of a schedule."""
         kind = schedule_kind(name)
         described = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__ or ""
         options = {"chunks": kind.takes_chunks, "max_in_flight": kind.takes_limits}
@@ -187,6 +190,7 @@ def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     from syncline.problems import PROBLEMS
 
     def row(name: str) -> dict[str, Any]:
+        """Return the catalogue's row of a problem."""
         problem: Any = PROBLEMS[name]
         problem_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
         defaults = {

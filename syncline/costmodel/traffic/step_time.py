@@ -189,6 +189,7 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
     calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
 
     def advance(begin: int, end: int) -> None:
+        """Advance the worker through the steps from ``begin`` to ``end - 1``."""
         now = begin
         for step in _steps_with_calls(timings, begin, end, worker):
             worker.skip(step - now)

@@ -130,6 +130,7 @@ def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray
     """Return the pair of the network that predicts logged collectives best and the seconds that it predicts."""
 
     def predicted_s(network: Network) -> np.ndarray:
+        """Return the predicted seconds of each logged collective on a network."""
         seconds = []
         for entry in logged:
             kind, workers, nbytes = (entry.setting[name] for name in ("kind", "workers", "nbytes"))

@@ -192,6 +192,7 @@ def train_seed(
     schedule = spec.schedule.build(optimizer, spec.steps)
 
     def on_step(done: int) -> None:
+        """Write the line of a completed step with the calls that it made."""
         nonlocal num_written
         if done:
             calls, readbacks = comm.ledger.records[num_written:], comm.ledger.readbacks[done - 1]

@@ -192,6 +192,7 @@ class _Leader:
         errors: list[BaseException] = []
 
         def run_work() -> None:
+            """Run the work, store its error, and end the watch."""
             try:
                 work()
             except Exception as error:

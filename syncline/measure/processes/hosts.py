@@ -115,6 +115,7 @@ class LocalHosts(Hosts):
 
     @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
+        """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine."""
         store = host_store()  # picks a free port, which the group's own store then takes
         port = store.port
         del store

@@ -150,10 +150,12 @@ def _started(name: str) -> Callable[..., Any]:
     """Return a method that starts a collective; the wait for its result is timed."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
+        """Start the collective; the returned handle times the wait for the result."""
         start_ns = self._watch.now_ns()
         handle, call = self._run(name, args, kwargs)
 
         def finish() -> list[Tensor]:
+            """Wait for the result, and record how long this took."""
             wait_start_ns = self._watch.now_ns()
             self._watch.progress.enter()
             result: list[Tensor] = handle.wait()
@@ -245,6 +247,7 @@ class MeasuredTask(Task):
 
     @override
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Evaluate the means on the process that reports metrics, and let all processes meet."""
         metrics = {} if self._on_evaluation is None else self._task.evaluate(means)
         if self._on_evaluation is not None:
             self._on_evaluation(metrics)

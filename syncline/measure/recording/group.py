@@ -151,6 +151,7 @@ class TracedGroup(dist.ProcessGroup):
         options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
         def run() -> Any:
+            """Run the all-reduce by gloo, which has no mean: divide the sum."""
             work = self.inner.allreduce(inputs, options)
             if op == dist.ReduceOp.AVG:
                 work.wait()
@@ -229,6 +230,7 @@ class TracedGroup(dist.ProcessGroup):
         options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
 
         def run() -> Any:
+            """Reduce-scatter by gloo: an all-reduce of a copy, of which this rank takes its part."""
             copy = tensor.contiguous().clone()
             work = self.inner.allreduce([copy], options)
             work.wait()

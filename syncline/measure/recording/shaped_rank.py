@@ -216,6 +216,7 @@ def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Cal
     """Return the function ``init_process_group`` that waits for no other rank."""
 
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Create a group whose collectives do nothing, of the rank and size of the trace."""
         world_size = kwargs.get("world_size", -1)
         if world_size not in (-1, workers):
             raise Refusal(f"asks for {world_size} ranks where --workers says {workers}")

@@ -107,6 +107,7 @@ class Families:
         groups: dict[str, Group] = {}
 
         def target_group(name: str) -> Group:
+            """Return the group of ``rank`` that corresponds to the recorded rank's group ``name``."""
             if name not in groups:
                 group = self._groups_of[self._family[name]].get(rank)
                 if group is None:
@@ -119,6 +120,7 @@ class Families:
             return target_group(name).ranks[own_group.ranks.index(member)]
 
         def translated(event: Event) -> Event:
+            """Return an event with the groups, neighbours and tags of ``rank``."""
             if isinstance(event, Started):
                 group = target_group(event.key[0])
                 return event._replace(ranks=group.ranks, key=(group.name, event.key[1]))
@@ -235,6 +237,7 @@ def shaped(
     with temporary_folder() as folder:
 
         def record(new_ranks: Sequence[int]) -> None:
+            """Record further ranks, and check that they create the same groups."""
             for rank in recorded_ranks(
                 program, workers, new_ranks, folder, recorded=set(record_of_rank), options=options
             ):

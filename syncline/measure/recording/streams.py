@@ -67,6 +67,7 @@ def _computed(name: str) -> Callable[..., Any]:
     original = getattr(float, f"__{name}__")
 
     def computed(self: float, *others: Any) -> Any:
+        """Return the result of arithmetic with a clock's reading, as a point in time or an interval."""
         value = original(self, *others)
         if type(value) is not float:
             return value
@@ -82,6 +83,7 @@ def _compared(name: str) -> Callable[..., Any]:
     original = getattr(float, f"__{name}__")
 
     def compared(self: float, other: Any) -> Any:
+        """Compare; refuse a script's own decision by the clock, because a replay has another time."""
         frame = sys._getframe(1)
         with_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)
         if not with_constant and is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:

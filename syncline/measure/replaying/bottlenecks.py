@@ -161,6 +161,7 @@ def _elasticity(replayed: TimedReplay, question: ReplayedOn, field: str, only: L
     """Return the elasticity of the step with respect to computing, or to a field of links."""
 
     def step_s(factor: float) -> float:
+        """Return the step time with the field multiplied by ``factor``."""
         if field == "compute":
             changes = replace(question.changes, compute=question.changes.compute * factor)
             return replay_timed(replayed.record, replayed.on, replace(question, changes=changes))[1].step_time_s

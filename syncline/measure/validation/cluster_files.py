@@ -332,6 +332,7 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
     )
 
     def predict(row: Mapping[str, str]) -> _Row:
+        """Return the prediction for a measured row, with the regime to which it belongs."""
         point = _point(row)
         (seconds,) = step_s(layouts([point], recomputed), constants)
         where = "several nodes" if point.gpus > A100_NODE_GPUS else "one node"

@@ -80,6 +80,7 @@ def or_object(protocol: str) -> WrapValidator:
     """Return a validator that also accepts Python objects with the methods of a protocol, ``module:Protocol``."""
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
+        """Wrap an object that follows the protocol; hand fields and names to pydantic."""
         if isinstance(value, ObjectPart):
             return value
         if not isinstance(value, PLAIN):
@@ -268,6 +269,7 @@ class MethodBase(Spec):
         """
 
         def bytes_by_period(matrix_elements: int, other_elements: int) -> dict[int, float]:
+            """Return a worker's bytes per call, by the period of the exchange."""
             shapes = [TensorShape("", (matrix_elements, 1), is_matrix=True), TensorShape("", (other_elements,))]
             nbytes: dict[int, float] = {}
             for exchange in self.exchanges(shapes, workers):

@@ -268,6 +268,7 @@ def application() -> FastAPI:
     app.add_middleware(SameOriginMiddleware)
 
     def respond(request: Request, kind: str, make_text: Callable[[PageSettings], str]) -> Response:
+        """Return the response that ``make_text`` makes of the query's settings, or an error line."""
         fields = {name: text for name, text in request.query_params.items() if name != "theme"}
         settings, problems = from_query(fields)
         try:

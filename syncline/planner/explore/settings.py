@@ -106,6 +106,7 @@ def _exactly(
     """Return a writer of numbers: the readable form if it is exact, else all digits in ``10**power`` of a unit."""
 
     def text(value: float) -> str:
+        """Return a value as short text if the text reads back as the value, else with all digits."""
         short_text = write(value)
         return (
             short_text

@@ -236,6 +236,7 @@ class ProjectionPlan:
             return selection.factors.communication * _seconds_or_zero(call_cost), encode_s, idling_times
 
         def timed(call: Call) -> list[PricedCall]:
+            """Return the priced parts of a call; calls with the same cost are priced once."""
             if id(call) not in priced_calls:
                 parts = []
                 for part in split_call(call, self.spec.overlap, traffic.buckets):

@@ -106,6 +106,7 @@ def _speedups_on_links(
     link_fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
 
     def seconds(selected: Indices, number: int, bandwidths: Floats) -> Floats:
+        """Return step times ``(len(selected), K)`` of a method at K bandwidths of each selected link."""
         selected_links = links.with_numbers({name: value[selected] for name, value in link_fields.items()})
         step = plan.step(
             number,
@@ -116,6 +117,7 @@ def _speedups_on_links(
         return np.broadcast_to(step.step_time_s, (len(selected), bandwidths.shape[1]))
 
     def speedups_at(selected: Indices, bandwidths: Floats) -> Floats:
+        """Return the speedups of each selected row's method over the baseline at these bandwidths."""
         methods = numbers[selected]
         rates = np.broadcast_to(bandwidths, (len(selected), bandwidths.shape[1]))
         edges = [0, *(1 + np.flatnonzero(np.diff(methods))).tolist(), len(selected)]

@@ -234,6 +234,7 @@ def traffic_and_memory(
 
     @cache
     def between(count: int) -> list[Exchange]:
+        """Return a worker's exchanges with other replicas, among ``count`` workers."""
         if layout.workers == 1:
             return list(method.exchanges(tensors, count))
         if count == layout.workers:
@@ -269,6 +270,7 @@ def traffic_and_memory(
         )  # fmt: skip
 
         def exchanges_among(count: int, options: _StepOptions = options) -> list[Exchange]:
+            """Return all exchanges of a worker, inside its replica and between replicas."""
             if not has_sharers:
                 replicas = range(count // layout.workers)
                 shard = ParameterShard(tuple(counts), replicas, len(replicas))

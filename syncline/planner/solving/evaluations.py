@@ -201,6 +201,7 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
         cache: PriceCache = {}
 
         def step_shares(factors: Factors, network: Network = network, cache: PriceCache = cache) -> dict[str, Floats]:
+            """Return the shares of a step, such as exposed communication, by name; one for each link."""
             step = plan.step(number, network, cache=cache, factors=factors)
             total_s = by_link(step.step_time_s)
             step_parts = {

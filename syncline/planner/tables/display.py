@@ -65,6 +65,7 @@ def speedup_column(rows: list[Record]) -> Column:
         return "speedup", times_of("speedup")
 
     def show(row: Record) -> str:
+        """Return a row's speedup with its bounds as text."""
         if not (value := row["speedup"]):
             return "-"
         digits = max(0, 2 - int(math.log10(max(value, 1.0))))
@@ -176,6 +177,7 @@ def lost_or_number(name: str) -> Callable[[Record], str]:
     """Return a function from a row to the text of a number, or the step at which the training diverged."""
 
     def show(row: Record) -> str:
+        """Return a row's number as text, or the step at which its training diverged."""
         value = row.get(name)
         is_missing = value is None or not math.isfinite(value)  # in a file a number that is not finite is null
         if is_missing and name in row and row["diverged_at"] is not None:

@@ -144,6 +144,7 @@ def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[
     last_s = 0.0
 
     def call(done: int) -> None:
+        """Pass the number of completed steps to all callbacks, but not more often than needed."""
         nonlocal last_s
         now_s = time.monotonic()
         if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:

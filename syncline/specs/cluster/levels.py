@@ -99,6 +99,7 @@ class LevelsDescription(NetworkDescription):
     @override
     @classmethod
     def fields_of(cls, network: MultiLevel) -> dict[str, Any]:
+        """Return the fields of a spec that describe this network."""
         levels = []
         for level in network.levels:
             values = {name: getattr(level, name) for name in LEVEL_FIELDS}

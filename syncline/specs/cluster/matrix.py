@@ -113,6 +113,7 @@ def _matrix_of(parse: Any) -> Any:
     """Return a validator of rows of numbers, one for each place; an entry of the diagonal may be missing."""
 
     def read(value: Any, path: str) -> tuple[tuple[float | None, ...], ...]:
+        """Return a square table of numbers from a spec's lists, with None for an empty entry."""
         if not isinstance(value, list | tuple) or not all(isinstance(row, list | tuple) for row in value):
             raise SpecError(path, value, "a list of rows, one for each place, with a number for each place")
         return tuple(
@@ -161,6 +162,7 @@ class MatrixDescription(NetworkDescription):
 
     @override
     def network(self) -> Matrix:
+        """Build the network; refuse a pair of places without a line."""
         names = tuple(self.places)
         lines = self._lines(names)
         for i, name in enumerate(names):
@@ -271,6 +273,7 @@ class MatrixDescription(NetworkDescription):
     @override
     @classmethod
     def fields_of(cls, network: Matrix) -> dict[str, Any]:
+        """Return the fields of a spec that describe this network, as tables if all lines have two numbers."""
         lines = {
             (source, target): line
             for source, row in zip(network.places, network.lines, strict=True)

@@ -163,6 +163,7 @@ class GraphDescription(NetworkDescription):
     @override
     @classmethod
     def fields_of(cls, network: Graph) -> dict[str, Any]:
+        """Return the fields of a spec that describe this graph."""
         fields = super().fields_of(network)
         fields["edges"] = [
             {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)

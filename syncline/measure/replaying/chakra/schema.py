@@ -67,6 +67,7 @@ def _file() -> Any:
         node_types.value.add(name=f"{name}_NODE", number=number)
 
     def add(message: Any, name: str, number: int, kind: str, repeated: bool = False, one_of: bool = False) -> None:
+        """Add a field to a protobuf message's description."""
         label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
         field = message.field.add(name=name, number=number, label=label)
         if kind in SCALARS:
