@@ -64,7 +64,8 @@ def _is_kept(module: ModuleType) -> bool:
     modified_s = source.stat().st_mtime
     for function in vars(module).values():
         if hasattr(function, "stats") and hasattr(function, "py_func"):
-            folder, name = function.stats.cache_path, f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
+            folder = function.stats.cache_path
+            name = f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
             if not any(index.stat().st_mtime >= modified_s for index in Path(folder or "").glob(name)):
                 return False
     return True

@@ -155,7 +155,8 @@ def speedup_over_bandwidth(
         speedups += panel.curves.values()
         speedups += [np.array(points).reshape(-1, 2)[:, 1] for points in panel.points.values()]
     values = np.concatenate(speedups)
-    lowest, highest = min(0.9, float(values.min()) / 1.1), max(1.2, float(values.max()) * 1.15)
+    lowest = min(0.9, float(values.min()) / 1.1)
+    highest = max(1.2, float(values.max()) * 1.15)
     with figure_style():
         fig = new_figure(max(4.6, 0.7 + PANEL_IN * num_columns), 0.8 + 2.5 * num_rows)
         for index, (ax, panel) in enumerate(zip(panel_grid(fig, len(panels), num_columns), panels, strict=True)):
@@ -205,7 +206,8 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
     low, high = np.log(ax.get_xlim())
     labels: list[tuple[float, float]] = []
     for name, value in marks.items():
-        position, half = float((np.log(value) - low) / (high - low)), 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        position = float((np.log(value) - low) / (high - low))
+        half = 0.5 * (len(name) + 1) * LETTER_IN / width_in
         if not 0 <= position <= 1 or any(abs(position - other) < half + other_half for other, other_half in labels):
             continue
         labels.append((position, half))

@@ -174,7 +174,8 @@ def _with_crossings(
     for crossing, target in crossings:
         if not (x == crossing).any():
             next_index = int(np.searchsorted(x, crossing))
-            x, y = np.insert(x, next_index, crossing), np.insert(y, next_index, np.float64(target))
+            x = np.insert(x, next_index, crossing)
+            y = np.insert(y, next_index, np.float64(target))
     return x, y
 
 
@@ -228,7 +229,8 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
             ranges.append(scale(shown_losses))
             bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
     ranges = ranges or [scale(np.ones((3, 1)))]
-    low, high = min(float(values[1].min()) for values in ranges), max(float(values[0, 0]) for values in ranges)
+    low = min(float(values[1].min()) for values in ranges)
+    high = max(float(values[0, 0]) for values in ranges)
     margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
     room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
     ends = low - margin, room + margin

@@ -63,7 +63,8 @@ def timeline_strip(
     if is_inside.sum() > MOST_SPANS:
         raise SpecError("timeline", f"{is_inside.sum():,} spans", f"at most {MOST_SPANS:,}; set first_s and last_s")
     columns = {name: column[is_inside] for name, column in columns.items()}
-    start, end = np.maximum(columns["start_s"], first_s), np.minimum(columns["end_s"], last_s)
+    start = np.maximum(columns["start_s"], first_s)
+    end = np.minimum(columns["end_s"], last_s)
     on_network, idle = columns["stream"] != "compute", np.isin(columns["what"], IDLE)
     kind = np.where(on_network, "network", np.where(idle, "wait", "compute"))
     workers = np.unique(columns["worker"])

@@ -102,7 +102,8 @@ def error_of_click(error: Any) -> SynclineError:
     """Return an error in Syncline's form, "NAME: got VALUE; expected ...", for an error of click's parser."""
     context: Any = getattr(error, "ctx", None)
     hint = f"; see '{context.command_path} --help'" if context is not None else ""
-    parameter, option = getattr(error, "param", None), getattr(error, "option_name", None)
+    parameter = getattr(error, "param", None)
+    option = getattr(error, "option_name", None)
     if parameter is not None:
         return _value_error(error, parameter, hint)
     if option is not None:

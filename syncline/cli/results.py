@@ -120,7 +120,8 @@ def print_same(question: Same) -> None:
 
     if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
         raise SpecError("--tolerance", question.tolerance, "a number >= 0")
-    first, second = finished_folder(question.a, question.folder), finished_folder(question.b, question.folder)
+    first = finished_folder(question.a, question.folder)
+    second = finished_folder(question.b, question.folder)
     kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
     if kinds[0] != kinds[1]:
         expected = f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"

@@ -71,7 +71,8 @@ def relative_fit(
     >>> [f"{value:.4g}" for value in fit.constants]
     ['0.002', '1e+08']
     """
-    values, start_rows = np.asarray(measured, dtype=float), np.atleast_2d(np.asarray(starts, dtype=float))
+    values = np.asarray(measured, dtype=float)
+    start_rows = np.atleast_2d(np.asarray(starts, dtype=float))
     require(values > 0, "measured", values, "a positive number")
     require(start_rows > 0, "starts", start_rows, "a positive number")
     count = start_rows.shape[1]

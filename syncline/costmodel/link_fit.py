@@ -283,7 +283,8 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
 def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable[[Floats], Floats]:
     """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``."""
     kinds = np.array([call.kind for call in calls])
-    workers, nbytes = np.array([call.workers for call in calls]), np.array([call.nbytes for call in calls], dtype=float)
+    workers = np.array([call.workers for call in calls])
+    nbytes = np.array([call.nbytes for call in calls], dtype=float)
     groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
 
     def predict(constants: Floats) -> Floats:

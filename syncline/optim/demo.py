@@ -63,7 +63,8 @@ def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
 @lru_cache(maxsize=64)
 def dct_matrix(n: int) -> Tensor:
     """Return the orthonormal DCT-II matrix in fp64: ``C_kj = sqrt(2/n) cos(pi (j + 1/2) k / n)``, row 0 over sqrt 2."""
-    k, j = torch.arange(n, dtype=torch.float64).unsqueeze(1), torch.arange(n, dtype=torch.float64)
+    k = torch.arange(n, dtype=torch.float64).unsqueeze(1)
+    j = torch.arange(n, dtype=torch.float64)
     c = math.sqrt(2 / n) * torch.cos(math.pi * (j + 0.5) * k / n)
     c[0] /= math.sqrt(2)
     return c

@@ -55,7 +55,8 @@ def _by_topk(magnitudes: Tensor, k: int) -> Tensor:
 def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     """Return the rising indices of the k entries of largest magnitude of rows ``(r, n)``, by a compiled loop."""
     rows, n = x.shape
-    indices, is_complete = torch.empty(rows, k, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
+    indices = torch.empty(rows, k, dtype=torch.int64)
+    is_complete = torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
     loops.find_largest(bits, k, max(1, n // (GROUPS_PER_ENTRY * k)), indices.numpy(), is_complete.numpy())
     return _completed(indices, is_complete, magnitudes=x.abs(), k=k)

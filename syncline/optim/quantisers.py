@@ -392,7 +392,8 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
         out = torch.empty(len(integers), integers.shape[2])
-        numbers, values = integers.contiguous().numpy(), units.reshape(units.shape[:2]).numpy()
+        numbers = integers.contiguous().numpy()
+        values = units.reshape(units.shape[:2]).numpy()
         loops.mean_of_levels(numbers, values, np.float32(levels), out.numpy())
         return out
     float_integers = integers.to(torch.promote_types(units.dtype, torch.float32))

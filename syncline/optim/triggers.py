@@ -179,7 +179,8 @@ class GradientChange(Trigger):
         """Return Delta of each worker ``(R,)``, over all parameters together, and update the smoothed norms."""
         square_before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
-            average, square = row.state[GRADIENT_SQUARE], row.g.reshape(len(row.g), -1).square().sum(1)
+            average = row.state[GRADIENT_SQUARE]
+            square = row.g.reshape(len(row.g), -1).square().sum(1)
             average.copy_(torch.where(average < 0, square, torch.lerp(average, square, self.smoothing)))
         total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
         total_before = square_before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0

@@ -68,7 +68,8 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
         for at_low, at_high in (variants[:2], variants[2:]):
             down_square += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
             up_square += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
-        low, high = value * np.exp(-np.sqrt(down_square)), value * np.exp(np.sqrt(up_square))
+        low = value * np.exp(-np.sqrt(down_square))
+        high = value * np.exp(np.sqrt(up_square))
     nothing = value == 0  # as a share of the time may be
     largest = np.maximum.reduce([np.broadcast_to(side, value.shape) for side in variants])
     return np.where(nothing, 0.0, low), np.where(nothing, largest, high)

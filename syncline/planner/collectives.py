@@ -168,7 +168,8 @@ class CostQuestion:
     def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         if not self.algorithms:
-            possible, default = algorithms_on(kind, on, self.workers), default_algorithm(kind, on)
+            possible = algorithms_on(kind, on, self.workers)
+            default = default_algorithm(kind, on)
             return possible if default in possible else (*possible, default)
         wanted_algorithms = {
             chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name

@@ -169,7 +169,8 @@ class PlacementClock:
         if count == 1 or not nbytes.any():
             return np.zeros((len(grid), work.stages))
         if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
-            up_lines, down_lines = self._lines(grid[:, 1:], grid[:, :-1]), self._lines(grid[:, :-1], grid[:, 1:])
+            up_lines = self._lines(grid[:, 1:], grid[:, :-1])
+            down_lines = self._lines(grid[:, :-1], grid[:, 1:])
             passes_s = [
                 nbytes * line.byte_s.max(axis=1) + line.latency_s.sum(axis=1) for line in (up_lines, down_lines)
             ]
@@ -222,7 +223,8 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
         ranks = len(start)
         pairs = np.stack(np.triu_indices(len(positions), 1), axis=1)
         pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
-        score, swaps, since_better, first = float(clock.times(start[None]).score[0]), 0, 0, 0
+        score = float(clock.times(start[None]).score[0])
+        swaps, since_better, first = 0, 0, 0
         while since_better < len(pairs) and swaps < MAX_SWAPS:
             batch = pairs[first : first + BATCH_SWAPS]
             first = (first + len(batch)) % len(pairs)

@@ -252,7 +252,8 @@ class Quadratic(Landscape):
             q, r = torch.linalg.qr(torch.randn(dimension, dimension, generator=source, dtype=torch.float64))
             return q * r.diagonal().sign()
         if self.angle_deg:
-            cos, sin = math.cos(math.radians(self.angle_deg)), math.sin(math.radians(self.angle_deg))
+            cos = math.cos(math.radians(self.angle_deg))
+            sin = math.sin(math.radians(self.angle_deg))
             return torch.tensor([[cos, -sin], [sin, cos]], dtype=torch.float64)
         return torch.eye(dimension, dtype=torch.float64)
 

@@ -158,7 +158,8 @@ def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineRe
     """
     on = next((link for link in spec.links if link.name == network), FREE)
     chunks = spec.chunks_of(name)
-    activation_bytes, weights = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
+    activation_bytes = spec.stored_activation_bytes(chunks)
+    weights = spec.weights_bytes(chunks)
     return {
         "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
         "chunks": chunks, "replicas": spec.replicas, "flushes": spec.flushes, "averaging": spec.averaging,

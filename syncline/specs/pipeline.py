@@ -156,7 +156,8 @@ class PipelineSpec(Experiment):
             expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
             reason = "a model beside it, whose work it tells"
         else:
-            required, excluded = ["tokens_per_microbatch", "hardware"], ["forward", "backward", "backward_weight"]
+            required = ["tokens_per_microbatch", "hardware"]
+            excluded = ["forward", "backward", "backward_weight"]
             expected = "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
             reason = "nothing beside a model, from which it follows"
         for field in required:
@@ -297,7 +298,8 @@ class PipelineSpec(Experiment):
         from syncline.sim.pipelines.pipeline import Durations
         from syncline.sim.program.disturbances import lognormal_factors
 
-        rng, shape = generator(self.seed, "pipeline time"), (self.stages, self.microbatches * self.flushes)
+        rng = generator(self.seed, "pipeline time")
+        shape = (self.stages, self.microbatches * self.flushes)
         times = []
         for seconds in self.stage_seconds(name):
             factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0

@@ -124,7 +124,8 @@ class ProjectSpec(ClockSpec, Experiment):
         is_measured = self.compute.seconds is not None or self.compute.batch_times is not None  # with the update
         if is_measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
             return []
-        flops, tensors = self.model.flops_per_token * self.worker_tokens, self.model.tensors
+        flops = self.model.flops_per_token * self.worker_tokens
+        tensors = self.model.tensors
         shares = {method.name: COUNTING.optimizer_s(method, tensors, 1.0, flops, "") for method in self.methods}
         large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
         message = f"updates take no time here; their products are {large} of a step's operations"

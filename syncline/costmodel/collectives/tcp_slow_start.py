@@ -132,7 +132,8 @@ def after_idling(
             seconds = np.where(name_index == index, algorithm_s, seconds) if len(used_names) > 1 else algorithm_s
         return seconds
 
-    round_trip_s, rate = 2 * float(np.max(link.latency_s)), float(np.max(link.goodput_bytes_per_s))
+    round_trip_s = 2 * float(np.max(link.latency_s))
+    rate = float(np.max(link.goodput_bytes_per_s))
     return AfterIdling(opening_s, float(tcp.timeout_s(round_trip_s)) * (1 + tcp.halvings(rate, round_trip_s)))
 
 
@@ -149,7 +150,8 @@ def collective_opening(
     if isinstance(network, Link):
         rate, round_trip_s = float(network.goodput_bytes_per_s), 2 * float(network.latency_s)
     else:
-        rate, round_trip_s = float(network.bandwidth_bytes_per_s.min()), 2 * float(network.latency_s.max())
+        rate = float(network.bandwidth_bytes_per_s.min())
+        round_trip_s = 2 * float(network.latency_s.max())
     name = default_algorithm(kind, network) if algorithm is None else algorithm
     if name not in ALGORITHMS[kind] and not is_library_algorithm(kind, name):
         return None

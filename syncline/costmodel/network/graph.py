@@ -154,7 +154,8 @@ class Routed(NetworkTopology):
         steps: dict[str, dict[str, _Step]] = {}
         rates: list[Any] = []
         for edge in self.network.edges:
-            is_half_duplex, femtoseconds = edge.link.duplex == "half", round(float(edge.link.latency_s) * 1e15)
+            is_half_duplex = edge.link.duplex == "half"
+            femtoseconds = round(float(edge.link.latency_s) * 1e15)
             channel = len(rates)
             steps.setdefault(edge.source, {})[edge.target] = _Step(channel, edge.link, femtoseconds)
             rates.append(edge.link.up_bytes_per_s)

@@ -230,7 +230,8 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     def channel_names(self) -> list[str]:
         """Return the name of each channel's link: both places of a line, or the sender's if several lines share it."""
-        places, worker_places = self.network.places, [self.network.places[place] for place in self.place.tolist()]
+        places = self.network.places
+        worker_places = [self.network.places[place] for place in self.place.tolist()]
         classes = range(self._class_count)
         lines = {
             "connection": [f"{source}-{target}" for source in worker_places for target in worker_places],

@@ -194,7 +194,8 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
 def _of_another_source(residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str) -> Uncertainty:
     """Return the uncertainty of a source that is not among those of the residuals; each source counts alike."""
     by_source = [residuals[sources == name] for name in sorted(set(sources.tolist()))]
-    means, within = np.array([group.mean() for group in by_source]), np.mean([group.var() for group in by_source])
+    means = np.array([group.mean() for group in by_source])
+    within = np.mean([group.var() for group in by_source])
     count = len(by_source)
     degrees = count if count > 2 else residuals.size
     reach = _student(degrees) * np.sqrt(means.var(ddof=1) * (1 + 1 / count) + within)

@@ -195,7 +195,8 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         ddp_loss = predicted_loss(ddp_training, ddp_fit_of(used_fit).name, extrapolate=True).loss
         least_loss = ddp_loss * _least_ratio(used_fit, end, variables)
         if least_loss > loss:
-            loss, gain_limit = least_loss, f"gain over data parallelism at most that of {end.basis}"
+            loss = least_loss
+            gain_limit = f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
     low = high = None
     if all(field.basis is not None for field in beyond):

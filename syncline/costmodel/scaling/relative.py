@@ -213,7 +213,8 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
     '0.94, 0.64 to 1.17'
     """
     relative = relative_loss(training, extrapolate=extrapolate)
-    parameters, tokens = relative.prediction.training.parameters, relative.prediction.training.tokens
+    parameters = relative.prediction.training.parameters
+    tokens = relative.prediction.training.tokens
     assert tokens is not None
     factors = more_tokens(relative.ratio, parameters, tokens)
     if factors is None:
@@ -229,7 +230,8 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
         return float(factor * np.exp(sign * np.hypot(*logs)))
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    low, high = bound(relative.low, factors.least, -1), bound(relative.high, factors.largest, 1)
+    low = bound(relative.low, factors.least, -1)
+    high = bound(relative.high, factors.largest, 1)
     return TokenFactor(factor, low, high, relative, basis)
 
 

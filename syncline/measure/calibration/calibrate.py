@@ -102,7 +102,8 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
     sizes = sizes or PRODUCTS[device.type]
     best = 0.0
     for size in sizes:
-        a, b = torch.randn(size, size, device=device), torch.randn(size, size, device=device)
+        a = torch.randn(size, size, device=device)
+        b = torch.randn(size, size, device=device)
         run = partial(torch.mm, a, b, out=torch.empty_like(a))
         best = max(best, 2 * size**3 / float(np.median(block_means_s(run, window_s / len(sizes), device))))
     return best

@@ -186,7 +186,8 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         law = laws[source, target]
         fewest = min(entry.setting["streams"] for entry in line.rates)
         for entry in line.rates:
-            rate, streams = law.rate_bytes_per_s(entry.setting["streams"]), entry.setting["streams"]
+            rate = law.rate_bytes_per_s(entry.setting["streams"])
+            streams = entry.setting["streams"]
             error = entry.value / rate - 1
             errors += [error] if streams > fewest else []
             rows.append({

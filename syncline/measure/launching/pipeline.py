@@ -148,7 +148,8 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
     sender = _Sender(watch)
     try:
         for task in schedule.orders[stage]:
-            source, target = source_stage(task, stage, stages, chunks), target_stage(task, stage, stages, chunks)
+            source = source_stage(task, stage, stages, chunks)
+            target = target_stage(task, stage, stages, chunks)
             if source is not None:
                 received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
                 math.incoming(stage, task, received.to(device))

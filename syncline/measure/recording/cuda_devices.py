@@ -60,7 +60,8 @@ def cuda_of(device: Any) -> torch.device | None:
         device = torch.device("cuda", device)
     if not isinstance(device, torch.device) or device.type != "cuda":
         return None
-    index, count = Current.index if device.index is None else device.index, device_count()
+    index = Current.index if device.index is None else device.index
+    count = device_count()
     if index >= count:
         raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{index}, where {count} GPUs are visible")
     Current.touched = True

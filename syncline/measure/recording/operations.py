@@ -293,7 +293,8 @@ def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, 
     query, key, causal = values["query"], values["key"], bool(values.get("is_causal"))
     assert query is not None and key is not None
     batch, heads, queries, head = (float(size) for size in query.shape)
-    shape, backward = (batch, heads, queries, float(key.shape[-2]), head), "backward" in name
+    shape = (batch, heads, queries, float(key.shape[-2]), head)
+    backward = "backward" in name
     flops = Operation("attention backward" if backward else "attention", shape, causal=causal).flops
     return counted._replace(
         flops=flops, kind="attention backward" if backward else "attention", shape=shape, causal=causal

@@ -55,7 +55,8 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
         of a step that the busiest needs for its bytes at its full rate.
     """
     changed_network, _ = question.network_and_hardware(on)
-    paths, window = topology(changed_network, len(record.ranks)), Window.for_steps(record.steps)
+    paths = topology(changed_network, len(record.ranks))
+    window = Window.for_steps(record.steps)
     carried_bytes = carried_in(record, window, on=changed_network, algorithm=question.algorithm) / window.steps
     names = channel_links(topology(on, len(record.ranks)))
     rows = []

@@ -158,6 +158,7 @@ def programs_of(
     """
 
     def collective(event: Started, step: int) -> Collective:
+        """Return the simulated collective of an event, or its price if the network is priced."""
         return Collective(
             event.kind, event.payload_bytes, event.key, label=event.site, step=step,
             algorithm=None if price else algorithm(event),
@@ -262,23 +263,15 @@ def algorithms_on(network: Network, workers: int, policy: str | None) -> Callabl
 
     @cache
     def chosen(kind: str, ranks: tuple[int, ...], nbytes: float) -> str | None:
+        """Return the algorithm that the policy chooses for a collective; None leaves the choice to the network."""
         if policy is None:
             return None
-        if len(ranks) < workers and not isinstance(network, Link):
-            return group_algorithm(
-                kind, ranks, workers, nbytes=max(nbytes, 1.0), network=network, algorithms=policy, timer=simulated_s
-            )
-        if policy == "auto":
-            return group_algorithm(
-                kind,
-                range(workers),
-                workers,
-                nbytes=max(nbytes, 1.0),
-                network=network,
-                algorithms=policy,
-                timer=simulated_s,
-            )
-        return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=network)
+        nbytes = max(nbytes, 1.0)  # an empty message has no fastest algorithm
+        is_part = len(ranks) < workers and not isinstance(network, Link)
+        if is_part or policy == "auto":
+            group = ranks if is_part else range(workers)
+            return group_algorithm(kind, group, workers, nbytes, network, algorithms=policy, timer=simulated_s)
+        return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=nbytes, network=network)
 
     return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)
 

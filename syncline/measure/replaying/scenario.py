@@ -68,9 +68,10 @@ def with_async_tp(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """
 
     def overlapped(rank: RankRecord) -> list[Event]:
+        """Move the start of each collective that is awaited at once before the computing beside it."""
         events = list(rank.events)
         for index in range(1, len(events) - 2):
-            started, waited, before, behind = (events[index + step] for step in (0, 1, -1, 2))
+            before, started, waited, behind = events[index - 1 : index + 3]
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
@@ -91,6 +92,7 @@ def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """
 
     def at_once(rank: RankRecord) -> list[Event]:
+        """Put a wait directly behind the start of each collective."""
         events: list[Event] = []
         calls: set[int] = set()
         for event in rank.events:

@@ -98,14 +98,17 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
     logged = [entry for path in paths for entry in read_log(path)]
     rows = []
     for (source, target), line in lines_by_ends(logged).items():
-        law, counts = StreamLaw.from_line(line), {entry.setting["streams"] for entry in line.rates}
+        law = StreamLaw.from_line(line)
+        counts = {entry.setting["streams"] for entry in line.rates}
         has_law = len(counts) > 1
         for entry in line.rates:
             streams = entry.setting["streams"]
             if has_law:
-                rate, basis = law.rate_bytes_per_s(streams), f"{law.bounds.points} residuals of {law.bounds.basis}"
+                rate = law.rate_bytes_per_s(streams)
+                basis = f"{law.bounds.points} residuals of {law.bounds.basis}"
             else:
-                rate, basis = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s)), "Linux's window"
+                rate = float(Tcp(connections=streams).rate_bytes_per_s(np.inf, law.rtt_s))
+                basis = "Linux's window"
             row = _row(entry, GB / rate, measured_s=GB / entry.value, regime=f"streams from {source} to {target}")
             if has_law and streams == min(counts):
                 row["error"] = None  # this row gives the window
@@ -216,7 +219,8 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     """Return the predicted seconds of a row of ``collectives.csv``."""
     delay_s = None if row["delay_ms"] == DEFAULT else positive_number(row["delay_ms"], "delay_ms", minimum=0.0) / 1e3
     rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
-    nodes, nbytes = int(positive_number(row["nodes"], "nodes")), positive_number(row["megabytes"], "megabytes") * MIB
+    nodes = int(positive_number(row["nodes"], "nodes"))
+    nbytes = positive_number(row["megabytes"], "megabytes") * MIB
     piece_bytes = in_pieces(row)
     return p3_s(
         row["collective"],
@@ -289,7 +293,8 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
         raise SpecError("gpu", gpu, f"one of {', '.join(sorted(NVLINKS))}")
     if gpus not in RINGS[gpu]:
         raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in RINGS[gpu])}")
-    link, nbytes = NETWORKS[NVLINKS[gpu]].network, positive_number(row["bytes"], "bytes")
+    link = NETWORKS[NVLINKS[gpu]].network
+    nbytes = positive_number(row["bytes"], "bytes")
     seconds = float(collective_s("all_reduce", gpus, nbytes, link, algorithm=MEASURED))
     source = KNOWN if gpus in node_times(gpu) else "other numbers of GPUs"
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}

@@ -129,7 +129,8 @@ def fitted_constants(rows: Sequence[Row]) -> Constants:
 
     def constants_at(factors: np.ndarray) -> Constants:
         """Return the start values times these factors: of the costs, then of each generation of switches."""
-        of_costs, of_switches = factors[: len(FITTED)], dict(zip(START_SWITCHES, factors[len(FITTED) :], strict=True))
+        of_costs = factors[: len(FITTED)]
+        of_switches = dict(zip(START_SWITCHES, factors[len(FITTED) :], strict=True))
         costs: dict[str, Any] = {
             name: factor * getattr(START, name) for name, factor in zip(FITTED, of_costs, strict=True)
         }

@@ -79,7 +79,9 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
     """Return the sets of measurements that bound the step of a GPT, the most similar set first."""
-    regime, tensor, data = row["regime"], int(float(row[GRID[0]])), int(float(row["data parallelism"]))
+    regime = row["regime"]
+    tensor = int(float(row[GRID[0]]))
+    data = int(float(row["data parallelism"]))
     if "one node" in regime:
         cell = ", ".join(f"{name} {int(float(row[name]))}" for name in GRID)
         return [f"A100, one node, {cell}", f"{regime}{ANOTHER_SHAPE}", regime]

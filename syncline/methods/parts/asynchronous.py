@@ -207,7 +207,8 @@ class AsynchronousSpec(Spec):
             if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
                 raise refusal(f"{path}.asynchronous.hierarchy.groups", self.hierarchy.groups, expected)
-            group_size, members = min(self.hierarchy.groups_of(workers)), "the workers of a local server"
+            group_size = min(self.hierarchy.groups_of(workers))
+            members = "the workers of a local server"
         if self.participants is not None:
             if self.participants > workers:
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")

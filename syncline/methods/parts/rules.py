@@ -317,7 +317,8 @@ def rule_name(rule: Any) -> str:
 
 def state_names(rule: Any) -> tuple[str, ...]:
     """Return the names of an update rule's states: each momentum, then the second moment if the rule has one."""
-    num_states, num_momenta = rule.state_elements([TensorShape("", (1,))]), getattr(rule, "momenta", 1)
+    num_states = rule.state_elements([TensorShape("", (1,))])
+    num_momenta = getattr(rule, "momenta", 1)
     names = tuple(f"momentum_{j}" for j in range(1, min(num_states, num_momenta) + 1))
     return (*names, "second_moment") if num_states > num_momenta else names
 

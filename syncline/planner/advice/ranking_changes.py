@@ -51,7 +51,8 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     """Return the step time of a row's plan, as predicted and at the bounds of computing and communication."""
     prepared, number = row["prepared"]
     network = row["plan"].on(question.network, question.workers)
-    computing, communicating = computing_bounds(prepared), communication_bounds(prepared, [network])
+    computing = computing_bounds(prepared)
+    communicating = communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
     step = prepared.step(number, network, cache=cache)
     varied_times = step_time_variants(prepared, number, network, cache, step, computing, communication=communicating)
@@ -177,7 +178,9 @@ def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> Pre
 def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     """Return the plan of a row, which can be priced on any network."""
     projection, number = row["prepared"]
-    plan, steps, sharding = row["plan"], row["tokens"] / question.batch_tokens, row["sharding"]
+    plan = row["plan"]
+    steps = row["tokens"] / question.batch_tokens
+    sharding = row["sharding"]
     return PreparedPlan(
         projection,
         lambda step_s: time_with_failures_s(question, plan, step_s, steps, sharding),
@@ -214,7 +217,8 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     ends = threshold_bounds(computing, communication, first_setting, first_network)
     bounds = float(ends[0][0, 0]), float(ends[1][0, 0])
     results = []
-    bandwidth, latency = float(outermost.link.bandwidth_bytes_per_s), float(outermost.link.latency_s)
+    bandwidth = float(outermost.link.bandwidth_bytes_per_s)
+    latency = float(outermost.link.latency_s)
     for quantity, now, timed in (
         ("bandwidth", bandwidth, lambda factor: times_s(bandwidth=factor)),
         ("latency", latency, lambda factor: times_s(latency=factor)),

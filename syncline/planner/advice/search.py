@@ -177,7 +177,8 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
 
 def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
     """Return the finest kind of a plan's parallelism whose groups extend over several units of the outermost level."""
-    layout, inner_sizes = plan.layout, unit_sizes(question.network, question.workers)[:-1]
+    layout = plan.layout
+    inner_sizes = unit_sizes(question.network, question.workers)[:-1]
     unit_size = inner_sizes[-1] if inner_sizes else 1
     groups = {
         "tensor": layout.tensor_group,

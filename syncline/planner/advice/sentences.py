@@ -122,7 +122,8 @@ def _latency_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     now_s = prepared_plan.time_s(question.network)
     no_latency_s = prepared_plan.time_s(scaled(question.network, latency=FREE, selected=links))
     no_bytes_s = prepared_plan.time_s(scaled(question.network, bandwidth=1 / FREE, selected=links))
-    rate, latency = format_bandwidth(float(link.bandwidth_bytes_per_s)), format_seconds(float(link.latency_s))
+    rate = format_bandwidth(float(link.bandwidth_bytes_per_s))
+    latency = format_seconds(float(link.latency_s))
     return [
         f"Of the first's time the bandwidth {level_words(question.network)} is {_share_text(1 - no_bytes_s / now_s)}, "
         f"the latency {_share_text(1 - no_latency_s / now_s)} ({rate}, {latency} one way)."

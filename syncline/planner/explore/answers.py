@@ -197,7 +197,8 @@ def _computed_curves(settings: PageSettings) -> Curves:
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     step_times: dict[str, list[float]] = {name: [] for name in numbers}
     for bandwidth in bandwidths.tolist():
-        explored_network, cache = network(network_of(replace(settings, bandwidth=bandwidth))), PriceCache()
+        explored_network = network(network_of(replace(settings, bandwidth=bandwidth)))
+        cache = PriceCache()
         for name, number in numbers.items():
             step_times[name].append(float(np.ravel(plan.step(number, explored_network, cache=cache).step_time_s)[0]))
     step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in step_times.items()}
@@ -408,12 +409,14 @@ def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -
     """Return the bandwidths at which a method is 5% faster than the baseline, from its row or else from the curves."""
     if BASELINE not in curves.step_s:
         return "unknown"
-    when, rate = row.get("faster_by_5_percent"), row.get("faster_by_5_percent_bandwidth_bytes_per_s")
+    when = row.get("faster_by_5_percent")
+    rate = row.get("faster_by_5_percent_bandwidth_bytes_per_s")
     if when is not None:
         bandwidth = "" if rate is None else format_bandwidth(rate)
         return f"{when} {bandwidth}".strip()
     speedups = curves.step_s[BASELINE] / curves.step_s[method]
-    boundary, is_faster = crossing(curves.bandwidths, speedups, wanted=1.05), speedups[-1] >= 1.05
+    boundary = crossing(curves.bandwidths, speedups, wanted=1.05)
+    is_faster = speedups[-1] >= 1.05
     if boundary is None:
         return ALL_DRAWN if is_faster else "never"
     return f"{'above' if is_faster else 'below'} {_two_digits(boundary)}"

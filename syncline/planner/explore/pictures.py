@@ -60,7 +60,8 @@ def swatch(method: str) -> str:
 
 def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
     """Return the powers of ten in bits per second between two bandwidths."""
-    first, last = np.ceil(np.log10(8 * low) - 1e-9), np.floor(np.log10(8 * high) + 1e-9)
+    first = np.ceil(np.log10(8 * low) - 1e-9)
+    last = np.floor(np.log10(8 * high) + 1e-9)
     return [(10.0**power / 8, format_bandwidth(10.0**power / 8)) for power in np.arange(first, last + 1).tolist()]
 
 
@@ -204,7 +205,8 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
             f"computes {percent(_computing_share(row.round))}</text>"
         )
         out += _spans(row.round, window, margin, plot_width, base)
-    axis, scale = top + row_height * len(rows) + 2, plot_width / window if window else 0.0
+    axis = top + row_height * len(rows) + 2
+    scale = plot_width / window if window else 0.0
     out.append(f'<line class="axis" x1="{margin}" x2="{margin + plot_width}" y1="{axis}" y2="{axis}"/>')
     for seconds, text in _time_ticks(window, 3 if narrow else 6):
         x = margin + scale * seconds

@@ -42,7 +42,8 @@ def restarted_goodput(
     interval_s = work_s if interval_s is None else interval_s
     if not has_closed_form(failures) or saving.lag_s or interval_s is None:
         return None
-    restart_s, mtbf_s = failures.restart_time + saving.reload_s, failures.mtbf_s(workers)
+    restart_s = failures.restart_time + saving.reload_s
+    mtbf_s = failures.mtbf_s(workers)
     down_s = max(downtime_s(failures), until_all_work_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
     return 1 / expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)
 

@@ -224,7 +224,8 @@ class ProjectionPlan:
         def cost_of(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
             """Return the seconds of a call, of its encoding, and of the call after a pause of the link."""
             call_cost = self.call_cost(part, selection)
-            workers, size = selection.along(self.replicas), selection.of_traffic(part.payload_bytes)
+            workers = selection.along(self.replicas)
+            size = selection.of_traffic(part.payload_bytes)
             workers = workers if part.group is None else np.full_like(workers, len(part.group))
             encode_s: FloatOrArray = 0.0
             if encode_bandwidth is not None:
@@ -292,7 +293,8 @@ class ProjectionPlan:
                 groups = [call.group] * len(settings)
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
-            workers, algorithm = selection.along(self.workers), self.spec.algorithm_on(selection.network)
+            workers = selection.along(self.workers)
+            algorithm = self.spec.algorithm_on(selection.network)
             selection.cache[key] = collective_prices(
                 call.collective,
                 workers,

@@ -81,7 +81,8 @@ def plan_columns(
         SpecError: a number of workers that a network cannot join.
     """
     spec, groups = plan.spec, network_groups(networks)
-    computing, communication = computing_bounds(plan), communication_bounds(plan, networks)
+    computing = computing_bounds(plan)
+    communication = communication_bounds(plan, networks)
     times, variants, algorithms, evaluators = prices = _prices(plan, networks, groups, computing, communication)
     for name in ("step_time_s", "communication_s", "exposed_communication_s"):
         times[name][prices.is_unknown] = np.nan
@@ -221,7 +222,8 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
             record = memory_record(memory_plan.memory, machine)
             record["fits"] = 0 if record["fits"] is None else 1 + np.asarray(record["fits"])  # an index into FITS
             for name, value in record.items():
-                column, rows = np.broadcast_to(np.nan if value is None else value, (len(plan.specs),)), has_machine[key]
+                column = np.broadcast_to(np.nan if value is None else value, (len(plan.specs),))
+                rows = has_machine[key]
                 values.setdefault(name, np.zeros(len(plan.specs), dtype=column.dtype))[rows] = column[rows]
         values |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
         for name, column in values.items():

@@ -361,7 +361,8 @@ def training_cost(
         seconds: duration with its lower and upper bound; None if it is unknown.
         sent: bytes that leave sites in the whole training, all sites together; None if unknown.
     """
-    power, idle = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0]), prices.idle_power_w
+    power = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0])
+    idle = prices.idle_power_w
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
     columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
     for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):

@@ -274,7 +274,9 @@ def _cheapest_link(
     names = [offer.link.name for offer in links]
     value, low, high = (names[indices[0]] if indices else None for indices in met_by_bound)
     if met:
-        nearest, holds, why = met[0], "always" if len(met) == len(links) else "in parts", None
+        nearest = met[0]
+        holds = "always" if len(met) == len(links) else "in parts"
+        why = None
     else:
         nearest = max(order, key=lambda index: np.nan_to_num(trials[index].margins[0], nan=-math.inf))
         holds = "unknown" if all(trial.is_met is None for trial in trials) else "never"

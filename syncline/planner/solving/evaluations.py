@@ -195,7 +195,8 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
         networks: the networks.
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
-    computing, communicating = computing_bounds(plan), communication_bounds(plan, networks)
+    computing = computing_bounds(plan)
+    communicating = communication_bounds(plan, networks)
     shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
     for indices, network in network_groups(networks):
         cache: PriceCache = {}

@@ -198,7 +198,8 @@ class InverseInputs:
         Raises:
             SpecError: an input is invalid; the error names it and the accepted values.
         """
-        targets, projections = self.targets(), [spec for spec in specs if isinstance(spec, ProjectSpec)]
+        targets = self.targets()
+        projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
         if len(projections) < len(specs):
             raise SpecError("spec", specs[0].name, "a projection; a paper's table has nothing to solve for")
         if self.inputs.over is not None and targets.speedup is None:

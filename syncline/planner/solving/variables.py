@@ -95,7 +95,8 @@ class DecisionVariable:
         round halves the interval.
         """
         if self.whole is not None:
-            first, last = bisect.bisect_right(self.whole, low), bisect.bisect_left(self.whole, high)
+            first = bisect.bisect_right(self.whole, low)
+            last = bisect.bisect_left(self.whole, high)
             indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)} if last > first else set()
             return [float(self.whole[index]) for index in sorted(indices)]
         if low <= 0:

@@ -72,6 +72,7 @@ class RunFolder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        """Give the finished folder its final name; keep it as unfinished after an error."""
         try:
             if kind is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows

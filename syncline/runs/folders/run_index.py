@@ -92,7 +92,8 @@ def run_entry(path: Path) -> RunEntry | None:
     """Return the description of a run folder; None if the path is not that of a run folder."""
     if os.path.islink(path) or not os.path.isdir(path):  # Path's methods raise if a name is too long
         return None
-    run_record, sweep_record = object_or_none(path / "run.json"), object_or_none(path / "sweep.json")
+    run_record = object_or_none(path / "run.json")
+    sweep_record = object_or_none(path / "sweep.json")
     state = _state(path, run_record, sweep_record)
     if state is None:
         return None

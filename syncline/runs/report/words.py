@@ -68,7 +68,8 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
     if not timed_rows:
         return ""
     shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed_rows]
-    largest, smallest = max(shares, key=lambda share: share[0]), min(shares, key=lambda share: share[0])
+    largest = max(shares, key=lambda share: share[0])
+    smallest = min(shares, key=lambda share: share[0])
     sentence = f"On {network} {largest[1]['method']} waits for the network for {largest[0]:.0%} of a step"
     return sentence + (f", {smallest[1]['method']} for {smallest[0]:.0%}." if smallest[1] is not largest[1] else ".")
 

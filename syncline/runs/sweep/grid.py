@@ -182,7 +182,8 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
         return
     names: dict[str, Any] = {}
     for configuration in candidates:
-        name, value = getattr(configuration.spec, grid.path).name, configuration.values[grid.path]
+        name = getattr(configuration.spec, grid.path).name
+        value = configuration.values[grid.path]
         if names.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
             raise SpecError(grid.origin, list(grid.shown), expected)

@@ -75,7 +75,8 @@ def sweep(
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
     if isinstance(tune, Mapping):
         tune = [Tuned.from_ends(path, ends) for path, ends in tune.items()]
-    base, sweep_seeds, tuned_fields = SweptSpec.from_spec(spec, overrides, grid), seeds_of(seeds), list(tune)
+    base = SweptSpec.from_spec(spec, overrides, grid)
+    sweep_seeds, tuned_fields = seeds_of(seeds), list(tune)
     grids = [*base.grids, *grid]
     about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
     if tuned_fields or search or trials is not None:

@@ -254,7 +254,8 @@ class AsyncWorkers(EventObserver):
         team = self.team[arrived[0].worker] if arrived else None
         if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
             return False
-        workers, first = tuple(arrival.worker for arrival in arrived), self.begins[arrived[0].worker]
+        workers = tuple(arrival.worker for arrival in arrived)
+        first = self.begins[arrived[0].worker]
         if workers != team.workers or len({arrival[1:] for arrival in arrived}) > 1:
             return False
         if self.local and any(self.begins[worker] is not first for worker in workers):

@@ -79,7 +79,8 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     strip = strip_of(clock.timeline)
     if strip is not None:
         shown_timeline, title = strip
-        start_s, end_s = float(shown_timeline.start_s.min()), float(shown_timeline.end_s.max())
+        start_s = float(shown_timeline.start_s.min())
+        end_s = float(shown_timeline.end_s.max())
         save(
             timeline_strip(shown_timeline.to_columns(), first_s=start_s, last_s=end_s, title=title),
             folder.figure("timeline"),

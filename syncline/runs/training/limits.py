@@ -153,7 +153,8 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
-        needed_s, min_workers = failures.detection_timeout + failures.regroup_time + step_s, failures.min_workers
+        needed_s = failures.detection_timeout + failures.regroup_time + step_s
+        min_workers = failures.min_workers
     else:  # all workers return to the last checkpoint: a restart, loading, and at least one step
         checkpoint, min_workers = failures.checkpoint, spec.workers
         load_s = checkpoint.restore_time if checkpoint.restore_time is not None else checkpoint.write_time or 0.0

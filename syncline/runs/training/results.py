@@ -72,7 +72,8 @@ def reachable_target(trained: list[Trained]) -> float | None:
     learned = []
     for training in trained:
         if training.history.steps:
-            final, start = final_loss(training)[0], median_and_range(training.history.evaluation["loss"].T)[0][0]
+            final = final_loss(training)[0]
+            start = median_and_range(training.history.evaluation["loss"].T)[0][0]
             learned += [final] if final < start else []
     return max(learned, default=None)
 
@@ -262,7 +263,8 @@ def summary_rows(
     """Return a row per network, method and seed: final metrics, clock, and the seed's time to the target loss."""
     rows = []
     for network, training in product(networks, trained):
-        clock, baseline = clocks.get((training.method, network)), clocks.get((trained[0].method, network))
+        clock = clocks.get((training.method, network))
+        baseline = clocks.get((trained[0].method, network))
         if clock is None or baseline is None:
             continue
         shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}

@@ -29,7 +29,8 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
     batch of the t-th step. ``eval_*`` are measured on the mean of the workers' parameters after t steps, and null
     without an evaluation. Traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
-    schema, waiting, rows = metrics_schema([training.history for training in trained]), list[pa.Table](), 0
+    schema = metrics_schema([training.history for training in trained])
+    waiting, rows = list[pa.Table](), 0
     for training in trained:
         for s in range(len(training.history.seeds)):
             for begin in range(0, training.history.steps + 1, ROWS_AT_A_TIME):

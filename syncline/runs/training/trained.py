@@ -120,7 +120,8 @@ def build_task(
 
 def base_s(spec: Training, flops: float | None) -> float:
     """Return the seconds of a gradient step without jitter; a token is a position of a context window."""
-    samples, length = getattr(spec.problem, "batch_size", None), getattr(spec.problem, "context", None)
+    samples = getattr(spec.problem, "batch_size", None)
+    length = getattr(spec.problem, "context", None)
     tokens = None if samples is None or length is None else samples * length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 

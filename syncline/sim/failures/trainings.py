@@ -69,7 +69,8 @@ class RestartedTraining:
         if end_s == start_s + total_s:
             saved = done = work.steps
         else:
-            saved, done = work.saved_by(first_step, end_s - start_s), work.done_by(first_step, end_s - start_s)
+            saved = work.saved_by(first_step, end_s - start_s)
+            done = work.done_by(first_step, end_s - start_s)
             if end_s == self.until_s and end_s < self._next.at_s:
                 saved = done  # the end of the simulation loses nothing
         self._add_costs(start_s, end_s, first_step, saved, done)

@@ -179,7 +179,8 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
     limits = limiting_channels([path.channels for path in paths], bandwidth)
-    channel_busy_s, connection_busy_s = np.full(len(bandwidth), -np.inf), np.full((topology.workers,) * 2, -np.inf)
+    channel_busy_s = np.full(len(bandwidth), -np.inf)
+    connection_busy_s = np.full((topology.workers,) * 2, -np.inf)
     for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
         begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
         end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, shared=limits, busy_s=channel_busy_s)

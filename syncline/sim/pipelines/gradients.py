@@ -143,7 +143,8 @@ class PipelineMath:
 
     def _backward(self, stage: int, part: int, microbatch: int) -> None:
         """Compute the gradient of a part's input for the part before, and of its weights unless these are a task."""
-        forward, split = self._forward_states[microbatch, part], self.schedule.splits_backward
+        forward = self._forward_states[microbatch, part]
+        split = self.schedule.splits_backward
         variables = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
         if variables:
             gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=split)
@@ -162,7 +163,8 @@ class PipelineMath:
         self, stage: int, part: int, microbatch: int, variables: list[Tensor], retain_graph: bool
     ) -> Sequence[Tensor]:
         """Return the gradients of a part by these variables, computed with the weights that the mode selects."""
-        forward, output_gradient = self._forward_states[microbatch, part], self._gradient[microbatch, part]
+        forward = self._forward_states[microbatch, part]
+        output_gradient = self._gradient[microbatch, part]
         delay = self._version[stage] - forward.version
         if self.mode != "corrected" or not delay or not self._velocity[part]:
             return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)

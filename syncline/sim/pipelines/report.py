@@ -129,7 +129,8 @@ def _delays_and_versions(
     num_updates = np.cumsum(is_release)  # up to and with each task
     forward_version = np.zeros(schedule.microbatches * schedule.chunks, dtype=np.int64)
     forward_version[activation[is_forward]] = num_updates[is_forward]
-    released_version, release = forward_version[activation[is_release]], np.flatnonzero(is_release)
+    released_version = forward_version[activation[is_release]]
+    release = np.flatnonzero(is_release)
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
     change = np.zeros(len(activation), dtype=np.int64)  # in the number of needed versions

@@ -110,7 +110,8 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     (stages, tasks), chunks, microbatches = tasks_table.shape, schedule.chunks, schedule.microbatches
     numbers = np.ascontiguousarray(tasks_table["number"])
     block, step = np.divmod(numbers, np.int32(microbatches))  # a block is a kind and a chunk
-    is_forward, part = block < chunks, block % chunks * stages + np.arange(stages)[:, None]
+    is_forward = block < chunks
+    part = block % chunks * stages + np.arange(stages)[:, None]
     is_first, is_last = part == 0, part == chunks * stages - 1
     has_neighbours = (block < 2 * chunks) & (stages > 1)
     receives = has_neighbours & ~np.where(is_forward, is_first, is_last)
@@ -188,7 +189,8 @@ class _Stage:
     def program(self, order: Order) -> list[Instruction]:
         """Return the stage's program, which runs the tasks in this order."""
         program: list[Instruction] = []
-        updates_always, released_by = self.pipeline.schedule.updates == "every", self.pipeline.schedule.released_by
+        updates_always = self.pipeline.schedule.updates == "every"
+        released_by = self.pipeline.schedule.released_by
         remaining = 0 if updates_always else sum(task.kind == released_by for task in order)
         for task in order:
             receive = self.receive(task)

@@ -175,10 +175,12 @@ def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
     Rounds with the same senders and without the last piece, which may be smaller, are one object.
     """
     num_pieces = int(np.ceil(nbytes / piece_bytes))
-    last_piece_bytes, worker = nbytes - (num_pieces - 1) * piece_bytes, np.arange(workers - 1)
+    last_piece_bytes = nbytes - (num_pieces - 1) * piece_bytes
+    worker = np.arange(workers - 1)
     full_rounds: dict[int, Round] = {}
     for round_number in range(num_pieces + workers - 2):
-        first, end = max(0, round_number - num_pieces + 1), min(round_number, workers - 2) + 1
+        first = max(0, round_number - num_pieces + 1)
+        end = min(round_number, workers - 2) + 1
         senders = worker[first:end]
         if round_number >= num_pieces - 1:  # the last piece is under way
             sizes = np.where(round_number - senders == num_pieces - 1, last_piece_bytes, piece_bytes)

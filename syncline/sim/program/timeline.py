@@ -240,7 +240,8 @@ class Timeline:
 
     def _covered_s(self, rows: Ints, until_s: float) -> float:
         """Return the seconds until ``until_s`` that the spans in these rows, in order of start, cover together."""
-        start_s, end_s = self.start_s[rows], np.minimum(np.maximum.accumulate(self.end_s[rows]), until_s)
+        start_s = self.start_s[rows]
+        end_s = np.minimum(np.maximum.accumulate(self.end_s[rows]), until_s)
         covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
         return float(np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum())
 

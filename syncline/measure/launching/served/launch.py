@@ -150,7 +150,8 @@ def _write_served(
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
-        trained, process_names = measured.trained, [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
+        trained = measured.trained
+        process_names = [*(f"worker {worker}" for worker in range(spec.workers)), "server"]
         write_contributions(folder, [trained, replace(trained, asynchronous=measured.simulated)])
         tracks = [f"{world}: {name}" for world in (MEASURED, "simulated") for name in process_names]
         write_results(folder, spec, trained, measured.clock, measured.simulated_clock, track_names=tracks)
@@ -168,7 +169,8 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         return None
     facts = lines.facts
     tensors = read_tensors(facts["tensors"])
-    method, step_s = spec.method.in_precision(spec.number_format), base_s(spec, facts["flops_per_step"])
+    method = spec.method.in_precision(spec.number_format)
+    step_s = base_s(spec, facts["flops_per_step"])
 
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)

@@ -304,7 +304,8 @@ class _Server(EventObserver):
     def _update_place(self) -> None:
         """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
         self.place, count = self.register.now()
-        every, rounds_done = self.spec.eval_every, min(count // self.spec.workers, self.spec.steps - 1)
+        every = self.spec.eval_every
+        rounds_done = min(count // self.spec.workers, self.spec.steps - 1)
         if every and self.evaluated >= 0:
             for evaluated_step in range((self.evaluated // every + 1) * every, rounds_done + 1, every):
                 self._evaluate(evaluated_step)

@@ -104,6 +104,7 @@ class NodesOfRank:
         self._total_s, self._written_us = 0.0, 0
 
     def __iter__(self) -> Iterator[ChakraMessage]:
+        """Yield the rank's nodes in the order of its events."""
         for event in self.record.events:
             if isinstance(event, Computed):
                 yield self._computed(event)
