@@ -239,12 +239,12 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
 
 def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
     """Set up the loss axis; a logarithmic one of less than a decade has round numbers as ticks."""
-    ends = loss_limits(curves, logarithmic)
+    low, high = loss_limits(curves, logarithmic)
     ax.set_yscale("log" if logarithmic else "linear")
-    ax.set_ylim(*ends)
-    if logarithmic and ends[1] < 10 * ends[0]:  # where powers of ten would leave one label or none
-        values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(*ends)
-        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if ends[0] <= value <= ends[1]])
+    ax.set_ylim(low, high)
+    if logarithmic and high < 10 * low:  # where powers of ten would leave one label or none
+        values = MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(low, high)
+        place_ticks(ax.yaxis, [(value, f"{value:g}") for value in values if low <= value <= high])
         ax.yaxis.set_minor_locator(NullLocator())
     ax.set_ylabel(label)
 

@@ -252,9 +252,9 @@ class Orthogonalised(Unscaled):
 
     def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
         """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""
-        matrices = [as_matrix(d) for d in ds]
-        scale = shape_scale(matrices[0].shape[-2], matrices[0].shape[-1], self.adjust_lr)
-        polar = newton_schulz(torch.cat(matrices) if len(ds) > 1 else matrices[0], self.steps) * scale
+        matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])
+        rows, columns = matrices.shape[-2:]
+        polar = newton_schulz(matrices, self.steps) * shape_scale(rows, columns, self.adjust_lr)
         return [part.view_as(d) for part, d in zip(polar.split([len(d) for d in ds]), ds, strict=True)]
 
 

@@ -369,11 +369,11 @@ class Method(torch.optim.Optimizer):
 
     def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """Combine the workers' directions; return the replacement of each direction, None for rows without one."""
-        moving = [
+        moving_rows = [
             row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
         ]
-        reduced = iter(self.reducer.reduce(moving, self.comm, self.wire, t) if moving else [])
-        return [None if d is None else next(reduced) for d in directions]
+        combined = iter(self.reducer.reduce(moving_rows, self.comm, self.wire, t) if moving_rows else [])
+        return [None if d is None else next(combined) for d in directions]
 
     def averaged_rows(self, rows: list[Row]) -> list[Row]:
         """Return the rows to average; they include parameters without a gradient in this step."""

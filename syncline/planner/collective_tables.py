@@ -76,12 +76,12 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
 
 def _gaps(rows: list[Record]) -> list[str]:
     """Return notes on the meaning of each '-' in the table."""
-    has_gaps = any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows)
-    return [
-        *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
-        *([CONTENTION] if any(row["contention"] for row in rows) else []),
-        *([LEFT_OUT] if has_gaps else []),
-    ]
+    notes_and_reasons = {
+        NO_FORM: any(row["closed_form_s"] is None for row in rows),
+        CONTENTION: any(row["contention"] for row in rows),
+        LEFT_OUT: any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows),
+    }
+    return [note for note, applies in notes_and_reasons.items() if applies]
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:

@@ -233,15 +233,16 @@ def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) 
 
 
 def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
-    """Return a row per algorithm of a collective on a network; the fastest is marked."""
+    """Return a row for each algorithm of a collective on a network; ``fastest`` marks the row with the least time."""
     algorithm_choices = choices(question, kind, on)
     rows = [_row(question, kind, on, algorithm, algorithm_choices) for algorithm in question.algorithms_of(kind, on)]
     last_start_s = max(question.starts_s or (0.0,))
-    least_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
-    # Equal times may differ in the last digit; among equal ones the choice of `auto` comes first.
-    equal = [row for row, seconds in zip(rows, least_s, strict=True) if seconds <= min(least_s) * (1 + 1e-9)]
-    first = next((row for row in equal if "auto" in row["chosen_by"]), equal[0] if equal else None)
-    return [row | {"fastest": row is first} for row in rows]
+    times_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
+    # Equal times may differ in the last digit; of several fastest rows the choice of `auto` is marked.
+    least_s = min(times_s, default=math.inf) * (1 + 1e-9)
+    fastest_rows = [row for row, seconds in zip(rows, times_s, strict=True) if seconds <= least_s]
+    marked = next((row for row in fastest_rows if "auto" in row["chosen_by"]), next(iter(fastest_rows), None))
+    return [row | {"fastest": row is marked} for row in rows]
 
 
 def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen: Mapping[str, str]) -> dict[str, Any]:

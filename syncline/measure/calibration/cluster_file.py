@@ -240,9 +240,12 @@ def wires_of(measurement: Fields) -> list[Fields]:
 def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
     """Return ``(a, b)`` of the line ``a + b n`` fitted to seconds: fixed seconds, and seconds per element."""
     slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
-    fit = relative_fit(lambda c: c[0] + c[1] * n, seconds, [seconds[0] / 2, max(slope, seconds[0] / n[-1])], scale=0.05)
-    fixed, element = np.where(fit.constants * [1, n[-1]] > NEGLIGIBLE * seconds[[0, -1]], fit.constants, 0.0).tolist()
-    return fixed, element
+    start = [seconds[0] / 2, max(slope, seconds[0] / n[-1])]
+    a, b = relative_fit(lambda c: c[0] + c[1] * n, seconds, start, scale=0.05).constants.tolist()
+    # A constant that even the size at which it matters most hides in the rest is 0.
+    fixed_s = a if a > NEGLIGIBLE * seconds[0] else 0.0
+    element_s = b if b * n[-1] > NEGLIGIBLE * seconds[-1] else 0.0
+    return fixed_s, element_s
 
 
 def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:

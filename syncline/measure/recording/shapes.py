@@ -67,14 +67,15 @@ class Families:
     """
 
     def __init__(self, groups: Iterable[tuple[str, Sequence[int]]]) -> None:
+        """Collect groups, in the order of their creation, in families: groups of a family have no rank in common."""
         self.families: list[list[Group]] = []
-        seen: set[int] = set()
+        ranks_in_family: set[int] = set()
         for name, ranks in groups:
-            if not self.families or seen & set(ranks):
+            if not self.families or ranks_in_family & set(ranks):
                 self.families.append([])
-                seen = set()
+                ranks_in_family = set()
             self.families[-1].append(Group(name, tuple(ranks)))
-            seen |= set(ranks)
+            ranks_in_family |= set(ranks)
         # The number of each group's family, and for each family the group of each rank.
         self._family = {group.name: index for index, family in enumerate(self.families) for group in family}
         self._groups_of = [{rank: group for group in family for rank in group.ranks} for family in self.families]

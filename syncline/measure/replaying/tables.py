@@ -189,9 +189,9 @@ def _causes(rows: ReplayRows, replays: ReplayRows, several: bool) -> Group:
     times = {(row["method"], row["network"]): row["step_time_s"] for row in replays}
     lines: list[Any] = [Text("what decides a step", style="bold")]
     for group in _grouped_by(rows, "method", "network"):
-        key = group[0]["method"], group[0]["network"]
-        begin = f"{key[0]} on {key[1]}" if several else key[1]
-        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(group, times[key]))}"), NOTE_WIDTH))
+        method, network = group[0]["method"], group[0]["network"]
+        begin = f"{method} on {network}" if several else network
+        lines.append(Constrain(Text(f"{begin}: {' '.join(decisive(group, times[method, network]))}"), NOTE_WIDTH))
     return Group(*lines, Text(""))
 
 
@@ -209,16 +209,17 @@ def decisive(rows: ReplayRows, step_time_s: float) -> list[str]:
         for row in sorted(rates, key=lambda row: -abs(row["elasticity"]))
         if abs(row["elasticity"]) >= LEAST_ELASTICITY
     ]
-    out = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
+    sentences = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
     name = line_names([row["name"] for row in by_kind["site"]])
     for row in sorted(by_kind["site"], key=lambda row: row["step_time_s"])[:MOST_LINES_TOLD]:
-        out.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
+        sentences.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
+
+    # Each rank is the last one sometimes: only a rank that stands out is named.
     most_awaited, *other_ranks = sorted(by_kind["rank"], key=lambda row: -row["share"])
-    if most_awaited["share"] >= max(
-        [LEAST_SHARE, *(2 * row["share"] for row in other_ranks)]
-    ):  # each is last sometimes
-        out.append(f"{most_awaited['share']:.0%} of all waiting is for rank {most_awaited['name']}.")
-    return out or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
+    least_share = max([LEAST_SHARE, *(2 * row["share"] for row in other_ranks)])
+    if most_awaited["share"] >= least_share:
+        sentences.append(f"{most_awaited['share']:.0%} of all waiting is for rank {most_awaited['name']}.")
+    return sentences or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]
 
 
 def _cause(row: Mapping[str, Any]) -> str:

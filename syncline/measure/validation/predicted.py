@@ -61,23 +61,28 @@ class Software:
 
 def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     """Return the times of a training without a network from the files of its processes."""
-    every = read_measured(folder, spec, repeats)
+
+    def step_lines(repeat: int, rank: int) -> list[dict[str, Any]]:
+        """Return the lines that a process wrote about its steps."""
+        return [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
+
+    # Seconds of idle time that replaced the network in each step, (repeats, steps, processes).
     stood_in_s = np.array([
-        [[line["stood_in_ns"] / 1e9 for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
-         for rank in range(spec.workers)]
+        [[line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)] for rank in range(spec.workers)]
         for repeat in range(repeats)
     ]).transpose(0, 2, 1)  # fmt: skip
-    steps = [line for line in lines_of(folder / "0" / "0.jsonl") if "step" in line]
     requests_by_call: dict[Call, tuple[tuple[str, float], ...]] = {}
-    for line in steps:
+    calls_by_step = []
+    for line in step_lines(repeat=0, rank=0):
+        calls = []
         for fields, requests in line["carried"]:
-            requests_by_call.setdefault(
-                without_place(Call.from_fields(fields)), tuple((kind, size) for kind, size in requests)
-            )
-    sent = tuple(tuple(without_place(Call.from_fields(fields)) for fields, _ in line["carried"]) for line in steps)
-    step_s = np.stack([run.steps["step_s"] for run in every]) - stood_in_s
-    inside_s = np.stack([run.steps["exposed_communication_s"] for run in every]) - stood_in_s
-    return Software(step_s, np.maximum(inside_s, 0.0), sent, requests_by_call)
+            calls.append(without_place(Call.from_fields(fields)))
+            requests_by_call.setdefault(calls[-1], tuple((kind, size) for kind, size in requests))
+        calls_by_step.append(tuple(calls))
+    runs = read_measured(folder, spec, repeats)
+    step_s = np.stack([run.steps["step_s"] for run in runs]) - stood_in_s
+    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - stood_in_s
+    return Software(step_s, np.maximum(inside_s, 0.0), tuple(calls_by_step), requests_by_call)
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:

@@ -152,11 +152,11 @@ class NetworkGrid:
 
     def part(self, begin: int, end: int) -> tuple[list[Network], GridPlaces]:
         """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
-        base, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
-        networks = [
-            self._network_at(row[0], row[1:])
-            for row in zip(*(indices.tolist() for indices in (base, *grid_indices)), strict=True)
-        ]
+        bases, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
+        rows = np.stack(
+            [bases, *grid_indices], axis=1
+        ).tolist()  # of each network, the base and an index into each grid
+        networks = [self._network_at(base, indices) for base, *indices in rows]
         columns: GridPlaces = {
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS

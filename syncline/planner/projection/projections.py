@@ -240,12 +240,13 @@ def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
 
 def names_of(values: Iterable[Any]) -> list[Any]:
     """Return the distinct values: texts without braces split at commas, and anything that is not a text."""
-    parts = [
-        part
-        for value in values
-        for part in (map(str.strip, value.split(",")) if isinstance(value, str) and "{" not in value else [value])
-    ]
-    return [part for index, part in enumerate(parts) if part not in parts[:index]]
+    names: list[Any] = []
+    for value in values:
+        is_list = isinstance(value, str) and "{" not in value
+        for name in map(str.strip, value.split(",")) if is_list else [value]:
+            if name not in names:
+                names.append(name)
+    return names
 
 
 def counts_of(value: str | int | Sequence[int]) -> list[int]:

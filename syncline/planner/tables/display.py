@@ -284,13 +284,8 @@ def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     text_columns = [index for index, name in enumerate(names) if not isinstance(rows[0][name], int | float)]
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
     note = notes.get(catalogue, "")
-    return table(
-        catalogue,
-        columns,
-        rows,
-        note=f"{note}Everything about them: syncline list {catalogue} --json",
-        text_columns=text_columns,
-    )
+    note += f"Everything about them: syncline list {catalogue} --json"
+    return table(catalogue, columns, rows, note=note, text_columns=text_columns)
 
 
 def _cell(value: Any) -> str:

@@ -178,9 +178,9 @@ def _sweep_command(result: Reported) -> str:
     values = [value for grid_values in grids.values() for value in grid_values]
     if result.noted.get("tuned") or not result.rows or not all(isinstance(value, int | float) for value in values):
         return ""
-    options = [
-        part for path, grid_values in grids.items() for part in ("--grid", f"{path}={','.join(map(str, grid_values))}")
-    ]
+    options: list[str] = []
+    for path, grid_values in grids.items():
+        options += ["--grid", f"{path}={','.join(map(str, grid_values))}"]
     seeds = list(dict.fromkeys(row["seed"] for row in result.rows))
     return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
 

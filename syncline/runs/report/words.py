@@ -28,18 +28,22 @@ def summary_of_result(result: Reported) -> list[str]:
 
 def _of_trainings(result: Reported) -> list[str]:
     """Return sentences that compare methods on networks: the fastest to the target, the lowest loss, the waiting."""
-    rows = result.rows
-    networks = list(dict.fromkeys(row["network"] for row in rows))
-    sentences = [_fastest_to_target(name, [row for row in rows if row["network"] == name]) for name in networks]
-    on_first = [row for row in rows if row["network"] == networks[0] and row.get("loss") is not None]
-    if len(on_first) > 1:
-        best, *other_rows = sorted(on_first, key=lambda row: row["loss"])
+    rows_on: dict[str, list[ReportedRow]] = {}
+    for row in result.rows:
+        rows_on.setdefault(row["network"], []).append(row)
+    sentences = [_fastest_to_target(network, rows) for network, rows in rows_on.items()]
+
+    # A method's losses are the same on all networks.
+    first_rows = next(iter(rows_on.values()), [])
+    by_loss = sorted((row for row in first_rows if row.get("loss") is not None), key=lambda row: row["loss"])
+    if len(by_loss) > 1:
+        best, *other_rows = by_loss
         highest = best["loss"] if best.get("loss_max") is None else best["loss_max"]
         lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in other_rows}
         tied = [method for method, low in lowest.items() if low <= highest]
         tie = f" Over the seeds it is not told apart from {in_a_sentence(tied)}." if tied else ""
         sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
-    sentences += [_waits(name, [row for row in rows if row["network"] == name]) for name in networks[-1:]]
+    sentences += [_waits(network, rows) for network, rows in list(rows_on.items())[-1:]]
     return [line for line in [*sentences, _setting(result)] if line]
 
 
@@ -67,11 +71,14 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
     timed_rows = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
     if not timed_rows:
         return ""
-    shares = [(row["exposed_communication_s"] / row["step_time_s"], row) for row in timed_rows]
-    largest = max(shares, key=lambda share: share[0])
-    smallest = min(shares, key=lambda share: share[0])
-    sentence = f"On {network} {largest[1]['method']} waits for the network for {largest[0]:.0%} of a step"
-    return sentence + (f", {smallest[1]['method']} for {smallest[0]:.0%}." if smallest[1] is not largest[1] else ".")
+
+    def share(row: ReportedRow) -> float:
+        """Return the share of a step in which the row's method waits for the network."""
+        return float(row["exposed_communication_s"] / row["step_time_s"])
+
+    longest, shortest = max(timed_rows, key=share), min(timed_rows, key=share)
+    sentence = f"On {network} {longest['method']} waits for the network for {share(longest):.0%} of a step"
+    return sentence + (f", {shortest['method']} for {share(shortest):.0%}." if shortest is not longest else ".")
 
 
 def _of_a_run(result: Reported) -> list[str]:
