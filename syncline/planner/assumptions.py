@@ -265,20 +265,21 @@ SHARDING_TEXTS = {
 
 def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the sharding and the micro-batches of the rows, with the methods of each if they differ."""
-    kinds: dict[str, dict[Any, dict[str, None]]] = {"sharding": {}, "micro_batches": {}}
-    for row in rows:
-        for name, methods in kinds.items():
+    rows = list(rows)
+    for name in ("sharding", "micro_batches"):
+        methods_of: dict[
+            Any, dict[str, None]
+        ] = {}  # by value of the field; the dictionary of methods keeps their order
+        for row in rows:
             if row.get(name) is not None:
-                methods.setdefault(row[name], {})[row["method"]] = None
-    for name, methods in kinds.items():
-        if not methods:
+                methods_of.setdefault(row[name], {})[row["method"]] = None
+        if not methods_of:
             continue
-        texts = [
-            (SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step")
-            + (f" ({_listed(names)})" if len(methods) > 1 else "")
-            for value, names in methods.items()
-        ]
-        values: Any = list(methods)
+        texts = []
+        for value, methods in methods_of.items():
+            text = SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step"
+            texts.append(f"{text} ({_listed(methods)})" if len(methods_of) > 1 else text)
+        values: Any = list(methods_of)
         value = values[0] if len(values) == 1 else values
         yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
 

@@ -142,6 +142,7 @@ def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray
     largest = max(logged, key=lambda entry: entry.setting["nbytes"])
     rate = largest.setting["nbytes"] / largest.value
     latency_s = float(measured_s.min()) / (2 * max(entry.setting["workers"] for entry in logged))
+    # The fit starts from four rough guesses, because it may end in a minimum that is only local.
     starts = [[latency_s * part, rate * factor] for part in (0.1, 1.0) for factor in (1.0, 2.0)]
 
     def columns(values: np.ndarray) -> np.ndarray:

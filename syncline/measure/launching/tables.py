@@ -20,7 +20,7 @@ from syncline.runs.training.results import failure_record
 from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
 
-SPLIT = ("step_time_median_s", "optimizer_s")
+MEDIAN, OPTIMIZER = "step_time_median_s", "optimizer_s"
 """Fields that only a measured row has."""
 
 AGES = ("versions", "age_mean", "age_max", "ages")
@@ -49,7 +49,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     rows = result["rows"]
     if not rows:
         return []
-    elsewhere = {*SPLIT, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
+    elsewhere = {MEDIAN, OPTIMIZER, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
     plain_rows = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
     tables = run_tables(plain_rows, spec)[:1]
     if "step_time_s" in rows[0]:
@@ -58,7 +58,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
         world: Column = ("world", lambda row: row["network"])
         split_columns: list[Column] = [
             (heading, lambda row, name=name: seconds_of(name)(row) if name in row else "-")  # type: ignore[misc]
-            for heading, name in (("gradients", "compute_s"), ("optimizer", SPLIT[1]), ("median", SPLIT[0]))
+            for heading, name in (("gradients", "compute_s"), ("optimizer", OPTIMIZER), ("median", MEDIAN))
         ]
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."

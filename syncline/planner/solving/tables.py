@@ -99,8 +99,9 @@ def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
     if variable == "workers":
         columns.append(("replicas", shown("replicas", "{:,}".format)))
     columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", waiting_text)]
-    hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
-    columns += [column for column in training_columns(rows) if column[0] not in hidden]
+    has_several_tokens = len({row.get("tokens") for row in rows}) > 1
+    is_shown = {"tokens": has_several_tokens, "loss": losses}
+    columns += [(heading, show) for heading, show in training_columns(rows) if is_shown.get(heading, True)]
     if rows[0].get("money") is not None:
         columns.append(("money", shown("money", "{:,.0f}".format)))
     return [*columns, ("memory", memory_text)]

@@ -155,15 +155,13 @@ def _command(result: Reported) -> str:
         return str(result.output["command"])
     scripts = result.noted.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
-        commands = [
-            shlex.join(commands) if isinstance(commands, list) else str(commands) for commands in scripts.values()
-        ]
+        commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
         options = (["--workers", str(result.rows[0]["workers"])] if result.rows else []) + _networks(result)
         if len(commands) == 1:
             return f"{shlex.join(['syncline', 'trace', *options])} -- {commands[0]}"
-        return shlex.join(
-            ["syncline", "trace", *options, *(part for script in commands for part in ("--script", script))]
-        )
+        for command in commands:
+            options += ["--script", command]
+        return shlex.join(["syncline", "trace", *options])
     records = result.noted.get("records")
     if result.command == "whatif" and isinstance(records, list):
         return shlex.join(["syncline", "whatif", *map(str, records), *_networks(result)])
