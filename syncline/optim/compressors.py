@@ -132,6 +132,7 @@ class TopK(Compressor):
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
 
         def own_tensors() -> list[Tensor]:
+            """Return what each worker's own message decodes to: kept values, and zeros elsewhere."""
             return [
                 flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
                 for x, index, value in zip(xs, indices, values, strict=True)

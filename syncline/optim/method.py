@@ -381,12 +381,12 @@ class Method(torch.optim.Optimizer):
 
     def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
         """Average the states ``names`` of rows in a single call; the outer optimizer gets the mean of ``params``."""
-        due_states = [
-            (name, row)
-            for name in names
-            for row in rows
-            if name == "params" or (name in row.rule.states and name in row.state)
-        ]
+        due_states: list[tuple[str, Row]] = []
+        for name in names:
+            # A state is averaged only for the parameters whose rule has it; all parameters have ``params``.
+            due_states += [
+                (name, row) for row in rows if name == "params" or (name in row.rule.states and name in row.state)
+            ]
         if not due_states:
             return
         sent = [self._payload(row, name) for name, row in due_states]

@@ -267,9 +267,7 @@ def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the sharding and the micro-batches of the rows, with the methods of each if they differ."""
     rows = list(rows)
     for name in ("sharding", "micro_batches"):
-        methods_of: dict[
-            Any, dict[str, None]
-        ] = {}  # by value of the field; the dictionary of methods keeps their order
+        methods_of: dict[Any, dict[str, None]] = {}  # methods, in order, by the field's value
         for row in rows:
             if row.get(name) is not None:
                 methods_of.setdefault(row[name], {})[row["method"]] = None

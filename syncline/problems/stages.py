@@ -22,14 +22,14 @@ from syncline.problems.gpt import GPT
 
 def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
     """Return the stage of each GPT parameter by name: blocks in even parts, embeddings first, norm and head last."""
-    listed = list(names)
-    numbers = {int(name.split(".")[1]) for name in listed if name.startswith("blocks.")}
-    if not numbers:
-        raise SpecError("problem", listed[:3], "text-gpt, whose blocks can be stages, or a landscape's coordinates")
-    of_block = {block: stage for stage, part in enumerate(block_stages(len(numbers), stages)) for block in part}
-    if stages > 1 and "head.weight" not in listed:
+    names = list(names)
+    num_blocks = len({name.split(".")[1] for name in names if name.startswith("blocks.")})
+    if not num_blocks:
+        raise SpecError("problem", names[:3], "text-gpt, whose blocks can be stages, or a landscape's coordinates")
+    if stages > 1 and "head.weight" not in names:
         raise SpecError("problem.tied", True, "false in a pipeline: its first and its last stage each have a table")
-    return {name: _stage(name, of_block, stages) for name in listed}
+    stage_of_block = {block: stage for stage, blocks in enumerate(block_stages(num_blocks, stages)) for block in blocks}
+    return {name: _stage(name, stage_of_block, stages) for name in names}
 
 
 def _stage(name: str, of_block: Mapping[int, int], stages: int) -> int:

@@ -101,18 +101,17 @@ def _ratio_drift(fit: LossFit, field: str) -> Uncertainty | None:
 @cache
 def ratio_within(family: str, method: str) -> Uncertainty:
     """Return the uncertainty of ratios at model sizes that neither fit has seen, by leaving out each size in turn."""
-    losses, ddp = printed_losses(family, method), printed_losses(family, "ddp-adam")
-    names = ["parameters", "replicas", "period"]
-    names = [name for name in names if len({row.setting[name] for row in losses}) > 1]
-    measured = {row.parameters: row.loss for row in ddp}
+    losses, ddp_losses = printed_losses(family, method), printed_losses(family, "ddp-adam")
+    variables = ("parameters", "replicas", "period")
+    varied = [name for name in variables if len({row.setting[name] for row in losses}) > 1]
     errors = []
-    for size, base_loss in measured.items():
-        law = power_law_of([row for row in losses if row.parameters != size], names)
-        base = power_law_of([row for row in ddp if row.parameters != size], ["parameters"])
+    for size, ddp_loss in {row.parameters: row.loss for row in ddp_losses}.items():
+        law = power_law_of([row for row in losses if row.parameters != size], varied)
+        ddp_law = power_law_of([row for row in ddp_losses if row.parameters != size], ["parameters"])
         for row in losses:
             if row.parameters == size:
-                predicted = law.value(row.setting) / base.value(row.setting)
-                errors.append(predicted / (row.loss / base_loss) - 1)
+                predicted_ratio = law.value(row.setting) / ddp_law.value(row.setting)
+                errors.append(predicted_ratio / (row.loss / ddp_loss) - 1)
     return uncertainty_of(errors, f"each size left out, {len(errors)} ratios to data parallelism")
 
 

@@ -196,13 +196,11 @@ def _time_and_bounds(row: PlanRow) -> str:
 
 def _sharding_note(rows: Sequence[PlanRow]) -> str:
     """Return a note on the plans that fit only with sharded states."""
-    count = sum(row["sharding"] != "none" for row in rows)
-    if not count:
+    shardings = [row["sharding"] for row in rows if row["sharding"] != "none"]
+    if not shardings:
         return ""
-    kinds = [
-        SHARDING_TEXTS[kind] for kind in dict.fromkeys(row["sharding"] for row in rows if row["sharding"] != "none")
-    ]
-    return f"\n{count} of {len(rows)} fit with {', or with '.join(kinds)}."
+    texts = [SHARDING_TEXTS[sharding] for sharding in dict.fromkeys(shardings)]
+    return f"\n{len(shardings)} of {len(rows)} fit with {', or with '.join(texts)}."
 
 
 def _at_risk(advice: Advice) -> list[str]:

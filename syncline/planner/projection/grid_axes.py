@@ -165,18 +165,21 @@ class NetworkGrid:
             number = self._numbers[0][index]
             if number is None:
                 columns[grid.path] = indices, grid.shown
-            elif number[0] not in LINK_COLUMNS:
-                columns[f"network.{number[0]}"] = indices, tuple(number[1])
+                continue
+            name, values = number
+            if name not in LINK_COLUMNS:  # which have columns already
+                columns[f"network.{name}"] = indices, tuple(values)
         return networks, columns
 
-    def _network_at(self, base: int, places: Sequence[int]) -> Network:
+    def _network_at(self, base: int, indices: Sequence[int]) -> Network:
         """Return a network with a value from each grid, chosen by index; the network keeps its name."""
         result, numbers = self.bases[base], {}
-        for grid, number, place in zip(self.below, self._numbers[base], places, strict=True):
-            if number is not None:
-                numbers[number[0]] = number[1][place]
+        for grid, number, index in zip(self.below, self._numbers[base], indices, strict=True):
+            if number is None:
+                result = _changed_network(result, grid, grid.values[index])
             else:
-                result = _changed_network(result, grid, grid.values[place])
+                name, values = number
+                numbers[name] = values[index]
         return result.with_numbers(numbers) if isinstance(result, Link) and numbers else result
 
 

@@ -84,11 +84,10 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
 def sheet(styles: Iterable[dict[str, Any]]) -> str:
     """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours."""
     styles = list(styles)
-    css = {
-        name: "".join(f"--{key}:{value};" for key, value in theme.items())
-        + "".join(f"--m{index}:{style[name]};" for index, style in enumerate(styles))
-        for name, theme in (("light", LIGHT), ("dark", DARK))
-    }
+    css = {}
+    for name, theme in (("light", LIGHT), ("dark", DARK)):
+        method_colors = {f"m{index}": style[name] for index, style in enumerate(styles)}
+        css[name] = "".join(f"--{key}:{value};" for key, value in (theme | method_colors).items())
     return (
         f":root{{color-scheme:light;{css['light']}}}"
         f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{css["dark"]}}}}}'

@@ -113,11 +113,11 @@ def _findings(result: Any) -> list[dict[str, Any]]:
 def titled(results: Sequence[Reported]) -> list[Reported]:
     """Return the results with distinct titles; equal titles get the name of the folder, or a number."""
     titles = [result.title for result in results]
+    suffixes = [number if result.folder is None else result.folder.name for number, result in enumerate(results, 1)]
     return [
-        replace(result, title=f"{result.title} ({number if result.folder is None else result.folder.name})")
-        if titles.count(result.title) > 1 else result
-        for number, result in enumerate(results, start=1)
-    ]  # fmt: skip
+        replace(result, title=f"{result.title} ({suffix})") if titles.count(result.title) > 1 else result
+        for result, suffix in zip(results, suffixes, strict=True)
+    ]
 
 
 def provenance_of(result: Reported) -> dict[str, Any]:

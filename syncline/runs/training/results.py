@@ -340,12 +340,12 @@ def read_curves(path: Path) -> FileCurves:
     curves, sent = [], {}
     for method in evaluated["method"].unique().to_pylist():
         rows = evaluated.filter(pc.equal(evaluated["method"], method))
-        parts = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
-        parts = {name: part for name, part in parts.items() if len(part)}  # asynchronous trainings have one network
-        first = next(iter(parts.values()))
+        rows_on = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
+        rows_on = {name: part for name, part in rows_on.items() if len(part)}  # asynchronous: on a single network
+        first = next(iter(rows_on.values()))
         shape = len(first["seed"].unique()), -1
         step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
-        clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in parts.items()}
+        clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in rows_on.items()}
         curves.append(Curve(method, step, loss=first["loss"].to_numpy().reshape(shape), clock_s=clock_s))
         sent[method] = nbytes
     return FileCurves(curves, sent, networks, label=metadata["loss_label"], target=metadata["target_loss"])
