@@ -54,6 +54,7 @@ class Deferral:
     def __init__(
         self, abandon: Callable[[], str | None] | None = None, stop: Callable[[], object] | None = None
     ) -> None:
+        """Tell the signal listeners that from now on this work must not be cut off."""
         self.abandon, self.stop = abandon, stop
         for listener in _listeners:
             listener.defer(self)
@@ -80,6 +81,7 @@ class _Listener:
     """
 
     def __init__(self) -> None:
+        """Start the thread that waits for signals."""
         self.number: int | None = None
         self.is_confirmed = False
         self._since_s = 0.0  # time of the first signal

@@ -140,6 +140,7 @@ class Result:
         asked: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
     ) -> None:
+        """Store the result; remove the folder ``scratch`` once nothing refers to the result."""
         self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
         self.read_from: Path | None = None

@@ -228,6 +228,7 @@ class SweepResult(Result):
     """The result of `sl.sweep`: a `sl.Result` that can rank its configurations."""
 
     def __init__(self, swept: Swept, scratch: Path | None = None) -> None:
+        """Store the sweep's rows, with a table that ranks the configurations if a run has finished."""
         ranking = "syncline.runs.sweep.ranking:ranking_table"
         tables = later(ranking, ranked(swept.rows), "loss", swept.paths, name=swept.name) if swept.rows else None
         super().__init__(

@@ -50,6 +50,7 @@ class ProcessGroupCommunicator(Communicator):
         membership: Membership | None = None,
         transport: Transport | None = None,
     ) -> None:
+        """Join a process group in which each process holds ``workers_per_process`` workers."""
         if membership is not None:
             expected = "none: only the simulated world has workers that leave and come back"
             raise SpecError("membership", "given", expected)

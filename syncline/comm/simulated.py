@@ -30,6 +30,7 @@ class Absence:
     stop: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not is_whole(self.worker) or self.worker < 0:
             raise SpecError("absence.worker", self.worker, "a worker, from 0")
         if not is_whole(self.start) or self.start < 0:
@@ -58,6 +59,7 @@ class Membership:
     def __init__(
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
+        """Store the absences; refuse a step in which no worker would be present."""
         check_count("workers", workers)
         if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")
@@ -112,6 +114,7 @@ class SimulatedCommunicator(Communicator):
     """
 
     def __init__(self, workers: int, replicas: int = 1, membership: Membership | None = None) -> None:
+        """Begin with an empty ledger, and all workers of all replicas in this process."""
         check_count("workers", workers)
         check_count("replicas", replicas)
         if membership is not None and (not isinstance(membership, Membership) or membership.workers != workers):

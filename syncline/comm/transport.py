@@ -162,6 +162,7 @@ class SharedMemory(Transport):
         timeout_s: float = 120.0,
         idle_s: Callable[[CarriedCollective], float] = lambda _: 0.0,
     ) -> None:
+        """Map the shared file, which rank 0 creates while all other ranks wait."""
         if processes < 1:
             raise SpecError("processes", processes, "at least 1")
         if not 0 <= rank < processes:

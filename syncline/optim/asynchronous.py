@@ -146,6 +146,7 @@ class DelayedNesterov:
     def __init__(
         self, params: Sequence[Tensor], lr: float, momentum: float, buffer_size: int, momentum_activation: float = 0.0
     ) -> None:
+        """Begin with an empty buffer and a momentum of zeros."""
         check_unit("outer_momentum", momentum)
         if buffer_size < 1:
             raise SpecError("buffer_size", buffer_size, "at least 1")

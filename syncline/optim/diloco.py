@@ -177,6 +177,7 @@ class Streaming(Method):
         four_bits: bool = False,
         **options: Any,
     ) -> None:
+        """Cut the model into fragments; no average is on its way."""
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:

@@ -153,6 +153,7 @@ class DionMethod(Method):
         error_feedback: bool = True,
         **options: Any,
     ) -> None:
+        """Combine the rule with a reducer of gradients, and with the compressor of factors if there is one."""
         self.trigger, self.factors, self.hold, self._exchanging = trigger, factors, hold, False
         self._compressor = compressor
         if compressor is not None:

@@ -105,6 +105,7 @@ class Instances:
     """
 
     def __init__(self, rule: InstanceFactory, method: Method, worker_axis: bool) -> None:
+        """Build the torch optimizers, which are saved and loaded together with the method's state."""
         self._rule, self._method, self._worker_axis = rule, method, worker_axis
         self._forget()
         self._make()

@@ -108,6 +108,7 @@ class LionCubMethod(Method):
         momentum_layers: MomentumLayers,
         **options: Any,
     ) -> None:
+        """Combine the rule with the vote on directions and with periodic averages of momenta."""
         averaged_states = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
         self.momentum_layers = momentum_layers
         sync = Periodic({"direction": 1} | averaged_states)

@@ -134,6 +134,7 @@ class Method(torch.optim.Optimizer):
         error_feedback: bool = True,
         averages: Details = PLAIN,
     ) -> None:
+        """Check that the parts fit together; states are created in the first step."""
         if comm is not None and not isinstance(comm, Communicator):
             raise SpecError("comm", comm, "a communicator, as those in syncline.comm")
         if not isinstance(worker_axis, bool):

@@ -207,6 +207,7 @@ class OneBitAdamMethod(OneBitMethod):
         scale: Scale,
         **options: Any,
     ) -> None:
+        """Combine Adam with a sync policy that averages gradients until ``freeze_step``, then momenta."""
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
 

@@ -163,6 +163,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name, value, choices in (
             ("geometry", self.geometry, ("unilateral", "bilateral", "full")),
             ("estimate", self.estimate, ("power", "exact")),

@@ -60,6 +60,7 @@ class _Views:
     """Views of the first worker's part of a row's parameter and states, valid as long as the row has these tensors."""
 
     def __init__(self, row: Row, names: Iterable[str]) -> None:
+        """Take views of the first worker's part of a parameter and of its states."""
         self._states = {name: row.state[name] for name in names if name in row.state}
         self._address, self._is_one_copy = row.x.data_ptr(), is_one_copy(row.x)
         self.are_one_copy = self._is_one_copy and all(map(is_one_copy, self._states.values()))

@@ -56,6 +56,7 @@ class TorchRule(SteppingRule[Method]):
     average_states: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in self.average_states:
             if name not in self.probe.states:
                 none = f"none, as {self.probe.name} keeps no tensors"

@@ -248,6 +248,7 @@ class SelSyncMethod(Method):
         aggregation: Aggregation = "parameters",
         **options: Any,
     ) -> None:
+        """Combine local steps with a trigger, which decides when workers average."""
         if aggregation not in ("parameters", "gradients"):
             raise SpecError("aggregation", aggregation, "'parameters' or 'gradients'")
         self.trigger, self.aggregation, self._firing = trigger, aggregation, False

@@ -147,6 +147,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         scale: Scale,
         **options: Any,
     ) -> None:
+        """Combine Adam with the schedule of refreshes and of averages."""
         self.bias_correction = bias_correction
         self._is_code = schedule.variant == "code"
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)

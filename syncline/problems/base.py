@@ -72,6 +72,7 @@ class Rows:
     drawn: DrawnBlocks | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.seeds:
             raise SpecError("rows.seeds", self.seeds, "at least one seed")
         distinct = set(self.workers)

@@ -157,6 +157,7 @@ class DigitsData:
         dtype: torch.dtype,
         device: torch.device | str,
     ) -> None:
+        """Load the images, and draw each worker's shard of them."""
         images = load()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)

@@ -32,6 +32,7 @@ class Routing:
     balance: float
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.experts < 2:
             raise SpecError("problem.experts", self.experts, "at least 2; 1 is an MLP, which has no router")
         if not 1 <= self.per_token <= self.experts:
@@ -156,6 +157,7 @@ class Block(nn.Module):
     """A transformer block: attention, then an MLP or experts, each after a norm and added to the residual path."""
 
     def __init__(self, width: int, heads: int, routing: Routing | None = None) -> None:
+        """Create the layers; the MLP is four times as wide as the block."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(width, heads)
@@ -212,6 +214,7 @@ class GPT(nn.Module):
         tied: bool = True,
         routing: Routing | None = None,
     ) -> None:
+        """Create the layers; refuse sizes that do not fit together."""
         super().__init__()
         for field, size in (("context", context), ("width", width), ("layers", layers), ("heads", heads)):
             if size < 1:

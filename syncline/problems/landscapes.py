@@ -82,6 +82,7 @@ class LandscapeTask:
     matrices: tuple[str, ...] = ()
 
     def __init__(self, problem: Landscape, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
+        """Put the workers at the start, each with its shifted landscape."""
         start = problem.start_point()
         shifts = torch.stack([problem.shifts(seed, rows.world_size) for seed in rows.seeds])  # (S, M, d)
         optima = [problem.optimum_point(shift) for shift in shifts]

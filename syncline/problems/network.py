@@ -275,6 +275,7 @@ class WithWeights:
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
+        """Note where in the module each parameter is, so that it can be replaced."""
         self._module = module
         names = {id(parameter): name for name, parameter in module.named_parameters()}  # one name of a tied parameter
         self._places = [
@@ -322,6 +323,7 @@ class NetworkTask:
         facts: Mapping[str, object],
         execution: How,
     ) -> None:
+        """Store the parts of the task; nothing is compiled yet."""
         self.rows = rows
         self.module = module
         self.params = params

@@ -54,6 +54,7 @@ class StepStream:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> None:
+        """Choose how many steps are drawn in one block; none is drawn yet."""
         self._rows, self._name, self._shape, self._draw = rows, name, shape, draw
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))

@@ -46,6 +46,7 @@ class GPTStage(nn.Module):
     """
 
     def __init__(self, model: GPT, blocks: range, *, first: bool, last: bool) -> None:
+        """Take the stage's layers from the model, whose parameters they share."""
         super().__init__()
         self.first, self.last = first, last
         self.blocks = nn.ModuleDict({str(block): model.blocks[block] for block in blocks})
@@ -106,6 +107,7 @@ class DelayedTask:
     def __init__(
         self, task: Task, delays: Mapping[str, LateSteps], predict: Callable[[str, Tensor], Tensor] | None = None
     ) -> None:
+        """Prepare the history of each parameter, as long as its largest delay."""
         for name, delay in delays.items():
             if name not in task.params:
                 raise SpecError("delays", name, one_of(task.params, name))

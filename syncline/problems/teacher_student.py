@@ -55,6 +55,7 @@ class TeacherStudent:
     noise_scale: float = 0.05
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         check_sizes(self, "inputs", "hidden", "outputs", "batch_size")
         if not 0 < self.alpha <= 2:
             raise SpecError("problem.alpha", self.alpha, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
@@ -100,6 +101,7 @@ class TeacherData:
     """The data of a `TeacherStudentTask`: new inputs in each step, and the teacher's outputs for them."""
 
     def __init__(self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
+        """Draw the teacher and the validation data."""
         self._module = problem.module()
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
@@ -124,6 +126,7 @@ class TeacherStudentTask:
     def __init__(
         self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str, execution: How
     ) -> None:
+        """Draw each row's student from its seed."""
         self.rows = rows
         self.module = problem.module()
         self.params = rows.parameters(

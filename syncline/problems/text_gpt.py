@@ -317,6 +317,7 @@ class Windows:
         num_from_part: int = 0,
         sites: int | None = None,
     ) -> None:
+        """Cut the text into windows, with evenly spaced ones for validation."""
         device = train.device
         self._windows = train.unfold(0, context + 1, 1)  # a view: (starts, context + 1)
         held_out = validation.unfold(0, context + 1, 1)

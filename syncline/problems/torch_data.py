@@ -192,6 +192,7 @@ class MapShards:
     def __init__(
         self, reader: DataReader, rows: Rows, accumulate: int, device: torch.device, dtype: torch.dtype
     ) -> None:
+        """Compute the size of each worker's shard; refuse shards without a batch."""
         self._reader, self._rows, self._accumulate = reader, rows, accumulate
         self._device, self._dtype = device, dtype
         items = len(reader.data if reader.sampler is None else reader.sampler)
@@ -283,6 +284,7 @@ class _Stream:
     """The items of a stream under one seed, epoch after epoch, in blocks that have a batch of every worker."""
 
     def __init__(self, reader: DataReader, seed: int, world_size: int, accumulate: int, device: torch.device) -> None:
+        """Begin the first epoch of the stream."""
         self._reader, self._seed, self._workers, self._device = reader, seed, world_size, device
         self._accumulate = accumulate
         self._blocks: list[list[Any]] = []

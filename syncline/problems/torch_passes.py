@@ -157,6 +157,7 @@ class Validation:
     """
 
     def __init__(self, reader: DataReader, is_training_data: bool, device: torch.device, dtype: torch.dtype) -> None:
+        """Choose the items of the validation batches once, so that evaluations are comparable."""
         self._reader, self._is_training_data = reader, is_training_data
         self._device, self._dtype = device, dtype
         self._indices = None if reader.is_stream else self._chosen_indices()

@@ -102,6 +102,7 @@ class TorchProblem:
     matrices: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for field in ("batch_size", "accumulate"):
             if not is_whole(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
@@ -192,6 +193,7 @@ class TorchTask:
     """
 
     def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
+        """Build a module for each seed, and give each worker a copy of its parameters."""
         self.rows, self._problem, self._device = rows, problem, device
         modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
         check_module(modules[0])

@@ -75,6 +75,7 @@ class Link:
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for field in ("latency_s", "overhead_s"):
             require_finite(f"link.{field}", getattr(self, field), "seconds, at least 0")
         for field in ("bandwidth_bytes_per_s", "upload_bytes_per_s"):

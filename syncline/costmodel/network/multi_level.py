@@ -110,6 +110,7 @@ class MultiLevel(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.levels:
             raise SpecError("network.levels", [], "a level at least: {units, link}")
         for index, level in enumerate(self.levels):

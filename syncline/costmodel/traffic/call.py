@@ -148,6 +148,7 @@ class CallsByStep:
     """
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
+        """Check the calls, and sort them by step."""
         counts = array("q", bytes(8 * (steps + 1)))
         self.calls = list(calls)
         for index, call in enumerate(self.calls):

@@ -67,6 +67,7 @@ class Exchange:
     spans: Spans = ()
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         self.call(0).check("exchange")
         if self.period != int(self.period) or self.period < 1:
             raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")

@@ -87,6 +87,7 @@ class Worker:
         idle_s: float = 0.0,
         optimizer_s: FloatOrArray = 0.0,
     ) -> None:
+        """Begin at time 0 with a free network and no pending calls."""
         self.compute_s, self.trigger_s, self.idle_s, self.optimizer_s = compute_s, trigger_s, idle_s, optimizer_s
         self.now_s: FloatOrArray = 0.0
         self.free_s: FloatOrArray = 0.0

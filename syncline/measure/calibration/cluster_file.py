@@ -55,6 +55,7 @@ class ClusterFile:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
+        """Claim the file's name; remove what a dead process left under it."""
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)

@@ -64,6 +64,7 @@ class Timing:
     longest_s: float = 5.0
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in self.collectives:
             if name not in (*GLOO, "send"):
                 raise SpecError("collectives", name, one_of((*GLOO, "send"), name))
@@ -132,6 +133,7 @@ class Gate:
     """
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
+        """Measure how long ranks need to agree on a start time, which then lies further ahead."""
         self._offset_ns, self._group = offset_ns, group
         self._lead_ns = 0
         durations_ns = []

@@ -98,6 +98,7 @@ class _Rank:
     """What a process wrote during a launch: facts, and the lines of steps and evaluations by seed."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
+        """Read the lines of a process's file, if the process wrote one."""
         self.facts: dict[str, Any] = {}
         self.steps: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
         self.evaluations: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}

@@ -51,6 +51,7 @@ class Stages:
     """The model of a pipeline spec in parts, with an optimizer for each stage, for all repeats of one schedule."""
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
+        """Build the model, cut it into parts, and build an optimizer for each stage."""
         assert spec.training is not None
         problem, self._seed = spec.training.problem, spec.training.seed
         self.schedule = spec.build_schedule(schedule)
@@ -188,6 +189,7 @@ class _Sender:
     """A thread that sends tensors to other stages in the order in which they are queued."""
 
     def __init__(self, watch: Stopwatch) -> None:
+        """Start the thread, with nothing to send."""
         self._watch = watch
         self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None

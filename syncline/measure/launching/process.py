@@ -54,6 +54,7 @@ class Launch:
     rejoins: int = 3
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.timeout_s >= 1:
             raise SpecError("timeout", self.timeout_s, "at least 1 s")
         if not 0 <= self.port <= 65535:

@@ -181,6 +181,7 @@ class _Leader:
     """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
+        """Begin without a heartbeat of any other rank."""
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress.private(place.processes, 0)
         self._over = threading.Event()

@@ -47,6 +47,7 @@ class Stopwatch:
     def __init__(
         self, progress: Progress, device: torch.device | str = "cpu", clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
+        """Begin without laps."""
         self.progress = progress
         self.laps: list[Lap] = []
         self.done = 0
@@ -182,6 +183,7 @@ class MeasuredCommunicator(Communicator):
     def __init__(
         self, comm: Communicator, watch: Stopwatch, on_done: Callable[[Call | None], object] = lambda _: None
     ) -> None:
+        """Wrap a communicator, whose ledger and sizes become this one's."""
         self._comm, self._watch, self._on_done = comm, watch, on_done
         self.ledger: Ledger = comm.ledger
         self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
@@ -233,6 +235,7 @@ class MeasuredTask(Task):
         on_evaluation: Callable[[dict[str, Tensor]], object] | None = None,
         meet: Callable[[], object] = lambda: None,
     ) -> None:
+        """Wrap a task, whose parameters and buffers become this one's."""
         self._task, self._watch, self._on_evaluation, self._meet = task, watch, on_evaluation, meet
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
         self.buffers: Mapping[str, Tensor] = getattr(task, "buffers", {})

@@ -175,6 +175,7 @@ class CudaOnCpu(TorchFunctionMode):
     """A mode of torch that runs calls with ``cuda`` devices on the CPU."""
 
     def __init__(self) -> None:
+        """List torch's functions that move tensors to GPUs, or that ask whether a tensor is on a GPU."""
         super().__init__()
         self.moves: dict[Any, Callable[..., Any]] = {
             Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, torch.device: torch_device,

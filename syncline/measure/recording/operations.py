@@ -74,6 +74,7 @@ class KnownSteps:
     """
 
     def __init__(self, counter: OperationCounter, note: Callable[[Costs], None], num_events: Callable[[], int]) -> None:
+        """Begin without a known step."""
         self.counter, self.note, self.num_events = counter, note, num_events
         self.counted: Costs | None = None
         """The costs of the step that is being counted; None outside such a step."""

@@ -94,6 +94,7 @@ class TraceOptions:
     clock: str = "refuse"
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name, value, choices in (
             ("--gpu", self.gpu, ("auto", "none")),
             ("--clock", self.clock, ("refuse", "allow")),

@@ -44,6 +44,7 @@ class SegmentClock:
     """
 
     def __init__(self) -> None:
+        """Begin without measured segments."""
         self._counting_s = 0.0
         self._taken: dict[int, list[float]] = {}
         self._carried_s = 0.0
@@ -137,6 +138,7 @@ class RankRecorder:
     """A recorder that appends events in order; the operations between two events form a segment, stored once."""
 
     def __init__(self) -> None:
+        """Begin an empty record, without operations."""
         self.record = RankRecord()
         self.inside = self.worlds = 0
         self.calls = self.marks = self.streams = 0

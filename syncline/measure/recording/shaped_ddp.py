@@ -70,6 +70,7 @@ class ShapedDataParallel(nn.Module):
         gradient_as_bucket_view: bool = False,
         **rest: Any,
     ) -> None:
+        """Wrap a module whose gradients are averaged in buckets as they become ready."""
         super().__init__()
         if device_ids or output_device:
             raise ValueError(

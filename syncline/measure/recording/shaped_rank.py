@@ -90,6 +90,7 @@ class NeedsValues(Refusal):
     """A refusal of a script that reads a value although only shapes are known."""
 
     def __init__(self, func: Any) -> None:
+        """Name torch's operation that asked for a value, and the remedies."""
         name = func._overloadpacket.__name__.strip("_")
         super().__init__(
             f"asks for values ({ASKING.get(name, name)}), of which --shapes has none. "

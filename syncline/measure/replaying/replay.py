@@ -188,6 +188,7 @@ class _Translated:
     def __init__(
         self, rank: RankRecord, seconds: Sequence[float], collective: Callable[[Started, int], Collective], ahead: bool
     ) -> None:
+        """Translate the events of a rank into instructions, in their order."""
         self.instructions: list[Any] = []
         self.streams: list[str] = []
         self._seconds, self._collective, self._ahead = seconds, collective, ahead

@@ -56,6 +56,7 @@ class Question:
     timeout_s: float = 1800.0
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.repeats < 1:
             raise SpecError("--repeats", self.repeats, "at least 1")
         for workers in self.workers:

@@ -87,6 +87,7 @@ class AdviceQuestion:
     failures: FailuresSpec | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("workers", "batch_tokens", "tokens", "target_loss", "budget", "deadline_s"):
             value = getattr(self, name)
             if value is not None and not 0 < value < math.inf:

@@ -55,6 +55,7 @@ class Page:
     """One visitor's page: the settings and their results."""
 
     def __init__(self, settings: PageSettings, problems: list[str]) -> None:
+        """Lay out the page with the visitor's settings."""
         self.settings = self.wanted = settings
         self.problems = {str(index): line for index, line in enumerate(problems)}
         self.busy = False

@@ -68,6 +68,7 @@ class GoodputQuestion:
     period: int = 1
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for recovery in self.recoveries:
             if recovery not in RECOVERIES:
                 raise SpecError("--recovery", recovery, one_of(RECOVERIES, recovery))

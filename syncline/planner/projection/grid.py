@@ -76,6 +76,7 @@ class ProjectedGrid:
     """
 
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
+        """Sort the grids by what they vary: methods, networks or other fields; refuse a field twice."""
         for grid, other_grid in itertools.combinations(grids, 2):
             if grid.path == other_grid.path and (
                 grid.method == other_grid.method or "" in (grid.method, other_grid.method)

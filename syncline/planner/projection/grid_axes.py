@@ -129,6 +129,7 @@ class NetworkGrid:
     """
 
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
+        """Check every value of each grid on every network, before any is priced."""
         of_all = [grid for grid in grids if grid.path == "network"]
         self.below = [grid for grid in grids if grid.path != "network"]
         self.bases = [_named(value, grid.origin) for grid in of_all for value in grid.values] or list(networks)

@@ -138,6 +138,7 @@ class IntraReplica:
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
+        """Compute what all settings share: tensors of a worker, tokens, and kernels."""
         spec = specs[0]
         self.layout, self.model = layout, spec.model
         self.worker_tensors = worker_tensors(spec.model, layout)

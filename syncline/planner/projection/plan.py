@@ -84,6 +84,7 @@ class ProjectionPlan:
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
+        """Compute the traffic and the memory of each method; times wait for a network."""
         self.specs, self.spec = specs, specs[0]
         base_methods = tuple(methods or self.spec.methods)
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)

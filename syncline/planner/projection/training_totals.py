@@ -131,6 +131,7 @@ class WholeTraining:
     failures: FailuresSpec | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("tokens", "target_loss"):
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):

@@ -80,6 +80,7 @@ class InverseProblem:
     own_methods: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.variable not in VARIABLES:
             raise SpecError("variable", self.variable, one_of(VARIABLES, self.variable))
         self.targets.check(self.training)

@@ -83,6 +83,7 @@ class SolveTargets:
     memory: float | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.specified:
             raise SpecError("target", None, "something to meet, as a deadline, a budget, a utilisation or a speedup")
         for name, value in self.specified.items():

@@ -56,6 +56,7 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
+        """Lock the folder's name, and keep or remove what dead processes left under it."""
         self._lock = lock_path(path, exact=exact, kind="folder")
         self.path, self.working = self._lock.path, self._lock.working()
         self._lock.on_abandon = self._abandon

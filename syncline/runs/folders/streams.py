@@ -56,6 +56,7 @@ class SeedStream:
     def __init__(
         self, stream: TrainingStream, seeds: tuple[int, ...], recorder: Recorder, ledger: Ledger | None
     ) -> None:
+        """Begin without written rows."""
         self._stream, self._seeds, self._recorder, self._ledger = stream, seeds, recorder, ledger
         self._rows = self._calls = 0
         self._due_s = 0.0

@@ -35,6 +35,7 @@ class SharedProgress:
     """
 
     def __init__(self, path: Path, trainings: int) -> None:
+        """Map the file, which is created with zeros if it does not exist."""
         self.path, self.trainings = path, trainings
         self.heard, self.hearing = False, threading.Lock()
         if not path.exists():

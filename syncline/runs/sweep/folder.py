@@ -119,6 +119,7 @@ class SweepFolder:
     """
 
     def __init__(self, path: Path, exact: bool) -> None:
+        """Lock the folder, create it if needed, and remove what dead processes left unfinished."""
         is_there = exact and os.path.lexists(path)
         self._lock = _lock_existing(path) if is_there else lock_path(path, exact=exact, kind="folder")
         self.path = path if is_there else self._lock.path

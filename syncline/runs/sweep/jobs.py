@@ -233,6 +233,7 @@ class Allowance:
     def __init__(
         self, max_trainings: int | None = None, time_s: float | None = None, now: Callable[[], float] = time.monotonic
     ) -> None:
+        """Refuse a limit that allows nothing; the time runs from now."""
         if max_trainings is not None and max_trainings < 1:
             raise SpecError("--most", max_trainings, "at least 1 training")
         if time_s is not None and not time_s > 0:

@@ -53,6 +53,7 @@ class Tuned:
     below_one: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not (0 < self.low < self.high < math.inf):
             raise SpecError(self.origin, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
         if self.below_one and self.high > 1:
@@ -199,6 +200,7 @@ class _Study:
     """
 
     def __init__(self, fixed: list[Grid], tuned: list[Tuned]) -> None:
+        """Create optuna's study, with a random stream of its own."""
         try:
             import optuna
         except ImportError:

@@ -156,6 +156,7 @@ class _Sweep:
         self, batches: Batches, num_configurations: int, about: dict[str, Any], jobs: int | None, client: Any,
         allowance: Allowance, listener: Listener,
     ) -> None:  # fmt: skip
+        """Make the runs of the first batch, so that errors show before any training."""
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         first = next(batches)

@@ -158,6 +158,7 @@ class AsyncWorkers(EventObserver):
         teams: Teams | None = None,
         server_task: Task | None = None,
     ) -> None:
+        """Build the workers' tasks in teams, and the servers."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.recorder, self.on_step = spec, asynchronous, recorder, on_step

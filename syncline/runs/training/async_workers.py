@@ -84,6 +84,7 @@ class LocalWorker:
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        """Build the worker's optimizer; the worker has not begun."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
@@ -157,6 +158,7 @@ class Team:
     """
 
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
+        """Store the task of these workers; none of their steps is pending."""
         self.workers, self.task, self.seeds = workers, task, seeds
         self.params: list[Tensor] = list(task.params.values())
         self._place = {worker: index for index, worker in enumerate(workers)}
@@ -276,6 +278,7 @@ class SingleServer:
     """
 
     def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+        """Build the server's update rule; no update has arrived."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.asynchronous, self.task = asynchronous, task
@@ -335,6 +338,7 @@ class GlobalServer:
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
+        """Begin with equal models on all servers; no model is on its way."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
         self.merged = [[x.clone() for x in model] for model in models]

@@ -121,6 +121,7 @@ class CheckpointTimes:
         return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.every is not None and self.every < 1:
             raise SpecError("checkpoint.interval", self.every, "at least one step")
         for name in ("stop_s", "lag_s", "load_s"):

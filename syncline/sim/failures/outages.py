@@ -191,6 +191,7 @@ class Roster:
     """
 
     def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
+        """Begin with all workers present."""
         self.group, self.return_s = group, group.restart_s + load_s
         self.present: NDArray[np.bool_] = np.ones(group.workers, dtype=bool)
         self.count = group.workers  # number of present workers

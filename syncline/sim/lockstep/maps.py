@@ -128,6 +128,7 @@ class CollectiveMaps:
     """
 
     def __init__(self, topology: Topology, uses: Mapping[Key, int], rule: Rule = "eager") -> None:
+        """Make the rounds of each collective; refuse collectives that lockstep cannot time."""
         self._topology, self._uses, self._rule = topology, uses, rule
         if any(key.algorithm in TIMED_AS_A_WHOLE for key in uses):
             raise Contention("collectives that are timed as a whole, which only the events can follow")
@@ -230,6 +231,7 @@ class GroupedMaps:
     """
 
     def __init__(self, topology: Topology, calls: Iterable[Call], rule: Rule = "eager") -> None:
+        """Make the maps of the calls' groups; refuse groups that would disturb each other."""
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
             uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1

@@ -41,6 +41,7 @@ class WorkerFailures:
     """
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
+        """Begin without failures."""
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
         self.periods: list[AbsencePeriod] = []
@@ -143,6 +144,7 @@ class _AsyncSimulation:
     def __init__(
         self, settings: ServerSettings, pace: StepSeconds, observer: EventObserver, absences: Absences | None
     ) -> None:
+        """Begin before the first step of any worker."""
         self.settings, self.pace, self.observer = settings, pace, observer
         workers = settings.workers
         self.failures = WorkerFailures(workers, pace, absences)

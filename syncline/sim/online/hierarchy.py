@@ -75,6 +75,7 @@ class UpperServerPrograms:
     def __init__(
         self, settings: ServerSettings, upper: UpperServer, observer: EventObserver, policy: ServerPolicy
     ) -> None:
+        """Begin before the first update of any local server."""
         self.settings, self.upper, self.observer, self.policy = settings, upper, observer, policy
         self.merges: list[Merge] = []
         servers = len(upper.groups)

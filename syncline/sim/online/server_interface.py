@@ -86,6 +86,7 @@ class ServerSettings:
     hierarchy: UpperServer | None = None
 
     def __post_init__(self) -> None:
+        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("workers", "steps", "buffer_size"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "at least 1")

@@ -82,6 +82,7 @@ class ServerPolicy:
     """
 
     def __init__(self, settings: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
+        """Begin with idle workers; each server serves consecutive workers."""
         self.settings, self.observer, self.timing = settings, observer, timing
         workers = settings.workers
         self.steps_left = settings.steps

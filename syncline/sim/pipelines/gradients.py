@@ -71,6 +71,7 @@ class PipelineMath:
         backward_weights: Weights = "stashed",
         after_update: Callable[[int, int], object] | None = None,
     ) -> None:
+        """Begin with version 0 of all weights, and no stored activations or gradients."""
         self.stages = len(optimizers)
         if len(parts) != self.stages * schedule.chunks:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")

@@ -164,6 +164,7 @@ class _Stage:
     """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``."""
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
+        """Find the stages from which each kind of task gets its input, and to which it sends its output."""
         self.pipeline, self.number = pipeline, stage
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
         self.effects = pipeline.effects if replica == 0 else None

@@ -268,6 +268,7 @@ class Queued(Sequence[Any]):
     def __init__(
         self, instructions: Sequence[Instruction | StreamMark | StreamWait | HostWait], streams: Sequence[str]
     ) -> None:
+        """Store the instructions; refuse names of streams that are no computing streams."""
         self.instructions, self.streams = instructions, streams
         for name in dict.fromkeys(streams):
             if not is_computing(name):
@@ -299,6 +300,7 @@ class _Host:
     """
 
     def __init__(self, queued: Queued) -> None:
+        """Begin with an empty list of instructions for each stream."""
         self.instructions_of: dict[str, list[OnStream]] = defaultdict(list)
         self.instructions_of[COMPUTING] = []
         self._shared_network_streams = set(_shared_network_streams(queued))

@@ -77,6 +77,7 @@ class _Server(EventObserver):
         self, spec: RunSpec, options: Launch, device: torch.device, listener: socket.socket, keys: CurveKeys,
         folder: Path,
     ) -> None:  # fmt: skip
+        """Build the model and the update rule, and share progress with the workers through files."""
         self.spec = spec
         workers = spec.workers
         self.progress = Progress.shared(folder / "progress", workers + 1, workers)

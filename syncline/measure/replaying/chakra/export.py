@@ -48,6 +48,7 @@ class ChakraNumbers:
     """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks."""
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
+        """Give numbers to groups, and to the messages between each pair of ranks, in the records' order."""
         self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
         self.messages: dict[Any, tuple[int, int]] = {}
         message_counts: dict[tuple[int, int], int] = {}
@@ -92,6 +93,7 @@ class NodesOfRank:
     def __init__(
         self, rank: int, record: RankRecord, seconds: Sequence[float], numbering: ChakraNumbers, ahead: bool
     ) -> None:
+        """Begin without nodes."""
         self.rank, self.record, self.seconds, self.numbering, self.ahead = rank, record, seconds, numbering, ahead
         self._last: dict[int, int] = {}  # last node of each stream
         self._pending: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node

@@ -154,6 +154,7 @@ class RecordOfRank:
     """
 
     def __init__(self, rank: int, head: dict[str, Any], trace: TraceGroups, path: str) -> None:
+        """Begin an empty record, with the segments that the file's head may contain."""
         self.rank, self.trace, self.path = rank, trace, path
         self.record = RankRecord()
         self._stored, self._stored_s = _segments_of(head, path)  # segments that this package has written
