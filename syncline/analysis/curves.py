@@ -98,9 +98,9 @@ def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatAr
     seeds = np.atleast_2d(np.asarray(values, dtype=float))
     finite = np.isfinite(seeds)
     sorted_loss = np.sort(np.where(finite, seeds, np.inf), axis=0)
-    middle = (sorted_loss[(len(sorted_loss) - 1) // 2] + sorted_loss[len(sorted_loss) // 2]) / 2
+    median = (sorted_loss[(len(sorted_loss) - 1) // 2] + sorted_loss[len(sorted_loss) // 2]) / 2
     highest = np.where(finite, seeds, -np.inf).max(axis=0)
-    return middle, sorted_loss[0], np.where(finite.any(axis=0), highest, np.inf)
+    return median, sorted_loss[0], np.where(finite.any(axis=0), highest, np.inf)
 
 
 def lost_seeds(values: ArrayLike) -> int:

@@ -100,15 +100,15 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
     ends = []
     for run in series:
         style = styles[run.label]
-        middle, low, high = median_and_range(run.values)
-        drawn_steps = np.flatnonzero(np.isfinite(middle) & (middle > 0) if log else np.isfinite(middle))
+        median, low, high = median_and_range(run.values)
+        drawn_steps = np.flatnonzero(np.isfinite(median) & (median > 0) if log else np.isfinite(median))
         drawn_steps = drawn_steps[thinned(drawn_steps.size)]
-        draw_line(ax, run.step[drawn_steps], y=middle[drawn_steps], style=style, label=run.label)
+        draw_line(ax, run.step[drawn_steps], y=median[drawn_steps], style=style, label=run.label)
         if len(run.values) > 1:
             ax.fill_between(
                 run.step[drawn_steps], low[drawn_steps], high[drawn_steps], color=style.color, alpha=0.2, linewidth=0
             )
-        ends.append(float(middle[drawn_steps[-1]]) if drawn_steps.size else float("nan"))
+        ends.append(float(median[drawn_steps[-1]]) if drawn_steps.size else float("nan"))
     ax.set_ylabel("distance to the optimum")
     top = ax.get_ylim()[1]
     return [end if np.isfinite(end) else top for end in ends]

@@ -81,9 +81,9 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_gather(self, x: Tensor) -> Callable[[], Tensor]:
         """Start an all-gather of ``(R, *s)``; return the function that waits for a view ``(R, M, *s)``."""
-        sent = x.contiguous()
+        contiguous_x = x.contiguous()
         gathered = torch.empty(self.world_size, *x.shape[1:], dtype=x.dtype, device=x.device)
-        wait = self._transport.all_gather(_bytes(gathered), _bytes(sent))
+        wait = self._transport.all_gather(_bytes(gathered), _bytes(contiguous_x))
 
         def finish() -> Tensor:
             wait()
@@ -160,10 +160,10 @@ class ProcessGroupCommunicator(Communicator):
     def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         """Return ``(R, M, *s)``: all workers' tensors in the row of worker ``root``, zeros in the other rows."""
         root_process, root_row = divmod(root, self._rows)
-        sent = wire.encode(x).contiguous()
+        encoded = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
-        parts = [torch.empty_like(sent) for _ in range(self._processes)] if root_process == self._rank else []
-        self._transport.gather(_bytes(sent), [_bytes(part) for part in parts], root_process)
+        parts = [torch.empty_like(encoded) for _ in range(self._processes)] if root_process == self._rank else []
+        self._transport.gather(_bytes(encoded), [_bytes(part) for part in parts], root_process)
         if parts:
             gathered[root_row] = wire.decode(torch.cat(parts), x.dtype)
         return gathered

@@ -179,15 +179,17 @@ class PowerSGDSpec(MethodBase):
         """Return the exchange of gradients in the warm-up, then of uncompressed gradients and factors P and R."""
         tensors, warmup_steps = tensors_of(model), self.warmup_steps
         compressed = [t for t in tensors if self._rank_of(t)]
-        sent = [
+        labels_and_counts = [
             ("gradient", elements(tensors) - elements(compressed)),
             ("P", sum(t.sides[0] * self._rank_of(t) for t in compressed)),
             ("R", sum(t.sides[1] * self._rank_of(t) for t in compressed)),
         ]
-        out = [self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in sent if n]
+        all_exchanges = [
+            self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in labels_and_counts if n
+        ]
         if warmup_steps:
-            out.insert(0, self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps))
-        return out
+            all_exchanges.insert(0, self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps))
+        return all_exchanges
 
     def _rank_of(self, tensor: TensorShape) -> int:
         """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""

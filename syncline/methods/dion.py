@@ -80,14 +80,16 @@ class DionBase(CompressibleBase):
         plain_gradients, factored = self._gradients_and_factored(model)
         p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
         r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
-        out: list[Exchange] = []
-        for label, sent in (("gradient", plain_gradients), ("P", p), ("R", r)):
+        all_exchanges: list[Exchange] = []
+        for label, sent_tensors in (("gradient", plain_gradients), ("P", p), ("R", r)):
             if self.compressor:
-                out += self.compressor.exchanges(sent, workers, period, label, joins=False)
-            elif sent:
+                all_exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, joins=False)
+            elif sent_tensors:
                 in_backward = self.sends_in_backward
-                out.append(self._plain(elements(sent), period, label, joins=False, in_backward=in_backward))
-        return out
+                all_exchanges.append(
+                    self._plain(elements(sent_tensors), period, label, joins=False, in_backward=in_backward)
+                )
+        return all_exchanges
 
     def _gradients_and_factored(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
         """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""

@@ -191,17 +191,17 @@ class MTDAOSpec(CompressibleBase):
 
         With ``phase: random`` each state is sent by itself, every K steps on average.
         """
-        tensors, out = tensors_of(model), []
+        tensors, all_exchanges = tensors_of(model), []
         for state, period in self.periods().items():
-            sent = self._of_state(state, tensors)
-            if not sent:
+            exchange = self._of_state(state, tensors)
+            if not exchange:
                 continue
             if self.phase == "random":
-                out.append(self._plain(elements(sent), period, state, joins=period == 1))
+                all_exchanges.append(self._plain(elements(exchange), period, state, joins=period == 1))
             else:
                 offset = 1 if self.phase == "paper" and state != "params" else 0
-                out += self._exchange(sent, workers, period, label=state, offset=offset)
-        return out
+                all_exchanges += self._exchange(exchange, workers, period, label=state, offset=offset)
+        return all_exchanges
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:

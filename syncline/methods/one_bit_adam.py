@@ -205,17 +205,17 @@ class ZeroOneAdamSpec(OneBitBase):
 
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of the variant ``code``: gradients in step 0 and at refreshes, signs in other steps."""
-        out = [self._gradient(model, stop=1)]
+        all_exchanges = [self._gradient(model, stop=1)]
         for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
                 break
             phase = {"start": begin, "stop": min(end, self.freeze_step)}
-            out.append(self._gradient(model, interval, **phase))
+            all_exchanges.append(self._gradient(model, interval, **phase))
             for k in range(1, interval.bit_length()):  # odd multiples of 1, 2, ..., half the interval
-                out += self._signs(model, workers, 2**k, offset=2 ** (k - 1), **phase)
+                all_exchanges += self._signs(model, workers, 2**k, offset=2 ** (k - 1), **phase)
         for period, start, stop in self._intervals():
-            out += self._signs(model, workers, period, start=start, stop=stop)
-        return out
+            all_exchanges += self._signs(model, workers, period, start=start, stop=stop)
+        return all_exchanges
 
     def _doublings(self) -> Iterable[tuple[int, int, int]]:
         """Yield (i, first step, end) of each phase, in which the variance is refreshed every 2^i steps."""

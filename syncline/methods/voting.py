@@ -95,17 +95,17 @@ class VotingBase(MethodBase):
         packed = math.ceil(count / per_byte)
         if self.vote == "one-bit":
             chunk = math.ceil(math.ceil(count / workers) / per_byte)
-            sent = [("votes", workers * chunk, "all_to_all"), ("verdict", chunk, "all_gather")]
+            labels_and_bytes = [("votes", workers * chunk, "all_to_all"), ("verdict", chunk, "all_gather")]
         elif self.vote == "server-naive":
-            sent = [("votes", 4 * count, "gather"), ("verdict", 4 * count, "broadcast")]
+            labels_and_bytes = [("votes", 4 * count, "gather"), ("verdict", 4 * count, "broadcast")]
         elif self.vote == "server-efficient":
-            sent = [("votes", packed, "gather"), ("verdict", packed, "broadcast")]
+            labels_and_bytes = [("votes", packed, "gather"), ("verdict", packed, "broadcast")]
         else:
-            sent = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
+            labels_and_bytes = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
         encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count
         return [
             Exchange(n, label=label, collective=collective, joins=False, encoded_bytes=encoded)
-            for label, n, collective in sent
+            for label, n, collective in labels_and_bytes
         ]
 
     def field_bits(self, workers: int) -> int:

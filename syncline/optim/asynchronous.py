@@ -69,13 +69,13 @@ class _Summed:
     def means(self) -> list[Tensor]:
         """Return the weighted mean of the updates since the last version, and start again from zero."""
         if self.mean is not None:
-            out, self.mean = self.mean, None
-            return out
+            sums, self.mean = self.mean, None
+            return sums
         assert self.sums is not None
-        out, self.sums = self.sums, None
-        torch._foreach_div_(out, self.shares)
+        sums, self.sums = self.sums, None
+        torch._foreach_div_(sums, self.shares)
         self.shares = 0.0
-        return out
+        return sums
 
 
 class GradientServer(_Summed):

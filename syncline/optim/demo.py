@@ -142,17 +142,17 @@ class Coefficients:
 
         The matrices have the dtype and device of ``like (R, *s)``. None stands for the identity.
         """
-        out: list[Tensor | None] = []
+        matrices: list[Tensor | None] = []
         for size in chunk_shape(tuple(like.shape[1:]), self.chunk):
             if self.basis == "identity" or like.is_meta or size == 1:
-                out.append(None)
+                matrices.append(None)
                 continue
             if self.basis == "dct":
                 matrix = dct_matrix_on(size, like.dtype, like.device)
             else:
                 matrix = random_matrix(size, t).to(like)
-            out.append(matrix.mT if inverse else matrix)
-        return out
+            matrices.append(matrix.mT if inverse else matrix)
+        return matrices
 
     def extract(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
         """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that returns their decoded tensor.
@@ -171,8 +171,8 @@ class Coefficients:
         def decoded() -> Tensor:
             # In the identity basis the coefficients may share memory with x, which must not change.
             zeros = torch.zeros_like(coefficients) if self.basis == "identity" else coefficients.zero_()
-            sent = zeros.scatter_(-1, index, self.pairs.rounded(value)).unflatten(-1, sizes)
-            return from_blocks(transform(sent, self._matrices(x, t, inverse=True)), shape)
+            sent_coefficients = zeros.scatter_(-1, index, self.pairs.rounded(value)).unflatten(-1, sizes)
+            return from_blocks(transform(sent_coefficients, self._matrices(x, t, inverse=True)), shape)
 
         return self.pairs.encode(index.flatten(1), value.flatten(1), block), decoded
 

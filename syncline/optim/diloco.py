@@ -227,10 +227,10 @@ class Streaming(Method):
         for slot in self._slots(t):
             members, spans = self._members(slot)
             if members:
-                sent = [self._payload(row, slot.state) for row in members]
+                payloads = [self._payload(row, slot.state) for row in members]
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
-                self._in_flight[slot] = TensorsInFlight(members, self._start(sent, label, details))
+                self._in_flight[slot] = TensorsInFlight(members, self._start(payloads, label, details))
         for slot in self._slots(t - self.tau):
             arrived = self._in_flight.pop(slot, None)
             if arrived is not None:

@@ -67,8 +67,8 @@ class CompressedMean(Reducer):
         errors = [row.state_or_zeros(ERROR) for row in rows]
         corrected = [row.g + error for row, error in zip(rows, errors, strict=True)]
         means, sent_parts = self.compressor.mean(corrected, names, comm, t, "gradient")
-        for error, gradient, sent in zip(errors, corrected, sent_parts, strict=True):
-            torch.sub(gradient, sent, out=error)
+        for error, gradient, sent_part in zip(errors, corrected, sent_parts, strict=True):
+            torch.sub(gradient, sent_part, out=error)
         return means
 
 
@@ -114,9 +114,9 @@ class CompressedAverages:
         names = [f"{name} {row.number}" for name, row in due]
         means, sent_parts = self.compressor.mean(deltas, names, comm, t, label)
         averages = []
-        for (name, row), delta, mean, sent in zip(due, deltas, means, sent_parts, strict=True):
+        for (name, row), delta, mean, sent_part in zip(due, deltas, means, sent_parts, strict=True):
             if self.error_feedback:
-                torch.sub(delta, sent, out=row.state[_state_name(ERROR, name)])
+                torch.sub(delta, sent_part, out=row.state[_state_name(ERROR, name)])
             reference = row.state.get(_state_name(REFERENCE, name))
             averages.append(mean if reference is None else reference.add_(mean))
         return averages

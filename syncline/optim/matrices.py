@@ -165,7 +165,7 @@ class MatrixSplit:
             may_be_matrices and p.dim() - worker_axes >= 2 and p.numel() > 0 and matches_patterns(name, self.layers)
             for p, name in zip(group["params"], names, strict=True)
         ]
-        out: list[tuple[UpdateRule, dict[str, Any]]] = []
+        rules_and_groups: list[tuple[UpdateRule, dict[str, Any]]] = []
         for matrices, rule in ((True, self.matrix), (False, self.other_rule)):
             part = {**group, "matrix": matrices}
             for key in ("params", "param_names"):
@@ -176,8 +176,8 @@ class MatrixSplit:
             if not matrices and part["other_lr"] is not None:
                 part["lr"] = part["other_lr"]
             if part["params"]:
-                out.append((rule, part))
-        return out
+                rules_and_groups.append((rule, part))
+        return rules_and_groups
 
     def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
         """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""

@@ -282,13 +282,13 @@ class Method(torch.optim.Optimizer):
     ) -> dict[str, Tensor]:
         """Return the reference and error tensors of a parameter and of its averaged states."""
         assert isinstance(self.sync, Periodic)
-        out: dict[str, Tensor] = {}
+        references: dict[str, Tensor] = {}
         for name in self.sync.periods:
             if name == "params":
-                out |= compressed.init(name, x, has_reference=self.outer_optimizer is None)
+                references |= compressed.init(name, x, has_reference=self.outer_optimizer is None)
             elif name in rule.states:
-                out |= compressed.init(name, state[name], has_reference=True)
-        return out
+                references |= compressed.init(name, state[name], has_reference=True)
+        return references
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -390,12 +390,12 @@ class Method(torch.optim.Optimizer):
             ]
         if not due_states:
             return
-        sent = [self._payload(row, name) for name, row in due_states]
+        payloads = [self._payload(row, name) for name, row in due_states]
         label = "+".join(names)
         if self._compressed:
-            averages = self._compressed.means(due_states, sent, self.comm, self.steps_done, label)
+            averages = self._compressed.means(due_states, payloads, self.comm, self.steps_done, label)
         else:
-            averages = self.comm.all_reduce_coalesced(sent, wire=self.wire, label=label, details=self.details)
+            averages = self.comm.all_reduce_coalesced(payloads, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
             if name != "params":
                 row.state[name] = as_own_copies(row.state[name]).copy_(average)

@@ -67,10 +67,10 @@ class OneBitMean:
             states: states of each tensor, which have the errors that ``init`` returns.
             comm: the group of workers.
         """
-        sent = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
+        messages = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
         details = encoded_from(*xs)
-        received = comm.all_to_all(torch.cat(sent, -1), label="worker signs", details=details)
-        parts = received.split([part.shape[-1] for part in sent], -1)
+        received = comm.all_to_all(torch.cat(messages, -1), label="worker signs", details=details)
+        parts = received.split([part.shape[-1] for part in messages], -1)
         owned = [self._from_owner(p, x, state=s, comm=comm) for p, x, s in zip(parts, xs, states, strict=True)]
         gathered = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
         # All workers of a replica receive the same bytes, so that one of them decodes for all.

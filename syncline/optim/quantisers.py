@@ -77,7 +77,7 @@ def _shifted_bits(
 
     As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
     """
-    out = np.empty((len(workers), count), dtype)
+    numbers = np.empty((len(workers), count), dtype)
     mixed_bits, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     steps = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
     for row, start in enumerate(starts(workers, *names).tolist()):
@@ -90,12 +90,12 @@ def _shifted_bits(
                 np.multiply(x, np.uint64(multiplier % 2**64), out=x)
             np.bitwise_xor(x, np.right_shift(x, np.uint64(31), out=y), out=x)
             np.right_shift(x, np.uint64(drop), out=x)
-            part = out[row, first : first + size]
+            part = numbers[row, first : first + size]
             if dtype == np.float64:
                 np.multiply(x.view(np.int64), 2.0 ** (drop - 64), out=part)
             else:
                 np.not_equal(x, 0, out=part)
-    return out
+    return numbers
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -370,10 +370,10 @@ def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | in
     fits_in_byte = levels <= MOST_LEVELS_IN_A_BYTE
     loops = compiled_loops(x) if fits_in_byte else None
     if loops:
-        norm, out = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
+        norm, levels_of_x = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
         numbers, states = x.detach().contiguous().numpy(), starts(workers, *names)
-        loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), states, out.numpy())
-        return out, norm
+        loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), states, levels_of_x.numpy())
+        return levels_of_x, norm
     q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
     integers = q.add_(levels).to(torch.uint8) if fits_in_byte else q.long().add_(levels)
     return integers, norm
@@ -391,11 +391,11 @@ def mean_of_levels(integers: Tensor, units: Tensor, levels: int) -> Tensor:
     adds_in_order = workers <= MOST_ADDED_IN_ORDER
     loops = compiled_loops(units) if integers.dtype == torch.uint8 and adds_in_order else None
     if loops:
-        out = torch.empty(len(integers), integers.shape[2])
+        means = torch.empty(len(integers), integers.shape[2])
         numbers = integers.contiguous().numpy()
         values = units.reshape(units.shape[:2]).numpy()
-        loops.mean_of_levels(numbers, values, np.float32(levels), out.numpy())
-        return out
+        loops.mean_of_levels(numbers, values, np.float32(levels), means.numpy())
+        return means
     float_integers = integers.to(torch.promote_types(units.dtype, torch.float32))
     parts = float_integers.sub_(levels).to(units.dtype).mul_(units)
     if not adds_in_order:

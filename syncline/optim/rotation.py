@@ -237,11 +237,11 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         if self.refresh == "before":
             self._renew(parts, t, t + 1)
             return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
-        out: list[Tensor | None] = [None] * len(parts)
+        directions: list[Tensor | None] = [None] * len(parts)
         if t > 0:
-            out = [self._adam(part, t - 1).view_as(g) for part, g in zip(parts, gradients, strict=True)]
+            directions = [self._adam(part, t - 1).view_as(g) for part, g in zip(parts, gradients, strict=True)]
         self._renew(parts, t, t)
-        return out
+        return directions
 
     def _matrix(self, x: Tensor) -> Tensor:
         """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` to rotate: a column for geometry ``full``."""

@@ -100,14 +100,14 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
     def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
         """Update the states of several parameters, and return their directions."""
         # Parameters with equal hyperparameters share calls, because a call costs more than a small tensor's arithmetic.
-        out: list[Tensor | None] = [None] * len(rows)
+        all_directions: list[Tensor | None] = [None] * len(rows)
         for indices in with_equal(rows, tuple(self.hyperparameters())):
             group_rows = [rows[index] for index in indices]
             gradients, states = [row.g for row in group_rows], [row.state for row in group_rows]
             directions = self._of_group(gradients, states, h=group_rows[0].group, t=t)
             for index, d in zip(indices, directions or (), strict=directions is not None):
-                out[index] = d
-        return out
+                all_directions[index] = d
+        return all_directions
 
     def move(self, rows: list[Row], t: int) -> bool:
         """Move parameters and moments by the fused kernel of Adam if it applies, and return whether it does."""

@@ -140,5 +140,5 @@ def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str,
     """
     floats = {name: x for name, x in tensors.items() if x.is_floating_point()}
     with torch.no_grad(), comm.ledger.paused():
-        out = dict(zip(floats, comm.all_reduce_coalesced(list(floats.values())), strict=True)) if floats else {}
-        return out | {name: comm.broadcast(x) for name, x in tensors.items() if name not in floats}
+        means = dict(zip(floats, comm.all_reduce_coalesced(list(floats.values())), strict=True)) if floats else {}
+        return means | {name: comm.broadcast(x) for name, x in tensors.items() if name not in floats}

@@ -241,8 +241,8 @@ class ServerVote(Vote):
         received = first_rows(comm.gather(code.encode(signs), label="votes", details=details), comm)
         total = code.decode(received, count).sum(1)
         verdict = break_zeros(total.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
-        sent = for_all(code.encode(verdict), len(ballots))
-        return code.decode(first_rows(comm.broadcast(sent, label="verdict", details=details), comm), count)
+        encoded_verdict = for_all(code.encode(verdict), len(ballots))
+        return code.decode(first_rows(comm.broadcast(encoded_verdict, label="verdict", details=details), comm), count)
 
 
 def check_ties(ties: str) -> None:

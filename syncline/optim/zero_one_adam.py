@@ -245,15 +245,15 @@ class ZeroOneAdamMethod(OneBitMethod):
     def _average_signs(self, rows: list[Row], t: int) -> None:
         """Average the workers' sums of steps by signs, and move all from their last common parameters by the mean."""
         sums = [row.group[RATE_SUMS][row.number] for row in rows]
-        sent = []
+        messages = []
         for row, s in zip(rows, sums, strict=True):
             if not s:  # all learning rates were 0, so that only momenta can be averaged
-                sent.append(row.state[MOMENTUM].clone())
+                messages.append(row.state[MOMENTUM].clone())
             elif self._is_code:
-                sent.append((row.state[ANCHOR] - row.x) * self._denominator(row, t))
+                messages.append((row.state[ANCHOR] - row.x) * self._denominator(row, t))
             else:
-                sent.append(row.state[ACCUMULATED] / s)
-        means = self.one_bit.mean(sent, [row.state for row in rows], self.comm)
+                messages.append(row.state[ACCUMULATED] / s)
+        means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, sums, means, strict=True):
             m = row.state[MOMENTUM]
             momentum = mean / s if s and self._is_code else mean

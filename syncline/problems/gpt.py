@@ -122,10 +122,10 @@ class Experts(nn.Module):
         logits = self.router(x)
         weights = gates(logits, self.routing.per_token)
         expert_outputs = torch.stack([mlp(x) for mlp in self.mlps], dim=-1)
-        out = (expert_outputs * weights.unsqueeze(-2)).sum(-1)
+        mixed = (expert_outputs * weights.unsqueeze(-2)).sum(-1)
         if not self.routing.balance:
-            return out
-        added: Tensor = _WithLoss.apply(out, balance_loss(logits, weights), self.routing.balance)
+            return mixed
+        added: Tensor = _WithLoss.apply(mixed, balance_loss(logits, weights), self.routing.balance)
         return added
 
 

@@ -290,11 +290,11 @@ class WithWeights:
         try:
             for holder, key, _, name in self._places:
                 holder[key] = weights[name]  # type: ignore[assignment]
-            out: Tensor = self._module(inputs)
+            logits: Tensor = self._module(inputs)
         finally:
             for holder, key, parameter, _ in self._places:
                 holder[key] = parameter
-        return out
+        return logits
 
 
 class NetworkTask:

@@ -115,8 +115,9 @@ class DelayedTask:
                 raise SpecError(f"delays.{name}", delay, "updates, at least 0")
         self._task, self._predict = task, predict
         self.delays = {name: delays.get(name, 0) for name in task.params}
-        deepest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
-        self._history = {name: deque[Tensor](maxlen=depth + 1) for name, depth in deepest.items()}
+        # A delay of tau steps needs the present parameters and the tau versions before them.
+        largest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
+        self._history = {name: deque[Tensor](maxlen=delay + 1) for name, delay in largest.items()}
         # A mask over the coordinates for each delay, made once, so that no step reads back to the host.
         self._masks = {
             name: [(int(tau), (delay == tau).to(task.params[name].device)) for tau in delay.unique()]
@@ -150,7 +151,7 @@ class DelayedTask:
         history, delay = self._history[name], self.delays[name]
         if isinstance(delay, int):
             return history[max(len(history) - 1 - delay, 0)]
-        out = history[-1]
+        stale = history[-1]
         for tau, mask in self._masks[name]:
-            out = torch.where(mask, history[max(len(history) - 1 - tau, 0)], out)
-        return out
+            stale = torch.where(mask, history[max(len(history) - 1 - tau, 0)], stale)
+        return stale

@@ -164,12 +164,12 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     one_step_spec = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
     rows: list[dict[str, object]] = []
     with tempfile.TemporaryDirectory(prefix="syncline-columns-") as folder, suppress(SynclineError):
-        out = Path(folder) / "training"
+        training_folder = Path(folder) / "training"
         if isinstance(one_step_spec, CompareSpec):
             from syncline.runs.compare import compare  # only here: torch is slow to load
 
-            rows = compare(one_step_spec, out, exact=True, jobs=1, figures=False)["rows"]
+            rows = compare(one_step_spec, training_folder, exact=True, jobs=1, figures=False)["rows"]
         else:
-            rows = run(one_step_spec, out, exact=True, figures=False)["rows"]
+            rows = run(one_step_spec, training_folder, exact=True, figures=False)["rows"]
     if rows:  # otherwise the training itself reports the error
         chosen_names(rows, columns)

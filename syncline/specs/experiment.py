@@ -266,8 +266,10 @@ class Training(ClockSpec, Experiment):
         """
         with within(path):
             exchanges = method.exchanges(1, self.workers)
-        sent = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        first_unsent = {exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent}
+        sent_labels = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
+        first_unsent = {
+            exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent_labels
+        }
         if not first_unsent or self.workers == 1:
             return []
         states = [

@@ -369,6 +369,7 @@ class LevelTopology(ByValue, NetworkTopology):
         highest = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
             highest += senders // capacity != receivers // capacity
+
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
         leaving, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
         columns: list[Ints] = []  # of channels, one entry for each message, -1 for a message that passes none
@@ -382,6 +383,7 @@ class LevelTopology(ByValue, NetworkTopology):
                 leaving = np.where(via_peer, peers, senders)
                 to_peer = *self._level_channels(0, senders, down=False), *self._level_channels(0, leaving, down=True)
                 columns += [np.where(via_peer, channel, -1) for channel in to_peer]
+
         lowest = np.array(shape.begins)[highest]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)

@@ -314,19 +314,21 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         if not repeats:
             continue
         lengths = [timeline.makespan_s for timeline in repeats]
-        middle = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
+        median_repeat = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
         schedule = spec.build_schedule(name)
         losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
-        update_s = float(middle.duration_s[middle.what == UPDATE].sum()) / spec.stages
-        measured = schedule_row(spec, name, network=MEASURED, report=_report_with_updates(middle, spec, schedule))
+        update_s = float(median_repeat.duration_s[median_repeat.what == UPDATE].sum()) / spec.stages
+        measured = schedule_row(
+            spec, name, network=MEASURED, report=_report_with_updates(median_repeat, spec, schedule)
+        )
         replay_s = replayed_s(repeats, schedule, spec.stages)
         more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
         more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
         rows.append(measured | more)
         played = run_pipeline(spec.pipeline(name), spec.links[0])
         simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, schedule, spec.stages)))
-        timelines += [(name, MEASURED, middle), (name, spec.links[0].name, played)]
-        worlds |= {f"{MEASURED}, {name}: worker": middle, f"simulated, {name}: worker": played}
+        timelines += [(name, MEASURED, median_repeat), (name, spec.links[0].name, played)]
+        worlds |= {f"{MEASURED}, {name}: worker": median_repeat, f"simulated, {name}: worker": played}
     if timelines:
         folder.table("timeline", timeline_columns(timelines))
         folder.trace(chrome_trace(*worlds_together(worlds)))

@@ -127,11 +127,11 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         target = marked_device(kwargs["other"]) or kwargs["other"].device
     else:
         target = None
-    out = f(x, *rest, **kwargs)
+    moved = f(x, *rest, **kwargs)
     if not Current.touched:
-        return out
+        return moved
     device = marked_device(x) if target is None else cuda_of(target)
-    return moved_tensor(x, device, copied=out, is_asynchronous=bool(kwargs.get("non_blocking")))
+    return moved_tensor(x, device, copied=moved, is_asynchronous=bool(kwargs.get("non_blocking")))
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -160,8 +160,8 @@ def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
     dtype = rest[0] if rest else kwargs["dtype"]
     name = dtype if isinstance(dtype, str) else ""
-    out = f(x, name.replace(".cuda", "") or dtype)
-    return moved_tensor(x, cuda_of("cuda") if ".cuda" in name else None if name else marked_device(x), out)
+    converted = f(x, name.replace(".cuda", "") or dtype)
+    return moved_tensor(x, cuda_of("cuda") if ".cuda" in name else None if name else marked_device(x), converted)
 
 
 def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -202,18 +202,18 @@ class CudaOnCpu(TorchFunctionMode):
                 target = kwargs["device"]
                 kwargs["device"] = on_cpu(target)
             kwargs.pop("pin_memory", None)
-        out = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         if Current.touched:
             if target is not None:
-                mark(out, cuda_of(target))
-            elif isinstance(out, Tensor | list | tuple) and not (args and out is args[0]):  # not in place
+                mark(result, cuda_of(target))
+            elif isinstance(result, Tensor | list | tuple) and not (args and result is args[0]):  # not in place
                 inputs = list(tensors_in(args))
                 device = next((gpu for x in inputs if (gpu := marked_device(x)) is not None), None)
                 if not inputs:
                     device = Current.default
                 if device is not None:
-                    mark(out, device)
-        return out
+                    mark(result, device)
+        return result
 
 
 GPU = SimpleNamespace(

@@ -191,15 +191,15 @@ class OperationCounter(TorchDispatchMode):
 
     def _counted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Run an operation, and count it if it is the script's."""
-        out = func(*args, **kwargs) if kwargs else func(*args)
+        result = func(*args, **kwargs) if kwargs else func(*args)
         if self.is_counting():
             key: list[Any] = [func]
             add_shapes(args, key)
-            add_shapes((out,), key)
+            add_shapes((result,), key)
             signature = tuple(key)
             entry = self._known.get(signature)
             if entry is None:
-                entry = self._known[signature] = cost_of(func, args, kwargs=kwargs or {}, out=out), is_read(func)
+                entry = self._known[signature] = cost_of(func, args, kwargs=kwargs or {}, out=result), is_read(func)
             cost, is_read_now = entry
             if cost is not None:
                 self.note(cost)
@@ -207,7 +207,7 @@ class OperationCounter(TorchDispatchMode):
                     self.steps.counted.append(cost)
             if is_read_now and not is_of_host():
                 self.reads()
-        return out
+        return result
 
 
 def add_shapes(values: Iterable[Any], key: list[Any]) -> None:

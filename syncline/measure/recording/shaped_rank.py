@@ -72,14 +72,14 @@ class ShapedCounter(OperationCounter):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         try:
-            out = super().__torch_dispatch__(func, types, args, kwargs)
+            result = super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException) as error:
             if func is torch.ops.aten._local_scalar_dense.default and is_called_by_optimizer():
                 return 1.0  # the number of steps, on which no shape depends
             raise NeedsValues(func) from error
-        if func.namespace == "_c10d_functional" and out is not NotImplemented:
-            note_functional(func, args, out)
-        return out
+        if func.namespace == "_c10d_functional" and result is not NotImplemented:
+            note_functional(func, args, result)
+        return result
 
 
 ASKING = {"local_scalar_dense": ".item(), float() or if", "index": "a mask as an index", "nonzero": "where it is true"}

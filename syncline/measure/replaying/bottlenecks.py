@@ -83,14 +83,14 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
     paths = topology(on, workers)
     algorithm_of = algorithms_on(on, workers, algorithm_or_auto(algorithm, on))
     calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
-    sent: Counter[tuple[int, int]] = Counter()
+    sent_counts: Counter[tuple[int, int]] = Counter()
     seen: set[tuple[str, int]] = set()
     for sender, rank in enumerate(record.ranks):
         for step, event in rank.by_step():
             if window.first and not window.first <= step < window.last:
                 continue
             if isinstance(event, MessageSent):
-                sent[sender, event.to] += event.payload_bytes
+                sent_counts[sender, event.to] += event.payload_bytes
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
                 algorithm_name = algorithm_of(event) or default_algorithm(event.kind, on)
@@ -104,9 +104,9 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
         total += times * channel_bytes(
             rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl), ranks, paths
         )
-    if sent:
-        senders, receivers = np.array(list(sent)).T
-        sizes_of = np.array(list(sent.values()), dtype=np.float64)
+    if sent_counts:
+        senders, receivers = np.array(list(sent_counts)).T
+        sizes_of = np.array(list(sent_counts.values()), dtype=np.float64)
         total += channel_bytes([Round(senders, receivers, sizes_of)], range(workers), paths)
     return total
 

@@ -86,7 +86,7 @@ def clock_of(record: TraceRecord, played: Replayed) -> Clock:
     np.maximum.at(ends, timeline.worker, timeline.end_s)
     is_single_step = window.first == 0
     step_s = wall_s if is_single_step else float(played.step_end_s[-1] - played.step_end_s[0]) / window.steps
-    sent = bytes_by_step(record)
+    sent_bytes = bytes_by_step(record)
     return Clock(
         step_end_s=played.step_end_s,
         end_s=ends,
@@ -97,7 +97,8 @@ def clock_of(record: TraceRecord, played: Replayed) -> Clock:
         optimizer_s=0.0,
         communication_s=float(is_inside.communication_s().sum()) * per_step,
         exposed_communication_s=float(is_inside.exposed_communication_s().sum()) * per_step,
-        bytes_per_worker=float(sent.sum() if is_single_step else sent[window.first : window.last].sum()) / window.steps,
+        bytes_per_worker=float(sent_bytes.sum() if is_single_step else sent_bytes[window.first : window.last].sum())
+        / window.steps,
         wall_s=wall_s,
         evaluator="events",
         timeline=timeline,
@@ -109,12 +110,12 @@ def bytes_by_step(record: TraceRecord) -> Floats:
 
     The last entry has the bytes that are sent after the last step.
     """
-    sent = np.zeros(record.steps + 1)
+    sent_bytes = np.zeros(record.steps + 1)
     for rank in record.ranks:
         for step, event in rank.by_step():
             if isinstance(event, Started | MessageSent):
-                sent[step] += event.payload_bytes
-    return sent / len(record.ranks)
+                sent_bytes[step] += event.payload_bytes
+    return sent_bytes / len(record.ranks)
 
 
 def losses_by_step(record: TraceRecord) -> Floats:

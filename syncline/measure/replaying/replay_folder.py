@@ -95,14 +95,14 @@ def curve_tables(replays: Sequence[TimedReplay]) -> Iterator[pa.Table]:
     """Yield the loss against the clock for each replay, networks before scripts; row 0 is before the first step."""
     for timed_replay in replays:
         losses, steps = losses_by_step(timed_replay.record), timed_replay.record.steps
-        sent = np.cumsum(bytes_by_step(timed_replay.record))[:steps]
+        sent_bytes = np.cumsum(bytes_by_step(timed_replay.record))[:steps]
         yield pa.table({
             "method": pa.array([timed_replay.record.name] * (steps + 1)).dictionary_encode(),
             "network": pa.array([timed_replay.on.name] * (steps + 1)).dictionary_encode(),
             "seed": np.zeros(steps + 1, dtype=np.int64),
             "step": np.arange(steps + 1),
             "seconds": np.concatenate([[0.0], timed_replay.clock.step_end_s]),
-            "bytes": np.concatenate([[0.0], sent]),
+            "bytes": np.concatenate([[0.0], sent_bytes]),
             "loss": _with_leading_null(trailing_means(losses)),
             "train_loss": _with_leading_null(losses),
         })  # fmt: skip

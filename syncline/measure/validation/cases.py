@@ -181,10 +181,10 @@ def memory_file(folder: Path) -> Iterator[Path]:
 def warm(link: Link, place: Place) -> None:
     """Send data between all processes, so that TCP opens the windows of their connections before any timing."""
     nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
-    sent = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
+    sent_tensor = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
     for _ in range(2):
-        dist.all_to_all_single(torch.empty_like(sent), sent)
-        dist.all_reduce(sent)
+        dist.all_to_all_single(torch.empty_like(sent_tensor), sent_tensor)
+        dist.all_reduce(sent_tensor)
 
 
 def take_part_in_plan(arguments: Sequence[str]) -> None:

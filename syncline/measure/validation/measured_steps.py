@@ -364,7 +364,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     The groups are by role and tensor parallelism. Points predicted on one node without tensor parallelism are also
     grouped by each of ``GROUPS`` and `BOTH`.
     """
-    out = []
+    summary = []
     for role in ("calibration", "validation", "extrapolation"):
         errors = {"1": list[float](), "above 1": list[float](), "all": list[float]()}
         for row in rows:
@@ -373,7 +373,9 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 errors["all"].append(row["error"])
         if role == "calibration":
             del errors["all"]
-        out += [_summary_row(role, "tensor", value=tensor, errors=group) for tensor, group in errors.items() if group]
+        summary += [
+            _summary_row(role, "tensor", value=tensor, errors=group) for tensor, group in errors.items() if group
+        ]
     single_rows = [
         row | {BOTH: (row["width"], row["micro_batch"])}
         for row in rows
@@ -381,8 +383,8 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
     for name in (*GROUPS, BOTH):
         for value, group in errors_by_group(single_rows, name, lambda value: str(value).strip("()")).items():
-            out.append(_summary_row("validation", name, value, errors=group))
-    return out
+            summary.append(_summary_row("validation", name, value, errors=group))
+    return summary
 
 
 def _summary_row(role: str, field: str, value: str, errors: ArrayLike) -> dict[str, Any]:

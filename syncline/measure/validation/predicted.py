@@ -50,10 +50,10 @@ class Software:
         If the same step has other calls, the median is over the steps with the same calls, else over all steps.
         """
         step_s, inside_s = [], []
-        for t, sent in enumerate(trained):
+        for t, step_calls in enumerate(trained):
             steps: Any = [t]
-            if t >= len(self.sent) or self.sent[t] != sent:
-                steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == sent] or slice(None)
+            if t >= len(self.sent) or self.sent[t] != step_calls:
+                steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == step_calls] or slice(None)
             step_s.append(np.median(self.step_s[:, steps], axis=1))
             inside_s.append(np.median(self.inside_s[:, steps], axis=1))
         return np.stack(step_s, 1), np.stack(inside_s, 1)
@@ -130,10 +130,10 @@ def without_place(call: Call) -> Call:
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
     """Return the calls of each step of a training, without what `without_place` drops."""
-    out: dict[int, list[Call]] = defaultdict(list)
+    calls_of_step: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
-        out[call.step].append(without_place(call))
-    return [tuple(out[step]) for step in range(trained.history.steps)]
+        calls_of_step[call.step].append(without_place(call))
+    return [tuple(calls_of_step[step]) for step in range(trained.history.steps)]
 
 
 def predict(

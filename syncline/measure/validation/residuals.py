@@ -103,14 +103,17 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
         low, high, basis = step_bounds(row)
         return row | {"low_ms": low * row["predicted_ms"], "high_ms": high * row["predicted_ms"], "basis": basis}
     uncertainty = known_uncertainty(bases_of(row))
-    out = row | {"low_ms": uncertainty.low * row["predicted_ms"], "high_ms": uncertainty.high * row["predicted_ms"]}
+    bounded_row = row | {
+        "low_ms": uncertainty.low * row["predicted_ms"],
+        "high_ms": uncertainty.high * row["predicted_ms"],
+    }
     if "predicted_mean_ms" in row:
         mean = known_uncertainty([name + MEAN for name in bases_of(row)])
-        out |= {
+        bounded_row |= {
             "low_mean_ms": mean.low * row["predicted_mean_ms"],
             "high_mean_ms": mean.high * row["predicted_mean_ms"],
         }
-    return out | {"basis": f"{uncertainty.points} residuals of {uncertainty.basis}"}
+    return bounded_row | {"basis": f"{uncertainty.points} residuals of {uncertainty.basis}"}
 
 
 def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:

@@ -129,12 +129,12 @@ NAMES = {
 
 def _kinds(rows: list[dict[str, Any]]) -> dict[str, tuple[list[float], list[float]]]:
     """Return the measured and predicted seconds of each kind of training, for the markers of a figure."""
-    out = {}
+    kinds = {}
     for part, tensor, name in KINDS:
         group = [row for row in rows if row["part"] == part and (row["tensor"] > 1) == (tensor > 1)]
         if group:
-            out[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
-    return out
+            kinds[name] = [row["measured_s"] for row in group], [row["predicted_s"] for row in group]
+    return kinds
 
 
 _Rows = Sequence[dict[str, Any]]

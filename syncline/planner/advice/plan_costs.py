@@ -224,11 +224,11 @@ def _row(
     seconds = with_failures(_seconds(steps, needed, projected), goodput)
     levels = level_bytes_per_step(prepared, number, plan.on(question.network, question.workers))
     leaving = _bytes_leaving_sites(question, plan, levels, prepared.spec, projected)
-    sent = None if leaving is None else leaving * steps
-    money = training_cost(projected, question.prices or Prices(), steps, seconds, sent)
+    sent_bytes = None if leaving is None else leaving * steps
+    money = training_cost(projected, question.prices or Prices(), steps, seconds, sent_bytes)
     money.pop("egress_bytes")
     level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
-    outermost_bytes = sent if level_totals is None else level_totals[-1]
+    outermost_bytes = sent_bytes if level_totals is None else level_totals[-1]
     time_s, low_s, high_s = seconds or (None, None, None)
     row = {
         "method": plan.method.name,

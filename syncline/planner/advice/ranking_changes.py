@@ -87,7 +87,7 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
         rows: rows of one list, the fastest first.
         limit: number of rows to compare; the others have no bounds, and are not tied.
     """
-    out, base_step = [], None
+    compared_rows, base_step = [], None
     for index, row in enumerate(rows):
         ratio_fields: dict[str, Any] = {"over_first": row["time_s"] / rows[0]["time_s"]}
         low = high = None
@@ -97,8 +97,8 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
             base_step = base_step or step
             low, high = time_ratio_bounds(rows[0], base_step, row, step)
         tied = is_compared and index > 0 and (low is None or low <= 1)
-        out.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
-    return out
+        compared_rows.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
+    return compared_rows
 
 
 def time_ratio_bounds(
@@ -271,9 +271,9 @@ def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int]
         if first not in before:
             unchanged_at, changed_at = last, factor
             for _ in range(BISECTIONS):
-                middle = math.sqrt(unchanged_at * changed_at)
-                is_inside = int(np.argmin(timed(middle))) in before
-                unchanged_at, changed_at = (middle, changed_at) if is_inside else (unchanged_at, middle)
+                factor_between = math.sqrt(unchanged_at * changed_at)
+                is_inside = int(np.argmin(timed(factor_between))) in before
+                unchanged_at, changed_at = (factor_between, changed_at) if is_inside else (unchanged_at, factor_between)
             return LeaderChange(math.sqrt(unchanged_at * changed_at), first, factor)
         last = factor
     return LeaderChange(None, None, last)

@@ -149,8 +149,8 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
         return f"{1 - row['compute_s'] / row['step_time_s']:.0%}\n{use}"
 
     def memory_and_traffic(row: PlanRow) -> str:
-        sent = "-" if row["wan_bytes"] is None else format_bytes(row["wan_bytes"])
-        return f"{format_bytes(row['memory_bytes'])}\n{sent}"
+        sent_text = "-" if row["wan_bytes"] is None else format_bytes(row["wan_bytes"])
+        return f"{format_bytes(row['memory_bytes'])}\n{sent_text}"
 
     def money_and_energy(row: PlanRow) -> str:
         energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g}"

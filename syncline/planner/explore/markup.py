@@ -102,7 +102,7 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         ends: shortest and longest time of all rows.
         tied: whether the method ties with the first.
     """
-    low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
+    low, seconds, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
     around = f"{speedup_text(row['speedup_low'])} to {speedup_text(row['speedup_high'])}"
     loss = "unknown" if row["loss"] is None else f"{row['loss']:.3f}{'*' if row['extrapolation'] else ''}"
     goodput = [] if row.get("goodput") is None else [percent(row["goodput"])]
@@ -110,9 +110,9 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         "method": row["method"],
         "place": place,
         "tied": tied,
-        "seconds": repr(middle),
-        "time": duration_text(middle),
-        "interval": Markup(interval_picture(low, middle, high, ends, method=row["method"])),
+        "seconds": repr(seconds),
+        "time": duration_text(seconds),
+        "interval": Markup(interval_picture(low, seconds, high, ends, method=row["method"])),
         "between": f"{duration_text(low)} to {duration_text(high)}",
         "speedup": speedup_text(row["speedup"]),
         "around": "baseline" if row["method"] == BASELINE else around if row["speedup"] is not None else "",

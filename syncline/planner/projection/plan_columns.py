@@ -206,8 +206,10 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     nbytes = np.zeros((len(plan.specs), len(plan.methods)))
     for index, traffics in enumerate(plan.traffic):
         for traffic in traffics:
-            sent = [exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.part is None]
-            nbytes[traffic.settings, index] = bytes_per_step(sent, plan.spec.steps)
+            sent_exchanges = [
+                exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.part is None
+            ]
+            nbytes[traffic.settings, index] = bytes_per_step(sent_exchanges, plan.spec.steps)
     return nbytes
 
 

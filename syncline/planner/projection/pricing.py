@@ -190,12 +190,12 @@ class StepTimeCache:
             trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
             optimizer_s: seconds of the optimizer's update.
         """
-        sent = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
-        if sent not in self._patterns:
+        pattern_key = buckets, *map(id, exchanges)  # the cache keeps the exchanges, so that their ids stay unique
+        if pattern_key not in self._patterns:
             patterns = calls_by_step(exchanges, self.steps)
             calls = {cost_key(call): call for pattern in patterns for call in pattern.calls}
-            self._patterns[sent] = exchanges, patterns, list(calls.values())
-        _, patterns, different_calls = self._patterns[sent]
+            self._patterns[pattern_key] = exchanges, patterns, list(calls.values())
+        _, patterns, different_calls = self._patterns[pattern_key]
         parts = [part for call in different_calls for part in timed(call)]
         if any(part.after_idling is not None for part in parts):
             return priced_step(
@@ -203,7 +203,7 @@ class StepTimeCache:
             )
         costs = (seconds for part in parts for seconds in (part.cost_s, part.encode_s))
         numbers = [step_s, trigger_s, optimizer_s, *costs]
-        key = sent, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
+        key = pattern_key, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._step_times:
             self._step_times[key] = priced_step(
                 step_s, exchanges, patterns, self.steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s

@@ -271,8 +271,8 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(file) as working, working.open("w", newline="", encoding="utf-8") as out:
-            writer = csv.DictWriter(out, list(rows[0]))
+        with atomic_path(file) as working, working.open("w", newline="", encoding="utf-8") as csv_file:
+            writer = csv.DictWriter(csv_file, list(rows[0]))
             writer.writeheader()
             for row in rows:
                 lists_as_text = {

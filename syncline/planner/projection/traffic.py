@@ -91,10 +91,10 @@ def traffic_of(
     """
     counts = _distinct(workers[mask])
     group_counts = [count for count in counts if count > 1]
-    sent = _by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
+    exchanges_of_count = _by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
-        counts_by_structure.setdefault(_structure(sent.get(count, [])), []).append(count)
+        counts_by_structure.setdefault(_structure(exchanges_of_count.get(count, [])), []).append(count)
     traffics = []
     for members in counts_by_structure.values():
         index = np.minimum(np.searchsorted(members, workers), len(members) - 1)
@@ -102,7 +102,7 @@ def traffic_of(
         settings = np.flatnonzero(row >= 0)
         position = np.full(len(workers), -1)
         position[settings] = np.arange(len(settings))
-        exchanges = _joined([sent.get(count, []) for count in members], row[settings])
+        exchanges = _joined([exchanges_of_count.get(count, []) for count in members], row[settings])
         traffics.append(Traffic(position, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
     return traffics
 

@@ -238,8 +238,10 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     if has_loss or options.failures is not None:
         columns |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
-        sent = egress_per_step(method, spec, network, row)
-        columns |= training_cost(row, options.prices, steps, seconds, sent=None if sent is None else sent * steps)
+        egress_bytes = egress_per_step(method, spec, network, row)
+        columns |= training_cost(
+            row, options.prices, steps, seconds, sent=None if egress_bytes is None else egress_bytes * steps
+        )
     return columns
 
 
@@ -339,11 +341,11 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     if any(exchange.part is not None for exchange in exchanges):
         return None
     payloads = [exchange.payload_bytes * exchange.num_runs(spec.steps) for exchange in exchanges]
-    if not (sent := sum(payloads)):
+    if not (sent_bytes := sum(payloads)):
         return 0.0
     pairs = zip(exchanges, payloads, strict=True)
     leaving = sum(egress_bytes(exchange.collective, payload, sizes) for exchange, payload in pairs)
-    return float(row["bytes_per_worker"] * leaving / sent)
+    return float(row["bytes_per_worker"] * leaving / sent_bytes)
 
 
 def training_cost(

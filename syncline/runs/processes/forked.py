@@ -70,13 +70,13 @@ def call_results(
     """
     start_server()
     context = get_context("forkserver" if IS_FORKED else "spawn")
-    sent, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
+    sent_calls, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
     settings = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
     other_children = set(active_children())
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent))), context, _settle, settings)
+    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent_calls))), context, _settle, settings)
     try:
         with children_without_signals(), _without_main():
-            futures = [pool.submit(_answer, call) for call in sent]
+            futures = [pool.submit(_answer, call) for call in sent_calls]
             # The pool only notices new processes when a call is submitted: without this one it would not notice the end
             # of the last process.
             pool.submit(int)

@@ -50,7 +50,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
     networks = [name for name in read.networks if any(name in curve.clock_s for curve in read.curves)]
     series = []
     for curve in read.curves:
-        middle, low, high = median_and_range(curve.loss)
+        median, low, high = median_and_range(curve.loss)
         shown_steps = np.flatnonzero(curve.shown)
         points = shown_steps[thinned(shown_steps.size, MOST_POINTS)]
         series.append({
@@ -59,7 +59,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
             "seeds": len(curve.loss),
             "lost": lost_seeds(curve.loss),
             "diverged": curve.diverged_at,
-            "y": columns.place(middle[points]),
+            "y": columns.place(median[points]),
             **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
             "x": {
                 "steps": columns.place(curve.step[points]),
@@ -71,7 +71,7 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
         spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks
     )
     panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
-    totals = [float(sent[-1]) for sent in read.sent.values() if float(sent[-1]) > 0]
+    totals = [float(sent_bytes[-1]) for sent_bytes in read.sent.values() if float(sent_bytes[-1]) > 0]
     if totals:
         is_log = max(totals) > LOG_TIME_RATIO * min(totals)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
@@ -114,15 +114,17 @@ def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
         for row in read_parquet(elsewhere, NETWORKS).to_pylist():
             if row["setting"] == "finals":
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
-    curves, sent = [], {}
+    curves, sent_bytes = [], {}
     for method, group in frame.groupby("method", sort=False):
         by_step = group.pivot(index="seed", columns="step", values="loss")
         network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
         step = by_step.columns.to_numpy()
         curves.append(Curve(str(method), step, loss=by_step.to_numpy(), clock_s=_clocks(step, network_step_s)))
-        sent[str(method)] = step * group["bytes_per_worker"].median()
+        sent_bytes[str(method)] = step * group["bytes_per_worker"].median()
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
-    return FileCurves(curves, sent, networks={name: name for name in networks}, label="evaluation loss", target=None)
+    return FileCurves(
+        curves, sent_bytes, networks={name: name for name in networks}, label="evaluation loss", target=None
+    )
 
 
 def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
@@ -163,7 +165,7 @@ def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
 def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note about them."""
     assert result.folder is not None
-    curves, sent, label = [], {}, "evaluation loss"
+    curves, sent_bytes, label = [], {}, "evaluation loss"
     best_rows = best_configurations(result)
     for name, rows in best_rows:
         paths = [result.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
@@ -176,7 +178,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
         means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
         curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
         if means["bytes_per_worker"] is not None:
-            sent[name] = shortest * means["bytes_per_worker"]
+            sent_bytes[name] = shortest * means["bytes_per_worker"]
     num_configurations = len({row["configuration"] for row in result.rows})
     note = (
         f"The best {len(best_rows)} of {num_configurations:,} configurations. "
@@ -185,7 +187,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     )
     networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
     return FileCurves(
-        curves, sent, networks={name: name for name in networks}, label=label, target=None
+        curves, sent_bytes, networks={name: name for name in networks}, label=label, target=None
     ), note + BY_MEANS
 
 

@@ -154,8 +154,8 @@ def _median(measure: str, row: Mapping[str, Any]) -> str:
             return "failed" if row["failed"] else "diverged"
         return format_seconds(value) if measure.endswith("_s") else four_digits(value)
 
-    middle, *ends = (text(row[name]) for name in (measure, f"{measure}_min", f"{measure}_max"))
-    return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
+    median, *ends = (text(row[name]) for name in (measure, f"{measure}_min", f"{measure}_max"))
+    return median if row["seeds"] == 1 else f"{median} ({' to '.join(dict.fromkeys(ends))})"
 
 
 def _seeds(row: Mapping[str, Any]) -> str:

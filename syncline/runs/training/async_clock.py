@@ -190,8 +190,8 @@ class AsyncTrained:
         merges = np.sort(np.array([merge.sent_s for merge in self.result.merges]))
         sent_bytes: Floats = np.zeros(len(clock.step_end_s))
         for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
-            sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
-            sent_bytes += sent.astype(np.float64) * (nbytes / served.workers)
+            num_sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
+            sent_bytes += num_sent.astype(np.float64) * (nbytes / served.workers)
         return sent_bytes
 
 

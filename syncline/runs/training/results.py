@@ -60,8 +60,8 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
         return math.inf, math.inf, math.inf
     is_diverged = np.array([step is not None for step in trained.history.diverged_at])
     last = np.where(is_diverged, np.nan, losses)
-    middle, low, high = median_and_range(last[:, None])
-    return float(middle[0]), float(low[0]), float(high[0])
+    median, low, high = median_and_range(last[:, None])
+    return float(median[0]), float(low[0]), float(high[0])
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
@@ -244,12 +244,12 @@ def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation
 def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return the evaluations of a quantity as a column, with null at stored steps without an evaluation."""
     shape = len(steps), len(seeds)
-    out, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    evaluated, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
         index = np.searchsorted(steps, history.eval_step[: len(values)])
-        out[index], is_missing[index] = values[:, seeds], False
-    return pa.array(out.T.ravel(), mask=is_missing.T.ravel())
+        evaluated[index], is_missing[index] = values[:, seeds], False
+    return pa.array(evaluated.T.ravel(), mask=is_missing.T.ravel())
 
 
 def summary_rows(
@@ -337,7 +337,7 @@ def read_curves(path: Path) -> FileCurves:
     evaluated = table.filter(pc.is_valid(table["loss"]))
     evaluated_on = evaluated["network"].unique().to_pylist()
     networks = {name: text for name, text in metadata["networks"].items() if name in evaluated_on}
-    curves, sent = [], {}
+    curves, sent_bytes = [], {}
     for method in evaluated["method"].unique().to_pylist():
         rows = evaluated.filter(pc.equal(evaluated["method"], method))
         rows_on = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
@@ -347,8 +347,8 @@ def read_curves(path: Path) -> FileCurves:
         step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
         clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in rows_on.items()}
         curves.append(Curve(method, step, loss=first["loss"].to_numpy().reshape(shape), clock_s=clock_s))
-        sent[method] = nbytes
-    return FileCurves(curves, sent, networks, label=metadata["loss_label"], target=metadata["target_loss"])
+        sent_bytes[method] = nbytes
+    return FileCurves(curves, sent_bytes, networks, label=metadata["loss_label"], target=metadata["target_loss"])
 
 
 def figure_of_file(folder: Path) -> Figure:

@@ -267,7 +267,8 @@ class ElasticTraining:
         saved = work.saved_by(first_step, end_s - start_s)
         useful_s = work.until_s(done) - work.until_s(first_step)
         planned_checkpoint_s = work.ready_s(done) - work.ready_s(first_step) - useful_s
-        checkpoint_s = min(planned_checkpoint_s, max(end_s - start_s - useful_s, 0.0))
+        checkpoint_s = min(planned_checkpoint_s, max(end_s - start_s - useful_s, 0.0))  # a failure can cut one off
+
         if saved > first_step:
             saved_s = work.until_s(saved) - work.until_s(first_step)
             saved_steps = costs.steps + weight * (saved - first_step)
@@ -281,6 +282,7 @@ class ElasticTraining:
                 self.on_steps(start_s, first_step, done, self._members, joined)
             steps_end_s = start_s + useful_s + checkpoint_s
             costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, steps=done - first_step))
+
         costs.steps += weight * (done - first_step)
         costs.useful_s += present * useful_s
         costs.checkpoint_s += present * checkpoint_s
@@ -297,8 +299,10 @@ class ElasticTraining:
             first_lost = max(last_exchange, self._first_steps.get(worker, 0))
             lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
             lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
-            costs.useful_s, costs.lost_s = costs.useful_s - lost_s, costs.lost_s + lost_s
-            costs.steps, costs.lost_steps = costs.steps - lost_steps, costs.lost_steps + lost_steps
+            costs.useful_s -= lost_s
+            costs.lost_s += lost_s
+            costs.steps -= lost_steps
+            costs.lost_steps += lost_steps
         return self._form_group(now_s, now_s + self.group.timeout_s + self.group.reform_s)
 
     def _form_group(self, now_s: float, ready_s: float) -> float:

@@ -267,9 +267,9 @@ class GroupedMaps:
         if len(self._maps) == 1 and group is None:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
-        done_s, sent = entry_s.copy(), np.zeros(self._workers)
+        done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)
         maps.in_s = self._in_s[members]
-        done_s[members], sent[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
+        done_s[members], sent_bytes[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
         # The maps have no port in for a worker that received nothing, but another group may send to that worker next.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
-        return done_s, sent
+        return done_s, sent_bytes

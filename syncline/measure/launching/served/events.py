@@ -52,19 +52,19 @@ class ServerLines:
     @classmethod
     def from_folder(cls, folder: Path) -> ServerLines:
         """Read the server's file of a folder."""
-        out = cls()
+        lines = cls()
         for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():
             if "event" in line:
-                out.events.append(line)
+                lines.events.append(line)
             elif "steps" in line:
-                out.reports.append(line)
+                lines.reports.append(line)
             elif "evaluated" in line:
-                out.evaluations.append(line)
+                lines.evaluations.append(line)
             elif "versions" in line:
-                out.end = line
+                lines.end = line
             else:
-                out.facts |= line
-        return out
+                lines.facts |= line
+        return lines
 
     def named(self, event: str) -> list[dict[str, Any]]:
         """Return the events with this name, in order."""

@@ -315,10 +315,12 @@ class _Server(EventObserver):
 
     def arrive(self, worker: int, age: int) -> None:
         """Apply the update of a worker's steps."""
-        sent, steps = self.latest_update
+        sent_tensors, steps = self.latest_update
         if not self.math.wire.exact_dtype:
-            sent = [self.math.wire.decode(u, p.dtype) for u, p in zip(sent, self.math.params, strict=True)]
-        self.math.take(sent, age, steps, self.tokens[worker])
+            sent_tensors = [
+                self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
+            ]
+        self.math.take(sent_tensors, age, steps, self.tokens[worker])
         contribution = self.serving.contributions[-1]._asdict()
         del contribution["replied_s"]  # not known yet
         self._log_event("arrive", **contribution)

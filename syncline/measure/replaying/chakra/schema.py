@@ -153,12 +153,12 @@ def varint(number: int) -> bytes:
     >>> varint(300)
     b'\\xac\\x02'
     """
-    out = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    out.append(number)
-    return bytes(out)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _length(file: BinaryIO, path: Path) -> int | None:
