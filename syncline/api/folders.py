@@ -87,47 +87,47 @@ def _loaded(path: Path) -> Result:
     return _replays(record, path) if record.get("command") in ("trace", "whatif") else _run_result(record, path)
 
 
-def _run_result(noted: dict[str, Any], path: Path) -> Result:
+def _run_result(record: dict[str, Any], path: Path) -> Result:
     """Return the result in the folder of a projection, a validation or a training.
 
     Args:
-        noted: content of the folder's ``run.json``.
+        record: content of the folder's ``run.json``.
         path: the folder.
     """
-    rows, command = noted["rows"], str(noted.get("command"))
+    rows, command = record["rows"], str(record.get("command"))
     recompute = {"project": _projection, "collectives": _collectives}.get(command)
     if recompute is not None:
         check_rows(rows, path / "run.json", ROWS[command])
         try:
-            return recompute(noted)
+            return recompute(record)
         except SynclineError:
             return Result(command, {"rows": rows}, folder=path)
-    answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": bool(noted.get("interrupted"))}
+    answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": bool(record.get("interrupted"))}
     try:
         spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
         spec = None
-    if "summary" in noted:
-        return _validation(noted, spec, path)
+    if "summary" in record:
+        return _validation(record, spec, path)
     spec_file = path / "spec.yaml"  # a spec that cannot be read completely still states its kind
     kind = kind_of_model(type(spec)) if spec is not None else kind_of(spec_file) if spec_file.is_file() else "run"
-    command = "launch" if "launch" in noted else kind if kind in ("compare", "pipeline") else "run"
+    command = "launch" if "launch" in record else kind if kind in ("compare", "pipeline") else "run"
     is_study = command == "run" and not isinstance(spec, RunSpec)
     # Processes that failed before the end have no times.
-    check_rows(rows, path / "run.json", {} if is_study or noted.get("failed") else ROWS.get(command, {}))
+    check_rows(rows, path / "run.json", {} if is_study or record.get("failed") else ROWS.get(command, {}))
     if command == "launch":
-        answer |= {name: noted.get(name) for name in ("simulated", "failed")}
-    if "measured_step_s" in noted:
-        answer["measured_step_s"] = noted["measured_step_s"]
+        answer |= {name: record.get(name) for name in ("simulated", "failed")}
+    if "measured_step_s" in record:
+        answer["measured_step_s"] = record["measured_step_s"]
     if command == "compare":
         answer["target_loss"] = rows[0]["target_loss"] if rows else None
     return Result(command, answer, folder=path) if spec is None else training_result(command, spec, answer)
 
 
-def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
+def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
     """Return the result of a validation: by published measurements if it has their spec, else by launched trainings."""
     names = ("rows", "summary", "constants", "cross_validation")
-    answer = {name: noted[name] for name in names if name in noted} | {"folder": str(path)}
+    answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
     module = "syncline.measure.validation.tables"
     if not isinstance(spec, VALIDATIONS):
         return Result("validate", answer, tables=later(f"{module}:validation_tables", answer), folder=path)
@@ -135,32 +135,32 @@ def _validation(noted: dict[str, Any], spec: Any, path: Path) -> Result:
     return Result("validate", answer, spec, tables=later(f"{module}:validate_tables", answer, spec), folder=path)
 
 
-def _projection(noted: dict[str, Any]) -> Result:
+def _projection(record: dict[str, Any]) -> Result:
     """Return the result of `sl.project` from the content of its ``run.json``."""
-    specs: list[Experiment] = [load_spec(dict(fields)) for fields in noted["specs"]]
-    return projection_result(specs, noted["rows"], transfers_of(specs), origins=noted.get("origins"))
+    specs: list[Experiment] = [load_spec(dict(fields)) for fields in record["specs"]]
+    return projection_result(specs, record["rows"], transfers_of(specs), origins=record.get("origins"))
 
 
-def _collectives(noted: dict[str, Any]) -> Result:
+def _collectives(record: dict[str, Any]) -> Result:
     """Return the result of `sl.collectives` from the content of its ``run.json``."""
-    question: dict[str, Any] = dict(noted["question"])
+    question: dict[str, Any] = dict(record["question"])
     for name in ("collectives", "starts_s", "algorithms"):
         question[name] = question[name] and tuple(question[name])
     question["networks"] = tuple(network(fields) for fields in question["networks"])
     return collectives_result(
-        CostQuestion(**question), {name: noted[name] for name in ("rows", "crossovers", "choices")}
+        CostQuestion(**question), {name: record[name] for name in ("rows", "crossovers", "choices")}
     )
 
 
-def _replays(noted: dict[str, Any], path: Path) -> Result:
+def _replays(record: dict[str, Any], path: Path) -> Result:
     """Return the result of `sl.trace` or `sl.whatif` from its folder and the content of its ``run.json``."""
-    check_rows(noted["rows"], path / "run.json", ROWS["trace"])
+    check_rows(record["rows"], path / "run.json", ROWS["trace"])
     names = ("rows", "sites", "sensitivities")
-    answer = {name: noted[name] for name in names if name in noted}
+    answer = {name: record[name] for name in names if name in record}
     answer |= {"losses": read_losses(path), "folder": str(path)}
-    command = str(noted["command"])
+    command = str(record["command"])
     try:
-        question = ReplayedOn.read(noted["question"])
+        question = ReplayedOn.read(record["question"])
     except SpecError:  # the network or the hardware is made by code, or no longer exists
         return Result(command, answer, folder=path)
     return replay_result(command, answer, question)

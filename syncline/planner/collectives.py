@@ -161,21 +161,21 @@ class CostQuestion:
                     raise SpecError("--algorithm", name, expected)
                 raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
 
-    def _possible(self, kind: str, on: Network) -> tuple[str, ...]:
+    def _possible(self, kind: str, network: Network) -> tuple[str, ...]:
         """Return the algorithms of a collective that a network permits: general ones, then those of gloo and NCCL."""
-        return algorithms_on(kind, on, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
+        return algorithms_on(kind, network, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
 
-    def algorithms_of(self, kind: str, on: Network) -> tuple[str, ...]:
+    def algorithms_of(self, kind: str, network: Network) -> tuple[str, ...]:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         if not self.algorithms:
-            possible = algorithms_on(kind, on, self.workers)
-            default = default_algorithm(kind, on)
+            possible = algorithms_on(kind, network, self.workers)
+            default = default_algorithm(kind, network)
             return possible if default in possible else (*possible, default)
         wanted_algorithms = {
-            chosen_by(name, kind, self.workers, self.nbytes, on) if name in POLICIES else name
+            chosen_by(name, kind, self.workers, self.nbytes, network) if name in POLICIES else name
             for name in self.algorithms
         }
-        return tuple(name for name in self._possible(kind, on) if name in wanted_algorithms)
+        return tuple(name for name in self._possible(kind, network) if name in wanted_algorithms)
 
 
 def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
@@ -221,21 +221,24 @@ def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
     )
 
 
-def choices(question: CostQuestion, kind: str, on: Network) -> dict[str, str]:
+def choices(question: CostQuestion, kind: str, network: Network) -> dict[str, str]:
     """Return the algorithm that each policy chooses."""
-    return {name: chosen_by(name, kind, question.workers, question.nbytes, on) for name in POLICIES}
+    return {name: chosen_by(name, kind, question.workers, question.nbytes, network) for name in POLICIES}
 
 
-def chosen_by(policy: str, kind: str, workers: int, nbytes: float, on: Network) -> str:
+def chosen_by(policy: str, kind: str, workers: int, nbytes: float, network: Network) -> str:
     """Return the algorithm that a policy chooses; ``auto`` simulates if no algorithm has a closed form."""
-    name = group_algorithm(kind, range(workers), workers, nbytes, on, algorithms=policy, timer=simulated_s)
-    return name or chosen_algorithm(policy, kind, workers, nbytes, on)
+    name = group_algorithm(kind, range(workers), workers, nbytes, network, algorithms=policy, timer=simulated_s)
+    return name or chosen_algorithm(policy, kind, workers, nbytes, network)
 
 
-def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]]:
+def _rows(question: CostQuestion, kind: str, network: Network) -> list[dict[str, Any]]:
     """Return a row for each algorithm of a collective on a network; ``fastest`` marks the row with the least time."""
-    algorithm_choices = choices(question, kind, on)
-    rows = [_row(question, kind, on, algorithm, algorithm_choices) for algorithm in question.algorithms_of(kind, on)]
+    algorithm_choices = choices(question, kind, network)
+    rows = [
+        _row(question, kind, network, algorithm, algorithm_choices)
+        for algorithm in question.algorithms_of(kind, network)
+    ]
     last_start_s = max(question.starts_s or (0.0,))
     times_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
     # Equal times may differ in the last digit; of several fastest rows the choice of `auto` is marked.
@@ -245,11 +248,13 @@ def _rows(question: CostQuestion, kind: str, on: Network) -> list[dict[str, Any]
     return [row | {"fastest": row is marked} for row in rows]
 
 
-def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen: Mapping[str, str]) -> dict[str, Any]:
+def _row(
+    question: CostQuestion, kind: str, network: Network, algorithm: str, chosen: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the times, bytes and bandwidths of an algorithm; ``chosen`` has each policy's choice."""
     workers, nbytes = question.workers, question.nbytes
-    closed_s = closed_form_s(kind, workers, nbytes, on, algorithm, rule=question.protocol)
-    played = {evaluator: _finish_s(question, kind, on, algorithm, evaluator) for evaluator in MOST_MESSAGES}
+    closed_s = closed_form_s(kind, workers, nbytes, network, algorithm, rule=question.protocol)
+    played = {evaluator: _finish_s(question, kind, network, algorithm, evaluator) for evaluator in MOST_MESSAGES}
     finish_s = {
         evaluator: None if isinstance(evaluator_s, str) else evaluator_s for evaluator, evaluator_s in played.items()
     }
@@ -260,18 +265,18 @@ def _row(question: CostQuestion, kind: str, on: Network, algorithm: str, chosen:
     known_s = [last - last_start_s for last in last_s.values() if last is not None]
     seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-    sure = communication_uncertainty(on, algorithm, workers, nbytes)
+    sure = communication_uncertainty(network, algorithm, workers, nbytes)
     return {
         "collective": kind,
         "algorithm": algorithm,
         "workers": workers,
         "nbytes": nbytes,
-        "network": on.name,
+        "network": network.name,
         "protocol": question.protocol,
         "closed_form_s": closed_s,
         "lockstep_s": last_s["lockstep"],
         "events_s": last_s["events"],
-        "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(on, workers))),
+        "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers))),
         "algbw_bytes_per_s": algbw,
         "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
         "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
@@ -295,17 +300,24 @@ CONTENTION = "contention"
 
 
 def _finish_s(
-    question: CostQuestion, kind: str, on: Network, algorithm: str, evaluator: str
+    question: CostQuestion, kind: str, network: Network, algorithm: str, evaluator: str
 ) -> list[float] | str | None:
     """Return the finish time of each worker; None if there are too many messages."""
-    if most_messages(kind, algorithm, question.workers, on, question.nbytes) > MOST_MESSAGES[evaluator]:
+    if most_messages(kind, algorithm, question.workers, network, question.nbytes) > MOST_MESSAGES[evaluator]:
         return None
     flat = FLAT[kind].get(algorithm)
     if evaluator == "lockstep" and flat is not None and flat.messages(question.workers) > MOST_ROUNDS:
         return None
     try:
         end_s: list[float] = collective_finish_s(
-            kind, question.workers, question.nbytes, on, algorithm, question.starts_s, evaluator, rule=question.protocol
+            kind,
+            question.workers,
+            question.nbytes,
+            network,
+            algorithm,
+            question.starts_s,
+            evaluator,
+            rule=question.protocol,
         ).tolist()
     except Contention:
         return CONTENTION
@@ -323,7 +335,7 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     return (workers if kind in TOTALS else 1) * nbytes / seconds if seconds else None
 
 
-def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -> list[Crossover]:
+def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eager") -> list[Crossover]:
     """Return the sizes at which the fastest algorithm changes, from small to large.
 
     Every closed form is a line over n, ``a + b n``, with a from its latencies and b from its bytes, so the fastest
@@ -336,17 +348,17 @@ def crossovers(kind: str, workers: int, on: Network, protocol: Rule = "eager") -
     Args:
         kind: the collective.
         workers: number of workers P.
-        on: a single network; the fields of its links are numbers.
+        network: a single network; the fields of its links are numbers.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
     """
     lines = {}
-    for algorithm in algorithms_on(kind, on, workers):
-        empty_s = closed_form_s(kind, workers, nbytes=0.0, network=on, algorithm=algorithm, rule=protocol)
+    for algorithm in algorithms_on(kind, network, workers):
+        empty_s = closed_form_s(kind, workers, nbytes=0.0, network=network, algorithm=algorithm, rule=protocol)
         if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
             continue
         lines[algorithm] = (
             empty_s,
-            (float(collective_s(kind, workers, LARGE, on, algorithm, rule=protocol)) - empty_s) / LARGE,
+            (float(collective_s(kind, workers, LARGE, network, algorithm, rule=protocol)) - empty_s) / LARGE,
         )
     if not lines:
         return []

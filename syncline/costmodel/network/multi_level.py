@@ -121,7 +121,7 @@ class MultiLevel(CostsOfLinks):
                 f"network.levels.{levels_without_units[1]}.units", None, "a number: in one level alone is it left open"
             )
 
-    def _check(self, number: int, level: Level, path: str) -> None:
+    def _check(self, level_index: int, level: Level, path: str) -> None:
         """Refuse a level with a field out of range, or with a field that the levels around it exclude."""
         if level.units is not None and level.units < 1:
             raise SpecError(f"{path}.units", level.units, "a number of units of the level below, at least 1")
@@ -132,26 +132,26 @@ class MultiLevel(CostsOfLinks):
             raise SpecError(f"{path}.oversubscription", ratio, "a number, at least 1: 2 is 2:1")
         if level.cross_rail is not None and level.cross_rail not in get_args(CrossRail):
             raise SpecError(f"{path}.cross_rail", level.cross_rail, one_of(get_args(CrossRail), str(level.cross_rail)))
-        if number == 0:
+        if level_index == 0:
             for name in ("rails", "oversubscription", "shares_lower_links"):
                 if value := getattr(level, name):
                     expected = "none in the innermost level: its link is each worker's own"
                     raise SpecError(f"{path}.{name}", value, expected)
-        elif self.shares_lower_links(number) and level.rails is None and ratio is None:
+        elif self.shares_lower_links(level_index) and level.rails is None and ratio is None:
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
             raise SpecError(f"{path}.rails", None, expected)
-        if level.cross_rail and number != 1:
+        if level.cross_rail and level_index != 1:
             raise SpecError(f"{path}.cross_rail", level.cross_rail, "none but in the second level: nodes have rails")
         if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.shares_lower_links(2)):
             raise SpecError(f"{path}.cross_rail", "spine", "a level above that is passed through this one, or 'inside'")
-        if level.cross_rail == "inside" and self.shares_lower_links(number):
+        if level.cross_rail == "inside" and self.shares_lower_links(level_index):
             expected = "false: nodes whose workers have cards of their own"
             raise SpecError(f"{path}.shares_lower_links", level.shares_lower_links, expected)
 
-    def shares_lower_links(self, number: int) -> bool:
+    def shares_lower_links(self, level_index: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
-        setting = self.levels[number].shares_lower_links
-        is_in_node = number == 0 or self.levels[number - 1].link.fabric != "network"
+        setting = self.levels[level_index].shares_lower_links
+        is_in_node = level_index == 0 or self.levels[level_index - 1].link.fabric != "network"
         return not is_in_node if setting is None else setting
 
     def sizes(self, workers: int) -> tuple[int, ...]:
@@ -215,17 +215,17 @@ class MultiLevel(CostsOfLinks):
             begins.append(begins[-1] if self.shares_lower_links(number) else number)
         return LevelShape(sizes, capacity, members=tuple(members), rails=tuple(rails), begins=tuple(begins))
 
-    def crossing(self, number: int, workers: int, all_send: bool = True) -> Link:
+    def crossing(self, level_index: int, workers: int, all_send: bool = True) -> Link:
         """Return the effective link of a message across a level while its peers in all units send and receive.
 
         Args:
-            number: index of the level, from the innermost.
+            level_index: index of the level, from the innermost.
             workers: number of all workers.
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
-        shares = list(self._link_shares(number, shape, all_send))
-        passed = [self.levels[index].link for index in range(shape.begins[number], number + 1)]
+        shares = list(self._link_shares(level_index, shape, all_send))
+        passed = [self.levels[index].link for index in range(shape.begins[level_index], level_index + 1)]
         if len(shares) == 1:
             return shares[0]
         return Link(
@@ -235,28 +235,28 @@ class MultiLevel(CostsOfLinks):
             upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in shares),
         )
 
-    def _link_shares(self, number: int, shape: LevelShape, all_send: bool) -> Iterator[Link]:
+    def _link_shares(self, level_index: int, shape: LevelShape, all_send: bool) -> Iterator[Link]:
         """Yield a message's share of every link and pool of rails on its way across a level."""
-        for index in range(shape.begins[number], number + 1):
+        for index in range(shape.begins[level_index], level_index + 1):
             level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
             yield level.link.shared_by(-(-members // rails) if all_send else 1)
             if level.is_pooled:
                 yield level.pool(rails).shared_by(members if all_send else 1)
 
-    def shares_evenly(self, number: int, workers: int) -> bool:
+    def shares_evenly(self, level_index: int, workers: int) -> bool:
         """Return whether one effective link describes all messages across a level if every worker sends.
 
         This holds if all messages get equal bandwidth, or if each message shares only one rail.
         """
         shape = self.shape(workers)
-        passed = range(shape.begins[number], number + 1)
-        shares_one_rail = len(passed) == 1 and not self.levels[number].is_pooled
+        passed = range(shape.begins[level_index], level_index + 1)
+        shares_one_rail = len(passed) == 1 and not self.levels[level_index].is_pooled
         return shares_one_rail or all(shape.members[index] % shape.rails[index] == 0 for index in passed)
 
-    def is_half_duplex(self, number: int, workers: int) -> bool:
+    def is_half_duplex(self, level_index: int, workers: int) -> bool:
         """Return whether a message across a level passes a half-duplex link."""
-        begin = self.shape(workers).begins[number]
-        return any(level.link.duplex == "half" for level in self.levels[begin : number + 1])
+        begin = self.shape(workers).begins[level_index]
+        return any(level.link.duplex == "half" for level in self.levels[begin : level_index + 1])
 
     def among(self, workers: int) -> LevelTopology:
         """Return the topology of a number of workers."""
@@ -310,9 +310,9 @@ class LevelTopology(ByValue, NetworkTopology):
         rates = np.array([(link.up_bytes_per_s, link.down_bytes_per_s) for link, _ in links], dtype=np.float64)
         return np.repeat(rates.ravel(), np.repeat([count for _, count in links], 2))
 
-    def _rail_owners(self, number: int) -> int:
+    def _rail_owners(self, level_index: int) -> int:
         """Return the number of units (or of switches of rails) that have rails of a level."""
-        return self.workers // self.shape.members[number]
+        return self.workers // self.shape.members[level_index]
 
     @cached_property
     def channels(self) -> list[list[LevelChannels]]:
@@ -329,15 +329,15 @@ class LevelTopology(ByValue, NetworkTopology):
                 begin = end
         return levels
 
-    def _rail_owner(self, number: int, workers: Ints) -> tuple[Ints, Ints]:
+    def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
         """Return the unit (or switch) whose rails of a level each worker uses, and the worker's index in this unit."""
         shape = self.shape
-        if number == 0:
+        if level_index == 0:
             return workers, np.zeros_like(workers)
-        unit, local = np.divmod(workers, shape.capacity[number - 1])
-        if self.network.levels[number - 1].cross_rail != "spine":
+        unit, local = np.divmod(workers, shape.capacity[level_index - 1])
+        if self.network.levels[level_index - 1].cross_rail != "spine":
             return unit, local
-        node_workers, switches = shape.capacity[number - 2], shape.rails[number - 1]
+        node_workers, switches = shape.capacity[level_index - 2], shape.rails[level_index - 1]
         node, rank_in_node = np.divmod(local, node_workers)
         rail_workers = node_workers // switches
         rail, position = np.divmod(rank_in_node, rail_workers)
@@ -348,13 +348,13 @@ class LevelTopology(ByValue, NetworkTopology):
         node_workers = self.shape.capacity[0]
         return workers % node_workers * self.shape.rails[1] // node_workers
 
-    def _level_channels(self, number: int, workers: Ints, down: bool) -> list[Ints]:
+    def _level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
-        rails, owners = self.shape.rails[number], self._rail_owners(number)
-        unit, local = self._rail_owner(number, workers)
-        is_second_half = down and self.network.levels[number].link.duplex != "half"
-        rail = unit * rails + local * rails // self.shape.members[number]
-        rail_channels, *pool_channels = self.channels[number]
+        rails, owners = self.shape.rails[level_index], self._rail_owners(level_index)
+        unit, local = self._rail_owner(level_index, workers)
+        is_second_half = down and self.network.levels[level_index].link.duplex != "half"
+        rail = unit * rails + local * rails // self.shape.members[level_index]
+        rail_channels, *pool_channels = self.channels[level_index]
         channels: list[Ints] = [rail_channels.begin + is_second_half * owners * rails + rail]
         return channels + [pools.begin + is_second_half * owners + unit for pools in pool_channels]
 

@@ -41,11 +41,11 @@ from syncline.sim import Timeline
 from syncline.sim.program.rounds import rounds
 
 
-def links_of_record(record: TraceRecord, on: Network, step_s: float, question: ReplayedOn) -> list[dict[str, Any]]:
+def links_of_record(record: TraceRecord, network: Network, step_s: float, question: ReplayedOn) -> list[dict[str, Any]]:
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Args:
-        on: the network without changes.
+        network: the network without changes.
         step_s: seconds of a mean step on it.
         question: the algorithm of collectives, and the changes.
 
@@ -54,11 +54,11 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
         one of them carries in a mean step of `Window`, ``most_bytes``, the same for the busiest, and ``busy``, the part
         of a step that the busiest needs for its bytes at its full rate.
     """
-    changed_network, _ = question.network_and_hardware(on)
+    changed_network, _ = question.network_and_hardware(network)
     paths = topology(changed_network, len(record.ranks))
     window = Window.for_steps(record.steps)
-    carried_bytes = carried_in(record, window, on=changed_network, algorithm=question.algorithm) / window.steps
-    names = channel_links(topology(on, len(record.ranks)))
+    carried_bytes = carried_in(record, window, network=changed_network, algorithm=question.algorithm) / window.steps
+    names = channel_links(topology(network, len(record.ranks)))
     rows = []
     for name in dict.fromkeys(names):
         channels = np.flatnonzero([link_name == name for link_name in names])
@@ -67,7 +67,7 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
             busy_s = carried_bytes[used_channels] / paths.bandwidth_bytes_per_s[used_channels]
             rows.append({
                 "method": record.name,
-                "network": on.name,
+                "network": network.name,
                 "link": name,
                 "channels": len(used_channels),
                 "bytes": float(carried_bytes[used_channels].mean()),
@@ -77,11 +77,11 @@ def links_of_record(record: TraceRecord, on: Network, step_s: float, question: R
     return rows
 
 
-def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str | None) -> Floats:
+def carried_in(record: TraceRecord, window: Window, network: Network, algorithm: str | None) -> Floats:
     """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
     workers = len(record.ranks)
-    paths = topology(on, workers)
-    algorithm_of = algorithms_on(on, workers, algorithm_or_auto(algorithm, on))
+    paths = topology(network, workers)
+    algorithm_of = algorithms_on(network, workers, algorithm_or_auto(algorithm, network))
     calls: Counter[tuple[str, str, float, tuple[int, ...]]] = Counter()
     sent_counts: Counter[tuple[int, int]] = Counter()
     seen: set[tuple[str, int]] = set()
@@ -93,14 +93,14 @@ def carried_in(record: TraceRecord, window: Window, on: Network, algorithm: str 
                 sent_counts[sender, event.to] += event.payload_bytes
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in seen:
                 seen.add(event.key)
-                algorithm_name = algorithm_of(event) or default_algorithm(event.kind, on)
+                algorithm_name = algorithm_of(event) or default_algorithm(event.kind, network)
                 if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are a ring's
                     algorithm_name = ALGORITHMS[event.kind][0]
                 calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), times in calls.items():
         sizes = inner_sizes(among(paths, ranks), len(ranks))
-        nccl = nccl_on(on) if is_nccl(kind, algorithm_name) else None
+        nccl = nccl_on(network) if is_nccl(kind, algorithm_name) else None
         total += times * channel_bytes(
             rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl), ranks, paths
         )

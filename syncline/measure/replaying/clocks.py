@@ -182,7 +182,7 @@ def ledger_of(record: TraceRecord) -> list[Call]:
     return sorted(calls, key=lambda call: call.step)
 
 
-def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[str, Any]]:
+def sites_of(record: TraceRecord, network: Network, played: Replayed) -> list[dict[str, Any]]:
     """Return the lines of the script that communicate, with the workers' waits for each, the longest wait first.
 
     All values are means per worker and step, over the steps of `Window`. A wait is charged to the line that started the
@@ -217,7 +217,12 @@ def sites_of(record: TraceRecord, on: Network, played: Replayed) -> list[dict[st
                 totals[label][name] += total
     scale = 1 / (len(record.ranks) * window.steps)
     rows = [
-        {"method": record.name, "network": on.name, "site": line, "collective": ", ".join(collectives.get(line, ()))}
+        {
+            "method": record.name,
+            "network": network.name,
+            "site": line,
+            "collective": ", ".join(collectives.get(line, ())),
+        }
         | {name: value * scale for name, value in values.items()}
         for line, values in totals.items()
     ]
@@ -262,24 +267,28 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
     return [_replay_with_bounds(record, network, question) for network in question.networks for record in records]
 
 
-def _replay_with_bounds(record: TraceRecord, on: Network, question: ReplayedOn) -> TimedReplay:
+def _replay_with_bounds(record: TraceRecord, network: Network, question: ReplayedOn) -> TimedReplay:
     """Replay a record on a network, also at the bounds of computing and of communication and without changes."""
-    replayed, clock = replay_timed(record, on, question)
+    replayed, clock = replay_timed(record, network, question)
     computing = (
         timed_computing_uncertainty()
         if isinstance(question.hardware, MeasuredComputing)
         else computing_uncertainty(question.hardware, None)
     )
-    communication = communication_uncertainty(on, algorithm_or_auto(question.algorithm, on))
+    communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
     varied = []
     for factors in at_bounds(computing, communication):
-        varied_clock = clock if factors == AS_PREDICTED else replay_timed(record, on, question, slowdown=factors)[1]
+        varied_clock = (
+            clock if factors == AS_PREDICTED else replay_timed(record, network, question, slowdown=factors)[1]
+        )
         varied.append(np.array(varied_clock.step_time_s))
     before_s = clock.step_time_s
     if question.changes != Changes():
-        before_s = replay_timed(record, on, replace(question, changes=Changes()))[1].step_time_s
+        before_s = replay_timed(record, network, replace(question, changes=Changes()))[1].step_time_s
     basis = basis_text(computing.basis, communication.basis)
-    return TimedReplay(record, on, replayed, clock, varied=StepTimeVariants(*varied), basis=basis, before_s=before_s)
+    return TimedReplay(
+        record, network, replayed, clock, varied=StepTimeVariants(*varied), basis=basis, before_s=before_s
+    )
 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:

@@ -270,7 +270,7 @@ def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str,
     return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown_rows)}
 
 
-def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
+def _plan_cells(row: dict[str, Any], rank: int) -> dict[str, Any]:
     """Return the texts of a plan's table row, by the names that the template uses."""
     low, high = row["low_s"], row["high_s"]
     bounds = "unknown"
@@ -280,7 +280,7 @@ def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
     further_cells += [] if row["goodput"] is None else [("number", percent(row["goodput"]))]
     energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
     return {
-        "place": place,
+        "place": rank,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),

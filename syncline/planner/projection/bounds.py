@@ -54,7 +54,7 @@ def _factor_bounds(uncertainties: Sequence[Uncertainty]) -> FactorBounds:
 
 def step_time_variants(
     plan: ProjectionPlan,
-    number: int,
+    method_index: int,
     network: Network,
     cache: PriceCache,
     step: StepTime,
@@ -65,7 +65,7 @@ def step_time_variants(
 
     Args:
         plan: plan of S settings that prices the methods.
-        number: index of the method.
+        method_index: index of the method.
         network: a link whose fields are arrays of n links, or another network (n = 1).
         cache: cache of priced calls.
         step: predicted step time of the method.
@@ -88,7 +88,7 @@ def step_time_variants(
     if price_ndim(network) == 1:
         communication_factors = communication_factors[:, 0]
     factors = Factors(computing_factors, communication_factors)
-    variants = plan.step(number, links_of_rows(network, settings), settings, cache, factors)
+    variants = plan.step(method_index, links_of_rows(network, settings), settings, cache, factors)
     return StepTimeVariants(*by_link(variants.step_time_s).reshape(4, count, -1))
 
 

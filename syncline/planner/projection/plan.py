@@ -120,7 +120,7 @@ class ProjectionPlan:
 
     def step(
         self,
-        number: int,
+        method_index: int,
         network: Network,
         settings: Indices | None = None,
         cache: PriceCache | None = None,
@@ -129,7 +129,7 @@ class ProjectionPlan:
         """Return the mean step of a method on networks.
 
         Args:
-            number: index of the method.
+            method_index: index of the method.
             network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
                 another network.
             settings: settings along that axis, each as often as wanted; all by default.
@@ -139,7 +139,7 @@ class ProjectionPlan:
         ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
         parts = []
-        for traffic in self.traffic[number]:
+        for traffic in self.traffic[method_index]:
             place = traffic.place[selected]
             rows = np.flatnonzero(place >= 0)
             if not rows.size:
@@ -153,18 +153,18 @@ class ProjectionPlan:
             selection = PricedSettings(
                 selected[rows], place[rows], network=row_links, ndim=ndim, cache=memo, factors=row_factors
             )
-            parts.append((rows, self._step(traffic, number, selection)))
+            parts.append((rows, self._step(traffic, method_index, selection)))
         if len(parts) == 1 and len(parts[0][0]) == len(selected):
             return parts[0][1]
         return joined_rows(parts, len(selected), ndim)
 
-    def _step(self, traffic: Traffic, number: int, selection: PricedSettings) -> StepTime:
+    def _step(self, traffic: Traffic, method_index: int, selection: PricedSettings) -> StepTime:
         """Return the mean step of a method in settings that all have this traffic."""
         traffic, steps = traffic.on(selection.network), self.spec.steps
         price_call = self._timed(traffic, selection)
-        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[number]
-        optimizer_s = selection.slowdown * selection.along(self.optimizer_s[number])
-        inside_times = self._inside(number, selection)
+        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[method_index]
+        optimizer_s = selection.slowdown * selection.along(self.optimizer_s[method_index])
+        inside_times = self._inside(method_index, selection)
         step_s = inside_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if not (regular and rare):
@@ -251,36 +251,40 @@ class ProjectionPlan:
 
         return timed
 
-    def schedule(self, number: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
+    def schedule(self, method_index: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
         """Return the schedule of a worker's step in the first setting.
 
         Args:
-            number: index of a method that the setting includes.
+            method_index: index of a method that the setting includes.
             network: a network without arrays.
             cache: cache of calls priced on this network.
         """
         settings = np.zeros(1, dtype=np.int64)
-        traffic = next(candidate for candidate in self.traffic[number] if candidate.place[0] >= 0).on(network)
+        traffic = next(candidate for candidate in self.traffic[method_index] if candidate.place[0] >= 0).on(network)
         selection = PricedSettings(settings, traffic.place[:1], network, ndim=1, cache={} if cache is None else cache)
         price_call = self._timed(traffic, selection)
-        trigger_s = self.spec.compute.readback_latency * self.readbacks[number]
-        optimizer_s = float(self.optimizer_s[number][0])
-        busy_s = self._inside(number, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
+        trigger_s = self.spec.compute.readback_latency * self.readbacks[method_index]
+        optimizer_s = float(self.optimizer_s[method_index][0])
+        busy_s = self._inside(method_index, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if regular and rare:
             first = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
             busy_s = busy_s + first.exposed_communication_s
         return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, price_call, trigger_s, optimizer_s)
 
-    def inside_times(self, number: int, network: Network) -> ReplicaTimes:
+    def inside_times(self, method_index: int, network: Network) -> ReplicaTimes:
         """Return the times of each setting's step inside a replica by a method."""
         settings = np.arange(len(self.specs))
-        return self._inside(number, PricedSettings(settings, settings, network, price_ndim(network), cache={}))
+        return self._inside(method_index, PricedSettings(settings, settings, network, price_ndim(network), cache={}))
 
-    def _inside(self, number: int, selection: PricedSettings) -> ReplicaTimes:
-        compute_s = selection.slowdown * selection.along(self.compute_s[number])
+    def _inside(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
+        compute_s = selection.slowdown * selection.along(self.compute_s[method_index])
         return self.inside.step_times(
-            compute_s, self.memory_plans[number], self.workers, selection, self.spec.algorithm_on(selection.network)
+            compute_s,
+            self.memory_plans[method_index],
+            self.workers,
+            selection,
+            self.spec.algorithm_on(selection.network),
         )
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
@@ -313,7 +317,7 @@ class ProjectionPlan:
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
         return np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
 
-    def evaluators(self, number: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
+    def evaluators(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return how a method's times were computed in each setting: the name of the least exact way among its calls.
 
         A setting whose memory plan does not fit has no time.
@@ -323,11 +327,11 @@ class ProjectionPlan:
             ``(S, 1)`` or ``(S, n)`` for n links.
         """
         texts = {text: code for code, text in enumerate(TIME_SOURCES)}
-        fits = self.memory_plans[number].fits
+        fits = self.memory_plans[method_index].fits
         if all(entry.sources == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
             return list(texts), np.zeros((1, 1), dtype=np.int64)
         ndim, codes = price_ndim(network), self._zero_codes(network)
-        for traffic in self.traffic[number]:
+        for traffic in self.traffic[method_index]:
             settings = traffic.settings
             selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
             for call in (call for pattern in traffic.patterns for call in pattern.calls):
@@ -344,7 +348,7 @@ class ProjectionPlan:
             codes[setting] = texts.setdefault(text, len(texts))
         return list(texts), codes
 
-    def algorithms(self, number: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
+    def algorithms(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
 
         Returns:
@@ -352,7 +356,7 @@ class ProjectionPlan:
         """
         ndim, codes = price_ndim(network), self._zero_codes(network)
         texts: dict[str, int] = {}
-        for traffic in self.traffic[number]:
+        for traffic in self.traffic[method_index]:
             settings = traffic.settings
             place = traffic.place[settings]
             for rows, calls in _largest_first(traffic, place):

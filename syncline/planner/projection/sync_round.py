@@ -78,17 +78,17 @@ class _RecordingWorker(Worker):
             self.spans.append(ActivitySpan(kind, label, start, end))
 
 
-def simulate_round(plan: ProjectionPlan, number: int, network: Network) -> MethodRound:
+def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) -> MethodRound:
     """Return a round of a method among the workers of a plan's first setting.
 
     A round is the unit that repeats: the least common multiple of the periods of the exchanges in the last phase.
 
     Args:
         plan: plan of the method.
-        number: index of the method, which serves so many workers.
+        method_index: index of the method, which serves so many workers.
         network: a network without arrays.
     """
-    scheduled = plan.schedule(number, network)
+    scheduled = plan.schedule(method_index, network)
     exchanges = _last_phase(scheduled.exchanges)
     steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
     worker = _RecordingWorker(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)

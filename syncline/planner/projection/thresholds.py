@@ -70,17 +70,17 @@ def at_bandwidth(link: Link, bandwidths: Floats | float) -> Link:
     return link.with_numbers(numbers)
 
 
-def speedups(plan: ProjectionPlan, number: int, link: Link, bandwidths: Floats) -> Floats:
+def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Floats) -> Floats:
     """Return a method's speedup over the first one in a plan's only setting, ``(K,)``, at each bandwidth of a link.
 
     Args:
         plan: plan of one setting.
-        number: index of the method.
+        method_index: index of the method.
         link: the link.
         bandwidths: ``(K,)``, bytes per second.
     """
     links = at_bandwidth(link, bandwidths[None])
-    baseline, method = (plan.step(index, links).step_time_s for index in (0, number))
+    baseline, method = (plan.step(index, links).step_time_s for index in (0, method_index))
     return np.broadcast_to(ratio(baseline, method)[0], bandwidths.shape)
 
 
@@ -105,11 +105,11 @@ def _speedups_on_links(
     """
     link_fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
 
-    def seconds(selected: Indices, number: int, bandwidths: Floats) -> Floats:
+    def seconds(selected: Indices, method_index: int, bandwidths: Floats) -> Floats:
         """Return step times ``(len(selected), K)`` of a method at K bandwidths of each selected link."""
         selected_links = links.with_numbers({name: value[selected] for name, value in link_fields.items()})
         step = plan.step(
-            number,
+            method_index,
             at_bandwidth(selected_links, bandwidths),
             settings[selected],
             factors=Factors(1.0, factors[selected]),

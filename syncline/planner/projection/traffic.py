@@ -282,16 +282,16 @@ def traffic_and_memory(
     return split_traffic, memory_plan
 
 
-def _add_call_buffers(buffer_bytes: Floats, sent: Sequence[Traffic], replicas: Indices, together: bool) -> None:
+def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
     """Enlarge each setting's message buffer, in bytes ``(S,)``, to hold the largest call.
 
     Args:
         buffer_bytes: ``(S,)``, bytes that are changed in place.
-        sent: traffic between replicas.
+        traffics: traffic between replicas.
         replicas: ``(S,)``, number of replicas.
         together: whether all calls of a step are in flight at once, so that their sum counts.
     """
-    for traffic in sent:
+    for traffic in traffics:
         selected = traffic.settings
         for pattern in traffic.patterns:
             sizes = [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]

@@ -56,7 +56,7 @@ def below_computing(
     return f"{text}{factor:.2g} times its tokens to the same loss{ends}, {source}"
 
 
-def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) -> Floats | None:
+def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Network) -> Floats | None:
     """Return the mean bytes of a step that leave units at each level of a network, ``(levels,)``, innermost first.
 
     The bytes are those of all workers together: messages between replicas, gradients and weights inside a replica, and
@@ -65,7 +65,7 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
 
     Args:
         plan: plan of one setting.
-        number: index of the method.
+        method_index: index of the method.
         network: network that joins the workers.
     """
     workers, steps = int(plan.workers[0]), plan.spec.steps
@@ -73,13 +73,13 @@ def level_bytes_per_step(plan: ProjectionPlan, number: int, network: Network) ->
     if unit_sizes is None:
         return None
     totals = np.zeros(len(unit_sizes))
-    for traffic in plan.traffic[number]:
+    for traffic in plan.traffic[method_index]:
         for exchange in traffic.exchanges:
             group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
             nbytes = float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.num_runs(steps) / steps
             totals += level_bytes(exchange.collective, nbytes, ranks=group, workers=workers, unit_workers=unit_sizes)
     if isinstance(plan.inside.model, ModelShape):
-        totals += _layout_bytes(plan, plan.inside.model, plan.memory_plans[number], workers, unit_sizes)
+        totals += _layout_bytes(plan, plan.inside.model, plan.memory_plans[method_index], workers, unit_sizes)
     return totals
 
 

@@ -186,12 +186,12 @@ ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
 
 
-def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
+def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) -> list[dict[str, BoundedValue]]:
     """Return the shares of a method's step on each network: predicted, best case and worst case.
 
     Args:
         spec: spec of one setting.
-        number: index of the method.
+        method_index: index of the method.
         networks: the networks.
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
@@ -203,7 +203,7 @@ def shares(spec: ProjectSpec, number: int, networks: Sequence[Network]) -> list[
 
         def step_shares(factors: Factors, network: Network = network, cache: PriceCache = cache) -> dict[str, Floats]:
             """Return the shares of a step, such as exposed communication, by name; one for each link."""
-            step = plan.step(number, network, cache=cache, factors=factors)
+            step = plan.step(method_index, network, cache=cache, factors=factors)
             total_s = by_link(step.step_time_s)
             step_parts = {
                 name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)

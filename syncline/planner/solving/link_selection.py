@@ -118,20 +118,20 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
     return LinkPlace(group.name, group.link, with_link)
 
 
-def _level_place(network: MultiLevel, number: int) -> LinkPlace:
+def _level_place(network: MultiLevel, level_index: int) -> LinkPlace:
     """Return the place of the link of a level, by its index from the innermost."""
-    level = network.levels[number]
+    level = network.levels[level_index]
 
     def with_link(link: Link) -> Network:
-        return with_level(network, number, replace(level, link=link))
+        return with_level(network, level_index, replace(level, link=link))
 
-    return LinkPlace(level.name or str(number), level.link, with_link)
+    return LinkPlace(level.name or str(level_index), level.link, with_link)
 
 
-def with_level(network: MultiLevel, number: int, level: Level) -> MultiLevel:
-    """Return the network with another level at index ``number``."""
+def with_level(network: MultiLevel, level_index: int, level: Level) -> MultiLevel:
+    """Return the network with another level at index ``level_index``."""
     levels = list(network.levels)
-    levels[number] = level
+    levels[level_index] = level
     return replace(network, levels=tuple(levels))
 
 

@@ -224,7 +224,7 @@ def remove_run(entry: RunEntry) -> None:
         raise SpecError("run", str(path), f"a folder that can be removed ({error.strerror})") from None
 
 
-def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None:
+def _state(path: Path, record: Noted | None, swept: Noted | None) -> State | None:
     """Return the state of a folder, from its path and its ``run.json`` or ``sweep.json``; None if it is no run's."""
     partial = PARTIAL.fullmatch(path.name)
     if partial:
@@ -233,8 +233,8 @@ def _state(path: Path, noted: Noted | None, swept: Noted | None) -> State | None
     if swept is not None and isinstance(swept.get("runs"), list):
         sweep_state: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
         return "running" if is_locked(path) else sweep_state
-    if noted is not None and "syncline" in noted and (isinstance(noted.get("rows"), list) or "row" in noted):
-        return "failed" if noted.get("failed") else "interrupted" if noted.get("interrupted") else "whole"
+    if record is not None and "syncline" in record and (isinstance(record.get("rows"), list) or "row" in record):
+        return "failed" if record.get("failed") else "interrupted" if record.get("interrupted") else "whole"
     return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None
 
 
@@ -243,11 +243,11 @@ def _has_beginnings(path: Path) -> bool:
     return (path / "figures").is_dir() or not any(path.iterdir())
 
 
-def _rows(noted: Noted | None) -> Sequence[Any]:
+def _rows(record: Noted | None) -> Sequence[Any]:
     """Return the rows of the object in a ``run.json`` or ``sweep.json``; a run of a sweep has a single ``row``."""
-    if noted is None:
+    if record is None:
         return ()
-    rows = noted.get("rows", [noted["row"]] if "row" in noted else [])
+    rows = record.get("rows", [record["row"]] if "row" in record else [])
     return rows if isinstance(rows, list) else ()
 
 

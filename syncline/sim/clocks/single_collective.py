@@ -105,21 +105,26 @@ def rounds_finish_s(
 
 
 def _finish_s(
-    join: Collective, joined: Topology, starts_s: Floats, evaluator: str, rule: Rule, routed: Callable[[], RoutedRounds]
+    join: Collective,
+    worker_topology: Topology,
+    starts_s: Floats,
+    evaluator: str,
+    rule: Rule,
+    routed: Callable[[], RoutedRounds],
 ) -> Floats:
     """Return the time at which each worker is done with a collective, ``(P,)`` seconds, from the evaluator."""
     if evaluator not in EVALUATORS:
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
-            ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
+            ports = Ports.at_entry(starts_s, len(worker_topology.bandwidth_bytes_per_s))
             key = Key(join.kind, join.nbytes, join.algorithm)
-            run_collective(key, join.rounds or (), routed, joined, ports, rule)
+            run_collective(key, join.rounds or (), routed, worker_topology, ports, rule)
             return ports.done_s
         except Contention:
             if evaluator == "lockstep":
                 raise
-    return events_finish_s(join, joined, starts_s, rule)
+    return events_finish_s(join, worker_topology, starts_s, rule)
 
 
 MAX_MESSAGES = {"lockstep": 4_000_000, "events": 300_000}

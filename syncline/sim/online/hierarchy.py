@@ -118,35 +118,35 @@ class UpperServerPrograms:
         for program in (self._program_number(number), self._handler_number(number)):
             self.simulation.open_gate(program)
 
-    def _program_number(self, number: int) -> int:
+    def _program_number(self, server: int) -> int:
         """Return the number of a local server's sending program in the simulation."""
-        return 2 * self.settings.workers + number
+        return 2 * self.settings.workers + server
 
-    def _handler_number(self, number: int) -> int:
+    def _handler_number(self, server: int) -> int:
         """Return the number of the upper server's handler for a local server in the simulation."""
-        return self._program_number(number) + len(self.upper.groups)
+        return self._program_number(server) + len(self.upper.groups)
 
     # Instructions and effects of a local server.
 
-    def _send_program(self, number: int, update: int) -> list[Instruction]:
-        """Return the program with which local server ``number`` sends its updates from ``update`` on to the global one.
+    def _send_program(self, server: int, update: int) -> list[Instruction]:
+        """Return the program with which local server ``server`` sends its updates from ``update`` on to the global one.
 
         The program waits at a gate until the server has an update, sends it to the global server's handler, receives
         the global model, merges it into the server's, and begins again with the next update.
         """
-        handler = self._handler_number(number)
+        handler = self._handler_number(server)
 
         def after_gate(_: int) -> list[Instruction]:
             """Return the instructions after the gate has opened; none if the server has ended."""
-            if self._has_ended[number]:
+            if self._has_ended[server]:
                 return []
             return [
                 Send(handler, self.settings.model_bytes, ("up", update), label=f"update {update}"),
-                Recv(handler, ("down", update), effect=partial(self._merge, number), label=f"model {update + 1}"),
-                *self._send_program(number, update + 1),
+                Recv(handler, ("down", update), effect=partial(self._merge, server), label=f"model {update + 1}"),
+                *self._send_program(server, update + 1),
             ]
 
-        return [gate(partial(self._note_send, number)), First([None], after_gate)]
+        return [gate(partial(self._note_send, server)), First([None], after_gate)]
 
     def _note_send(self, number: int) -> None:
         """Note when a local server's update leaves, and how many versions of its model it covers."""
@@ -166,28 +166,28 @@ class UpperServerPrograms:
 
     # Instructions and effects of the upper server.
 
-    def _handler(self, number: int, update: int) -> list[Instruction]:
+    def _handler(self, server: int, update: int) -> list[Instruction]:
         """Return the upper server's handler of a local server: take an update, send the model, await the next."""
-        local = self._program_number(number)
+        local = self._program_number(server)
 
         def take(_: int) -> list[Instruction]:
             """Return the instructions after the gate has opened; none if the local server has ended."""
-            if self._has_ended[number]:
+            if self._has_ended[server]:
                 return []
             return [
-                Recv(local, ("up", update), effect=partial(self._note_arrival, number)),
-                gate(partial(self._reply, number)),
+                Recv(local, ("up", update), effect=partial(self._note_arrival, server)),
+                gate(partial(self._reply, server)),
                 Send(local, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
-                *self._handler(number, update + 1),
+                *self._handler(server, update + 1),
             ]
 
         return [gate(lambda: None), First([None], take)]
 
-    def _note_arrival(self, number: int) -> None:
+    def _note_arrival(self, server: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
         if not self._arrivals:
             self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
-        self._arrivals.append(number)
+        self._arrivals.append(server)
 
     def _take_arrivals(self, _: object) -> None:
         """Apply the updates that have arrived at the global server at this instant: a version of its model each."""
@@ -206,7 +206,7 @@ class UpperServerPrograms:
             )
             self.simulation.open_gate(self._handler_number(number))
 
-    def _reply(self, number: int) -> None:
+    def _reply(self, server: int) -> None:
         """Note which version of the global model leaves for a local server."""
-        self.observer.reply_up(number)
-        self.policy.servers[number].upper_version = self._versions
+        self.observer.reply_up(server)
+        self.policy.servers[server].upper_version = self._versions

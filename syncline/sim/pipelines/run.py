@@ -87,14 +87,14 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))
 
 
-def _stages(joined: Star, limits: Sequence[int], kind: np.dtype[Any]) -> NDArray[Any]:
+def _stages(stage_topology: Star, limits: Sequence[int], kind: np.dtype[Any]) -> NDArray[Any]:
     """Return the initial records of the stages, with latency and bandwidth of the routes to their neighbours."""
-    stage, records = np.arange(joined.workers), np.zeros(joined.workers, dtype=kind)
-    up, down = joined.bandwidth_bytes_per_s.reshape(2, -1)
+    stage, records = np.arange(stage_topology.workers), np.zeros(stage_topology.workers, dtype=kind)
+    up, down = stage_topology.bandwidth_bytes_per_s.reshape(2, -1)
     for direction, neighbour in enumerate(((stage + 1) % len(stage), (stage - 1) % len(stage))):
-        records["latency_s"][:, direction] = joined.paths(stage, neighbour).latency_s
+        records["latency_s"][:, direction] = stage_topology.paths(stage, neighbour).latency_s
         records["route_bytes_per_s"][:, direction] = np.minimum(up, down[neighbour])
-    records["overhead_s"], records["up_bytes_per_s"], records["down_bytes_per_s"] = joined.overhead_s, up, down
+    records["overhead_s"], records["up_bytes_per_s"], records["down_bytes_per_s"] = stage_topology.overhead_s, up, down
     if limits:
         records["limit"] = limits
     for name in ("awaited_task", "sending_task", "incoming", "other_incoming"):
