@@ -52,7 +52,7 @@ class DataParallelBase(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchange of one gradient per step.
+        """Return a worker's exchange: the gradient, in each step.
 
         Unless the gradient is compressed, its tensors can be sent one by one during the backward pass.
         """
@@ -61,7 +61,7 @@ class DataParallelBase(CompressibleBase):
 
     @override
     def _sent_periods(self) -> Iterable[int]:
-        """Return 1, the period of the gradient in steps."""
+        """Return the single period 1, because gradients are sent in each step."""
         return [1]
 
     def _with_rule(
@@ -130,7 +130,7 @@ class DDPSpec(DataParallelBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the rule's states and of a compressor's errors."""
+        """Return how many numbers a worker stores: the elements of the rule's states and of a compressor's errors."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
 
@@ -200,7 +200,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step after the warm-up."""
+        """Return, as text, the formula of the bytes that a worker sends per step after the warm-up."""
         return FACTORS_FORMULA.format(self._bytes(1))
 
     @override

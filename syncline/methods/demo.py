@@ -152,7 +152,7 @@ class DeMoSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the momentum."""
+        """Return how many numbers a worker stores: the elements of the momentum."""
         return elements(tensors_of(model))
 
     @override

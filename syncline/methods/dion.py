@@ -225,7 +225,7 @@ class DionSpec(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of gradients, or of gradients and the factors P and R."""
+        """Return a worker's exchanges: gradients, or gradients of vectors and the factors P and R of matrices."""
         return self._exchanges_every(self.period, model, workers)
 
     @override
@@ -255,7 +255,7 @@ class TriggeredDionBase(DionBase):
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges after each step of ``averaged``."""
+        """Return the exchange of the flag in every step, and Dion's exchanges that follow the steps ``averaged``."""
         return [self._flag, *self._averaged_at(model, workers, steps, averaged)]
 
     @property
@@ -396,12 +396,12 @@ class PlacedDionSpec(DionBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return Dion's exchanges after each placed step, which repeat every ``steps`` steps."""
+        """Return Dion's exchanges after each step of the placement, which repeats every ``steps`` steps."""
         return self._averaged_at(model, workers, self.steps, averaged=self.placed)
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return Dion's exchanges after each step of ``averaged``."""
+        """Return Dion's exchanges if they follow the steps ``averaged``."""
         return self._averaged_at(model, workers, steps, averaged)
 
     @override

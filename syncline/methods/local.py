@@ -61,7 +61,7 @@ class LocalSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return one exchange of parameters and states per period."""
+        """Return a worker's exchange: parameters and averaged states, once per period."""
         rule = self.rule
         states = rule.average_states if isinstance(rule, TorchRuleSpec) else state_names(rule)
         return self._exchange(self._sent(tensors_of(model)), workers, self.period, label="+".join(("params", *states)))

@@ -87,7 +87,7 @@ class DESLOCSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of both moments."""
+        """Return how many numbers a worker stores: the elements of both moments."""
         return 2 * elements(tensors_of(model))
 
     @override

@@ -103,7 +103,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step after ``freeze_step``."""
+        """Return, as text, the formula of the bytes that a worker sends per step after ``freeze_step``."""
         return signs_formula(workers)
 
     @override

@@ -314,7 +314,7 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of moments, projections and errors.
+        """Return how many numbers a worker stores: the elements of moments, projections and errors.
 
         Projected matrices have low-rank moments, a projection and an error; other parameters have Adam's moments.
         """
@@ -326,7 +326,7 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the errors of projections and of a compressor."""
+        """Return how many stored numbers are errors: the elements of the errors of projections and of a compressor."""
         return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
 
     @override

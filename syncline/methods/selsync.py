@@ -91,7 +91,7 @@ class SelSyncSpec(MethodBase):
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and that of an average after each step of ``averaged``."""
+        """Return the exchange of the flag in every step, and the averages that follow the steps ``averaged``."""
         average = self._average(model, steps)
         return [self._flag, *(replace(average, offset=t + 1) for t in averaged)]
 
@@ -107,13 +107,13 @@ class SelSyncSpec(MethodBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the rule's states, and one squared norm per tensor."""
+        """Return how many numbers a worker stores: those of the rule's states, and one squared norm per tensor."""
         tensors = tensors_of(model)
         return self.rule.state_elements(tensors) + len(tensors)
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """Return the change of the squared norm."""
+        """Return 1, because the host reads the change of the squared norm in each step."""
         return 1
 
     @override
@@ -159,7 +159,7 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     @override
     def readbacks(self, model: Tensors) -> int:
-        """Return the change of the squared norm."""
+        """Return 1, because the host reads the change of the squared norm in each step."""
         return 1
 
     @override

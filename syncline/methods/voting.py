@@ -189,17 +189,17 @@ class SignSGDSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of the vote."""
+        """Return a worker's exchanges: those of the vote."""
         return self.vote_exchanges(elements(tensors_of(model)), workers)
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the bytes of the vote, without the unused fields of the last word."""
+        """Return, as text, the formula of the bytes of the vote, without the unused fields of the last word."""
         return self.vote_formula(workers)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the momentum; 0 without momentum."""
+        """Return how many numbers a worker stores: the elements of the momentum; 0 without momentum."""
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override
@@ -270,7 +270,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return the exchanges of the vote, then that of the averaged momenta."""
+        """Return a worker's exchanges: those of the vote, then the average of the momenta."""
         tensors = tensors_of(model)
         chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
@@ -279,7 +279,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes of the vote and of the averaged momenta, without padding."""
+        """Return, as text, the formula of the bytes of the vote and of the averaged momenta, without padding."""
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
         whose = "N" if self.momentum_layers == "all" else "Σ chosen"
@@ -288,7 +288,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the momentum."""
+        """Return how many numbers a worker stores: the elements of the momentum."""
         return elements(tensors_of(model))
 
     @override

@@ -152,7 +152,7 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     @cached_property
     def _numbers(self) -> tuple[Floats, Floats, Floats]:
-        """Return the latency, the bytes per second and the overhead of each line, ``(S, S)``; 0, 1, 0 for None."""
+        """Return three ``(S, S)`` arrays: latency, bytes per second and overhead of each line; 0, 1, 0 for none."""
         lines = [line or Link(0.0, 1.0) for row in self.network.lines for line in row]
         numbers = np.array([(line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in lines], dtype=np.float64)
         latency_s, rate, overhead_s = numbers.T.reshape(3, len(self.network.places), -1)

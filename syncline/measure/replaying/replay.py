@@ -158,7 +158,7 @@ def programs_of(
     """
 
     def collective(event: Started, step: int) -> Collective:
-        """Return the simulated collective of an event, or its price if the network is priced."""
+        """Return the collective to simulate for a recorded call; its duration is fixed if calls have prices."""
         return Collective(
             event.kind, event.payload_bytes, event.key, label=event.site, step=step,
             algorithm=None if price else algorithm(event),
@@ -297,7 +297,7 @@ GLOO_THREADS = 2
 
 @dataclass(frozen=True)
 class Replayed:
-    """A record on a network.
+    """The simulation of a recorded training on a network.
 
     Args:
         timeline: the simulated spans.

@@ -129,7 +129,7 @@ def without_place(call: Call) -> Call:
 
 
 def sent_by_step(trained: Trained) -> list[tuple[Call, ...]]:
-    """Return the calls of each step of a training, without what `without_place` drops."""
+    """Return the calls of each step of a training, without their numbers of steps and workers."""
     calls_of_step: dict[int, list[Call]] = defaultdict(list)
     for call in trained.ledger:
         calls_of_step[call.step].append(without_place(call))

@@ -249,7 +249,7 @@ class MethodBase(Spec):
         """
 
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
-        """Return the exchanges of a finished training, whose values decided after which steps it averaged.
+        """Return a finished training's exchanges, which follow the steps after which the workers did average.
 
         The result is None for a method whose steps with an average are known beforehand.
 
@@ -262,7 +262,7 @@ class MethodBase(Spec):
         return None
 
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per worker and step.
+        """Return, as text, the formula of the bytes that a worker sends per step.
 
         N is the number of parameters of the model, and N' the number of those that are not in matrices. The formula is
         for exchanges whose bytes are linear in both; methods with other exchanges override this function.

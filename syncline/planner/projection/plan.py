@@ -313,7 +313,7 @@ class ProjectionPlan:
         return selection.cache[key]
 
     def _zero_codes(self, network: Network) -> NDArray[np.int64]:
-        """Return zeros ``(S, n)`` for S settings and n links, or ``(S, 1)`` for a network that is no array of links."""
+        """Return zeros, one for each of S settings and n links, ``(S, n)``, or ``(S, 1)`` without several links."""
         links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
         return np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
 

@@ -169,7 +169,7 @@ def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s
 
 
 def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
-    """Return one timeline of all phases, with the numbers of workers and steps of the whole training."""
+    """Return the timeline of a whole training, joined from its phases, whose workers and steps are renumbered."""
     tables = []
     for phase in phases:
         columns = phase.clock.timeline.to_columns()

@@ -263,7 +263,7 @@ class _AsyncSimulation:
         return program + self._await_model(worker, update, last_step)
 
     def _fail(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
-        """Return the instructions of a worker that fails before its update, and then asks for a model."""
+        """Return the program of a worker that fails before it sends its update, comes back, and asks for a model."""
         begun_s, update, first_step = self.policy.begun_s[worker], self.num_updates[worker], self.num_steps[worker]
         handler, from_s = self.settings.workers + worker, max(absence.from_s, begun_s)
         self.num_updates[worker] += 1

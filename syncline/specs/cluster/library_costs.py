@@ -143,7 +143,7 @@ HivemindField = Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(Hivemi
 
 
 def _times(value: Any, path: str, example: str) -> Mapping[Any, Any]:
-    """Return a mapping of times after a check; nothing stands for no times."""
+    """Return a mapping of times after a check, or an empty mapping if the spec has none."""
     if value is not None and not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {example}")
     return value or {}
