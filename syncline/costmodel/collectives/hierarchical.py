@@ -58,7 +58,7 @@ from syncline.errors import SpecError
 
 
 class Hierarchy(NamedTuple):
-    """How a hierarchical collective works: the algorithm between the outermost units, and which workers take part.
+    """A hierarchical collective: the algorithm between the units of a level, and the workers that take part in it.
 
     Attributes:
         between: the algorithm among the units of a level; for an all-reduce, of the outermost level.

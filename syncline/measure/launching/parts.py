@@ -95,7 +95,7 @@ def last_step(folder: Path, rank: int) -> int:
 
 
 class _Rank:
-    """What a process wrote during a launch: facts, and the lines of steps and evaluations by seed."""
+    """The lines that a process wrote during a launch: facts, and steps and evaluations by seed."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
         """Read the lines of a process's file, if the process wrote one."""

@@ -47,7 +47,7 @@ class Stopwatch:
     def __init__(
         self, progress: Progress, device: torch.device | str = "cpu", clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Begin without laps."""
+        """Begin without any recorded lap."""
         self.progress = progress
         self.laps: list[Lap] = []
         self.done = 0

@@ -41,7 +41,7 @@ class WorkerFailures:
     """
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
-        """Begin without failures."""
+        """Begin without any failure or lost step."""
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
         self.periods: list[AbsencePeriod] = []

@@ -33,7 +33,7 @@ CORRECTION_DECAY = 0.1
 
 
 class _ForwardState(NamedTuple):
-    """What a forward stores for its backward: input, weights, output, and the version of the weights."""
+    """The values that a forward stores for its backward: input, weights, output, and the version of the weights."""
 
     x: Tensor
     weights: dict[str, Tensor]

@@ -93,7 +93,7 @@ class NodesOfRank:
     def __init__(
         self, rank: int, record: RankRecord, seconds: Sequence[float], numbering: ChakraNumbers, ahead: bool
     ) -> None:
-        """Begin without nodes."""
+        """Begin without any node; the events follow."""
         self.rank, self.record, self.seconds, self.numbering, self.ahead = rank, record, seconds, numbering, ahead
         self._last: dict[int, int] = {}  # last node of each stream
         self._pending: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node
