@@ -133,9 +133,12 @@ def _draw_landscape(
     ax.contour(x, y, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.5, zorder=1)
     ax.grid(visible=False)
     for name, track in tracks.items():
-        style, drawn = styles[name], track[thinned(len(track))]
-        (line,) = ax.plot(*drawn.T, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
+        style = styles[name]
+        xs, ys = track[thinned(len(track))].T
+        (line,) = ax.plot(xs, ys, color=style.color, linestyle=style.linestyle, linewidth=1.1, label=name, zorder=3)
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
+
+    # If the two points are close together, one name is below its point, so that the names do not overlap.
     is_near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
     _mark(ax, landscape.start, marker="o", text="start", above=not is_near)
     _mark(ax, landscape.optimum, marker="*", text="optimum")

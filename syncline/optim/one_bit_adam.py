@@ -225,6 +225,7 @@ class OneBitAdamMethod(OneBitMethod):
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
         for row, mean in zip(rows, means, strict=True):
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+        # Since ``freeze_step`` the second moment rests, so that its bias correction stays the same.
         steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
         return [row.state[MOMENTUM] / momentum_correction(row, steps) / denominator(row, updates) for row in rows]
 

@@ -177,19 +177,20 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
         within: for each row, whether the measurement is between its bounds, if that is known.
     """
     summary = []
-    covered = dict(zip(map(id, rows), within, strict=False))
+    is_within = dict(zip(map(id, rows), within, strict=False))
     for name in dict.fromkeys(row["file"] for row in rows):
         file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
         regimes = [*sorted({row["regime"] for row in file_rows}), "all"]
         for regime in regimes if file_rows else []:
-            group = [row for row in file_rows if regime in ("all", row["regime"])]
-            hits = [hit for row in group if (hit := covered.get(id(row))) is not None]
-            widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in group if row.get("low_ms")]
+            regime_rows = [row for row in file_rows if regime in ("all", row["regime"])]
+            hits = [hit for row in regime_rows if (hit := is_within.get(id(row))) is not None]
+            bounded_rows = [row for row in regime_rows if row.get("low_ms")]
+            half_widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in bounded_rows]
             summary.append(
                 {"file": name, "regime": regime}
-                | error_of([row["error"] for row in group])
+                | error_of([row["error"] for row in regime_rows])
                 | {"coverage": float(np.mean(hits)) if hits else None}
-                | {"half_width": float(np.median(widths)) if widths else None}
+                | {"half_width": float(np.median(half_widths)) if half_widths else None}
             )
     return summary
 

@@ -256,17 +256,17 @@ def unknown(question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[
 
 def _beyond(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
     """Return the fields outside each fit's range of measurements, with their largest factors, by fit."""
-    largest: dict[str, dict[str, float]] = {}
+    factors_of_fit: dict[str, dict[str, float]] = {}
     for row in rows:
-        for text in (row["beyond"] or "").split(", "):
-            name, _, factor = text.partition(" ")
-            if factor:
-                factors = largest.setdefault(row["loss_fit"], {})
-                ratio = float(factor.removesuffix("x"))
-                factors[name] = max(factors.get(name, ratio), ratio, key=lambda value: abs(np.log(value)))
+        for text in (row["beyond"] or "").split(", "):  # such as "replicas 2x, parameters 0.5x"
+            name, _, factor_text = text.partition(" ")
+            if factor_text:
+                factors = factors_of_fit.setdefault(row["loss_fit"], {})
+                factor = float(factor_text.removesuffix("x"))
+                factors[name] = max(factors.get(name, factor), factor, key=lambda value: abs(np.log(value)))
     return {
         fit: [f"{name.replace('_', ' ')} {factor:.3g}x" for name, factor in factors.items()]
-        for fit, factors in largest.items()
+        for fit, factors in factors_of_fit.items()
     }
 
 

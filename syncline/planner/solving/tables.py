@@ -163,9 +163,10 @@ def _interval(row: Record) -> str:
     upward = row["sought"] in ("workers", "network") or (
         one_sided[0] == "from" if one_sided else row["sought"] == "bandwidth"
     )
+    # A missing end: at the optimistic bound any value meets the target, at the pessimistic bound none does.
     ends = ("any", "none") if upward else ("none", "any")
     if row["pessimistic_holds"] == "unknown":
-        ends = (ends[0], "?") if upward else ("?", ends[1])
+        ends = ("any", "?") if upward else ("?", "any")
     low, high = (end if row[name] is None else text(row[name]) for name, end in zip(("low", "high"), ends, strict=True))
     return low if low == high else f"{low} to {high}"
 

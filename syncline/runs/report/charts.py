@@ -149,11 +149,11 @@ def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]
     finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
-    paths = result.paths
-    return [
-        (_configuration(record, paths), [row for row in finished if row["configuration"] == record["configuration"]])
-        for record in ranked(finished)[:MOST_CONFIGURATIONS]
-    ]
+    rows_of: dict[Any, list[dict[str, Any]]] = {}
+    for row in finished:
+        rows_of.setdefault(row["configuration"], []).append(row)
+    best = ranked(finished)[:MOST_CONFIGURATIONS]
+    return [(_configuration(record, result.paths), rows_of[record["configuration"]]) for record in best]
 
 
 def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
