@@ -38,7 +38,7 @@ class Commands(TyperGroup):
     """The group of all commands; it makes a command when the command line names it, and refuses unknown names."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of all commands."""
+        """Return the names of all commands of ``syncline``, for the help."""
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:

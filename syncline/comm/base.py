@@ -317,7 +317,7 @@ class Communicator:
     # Each subclass defines how values travel; the methods above have checked and noted the call.
 
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
-        """Return the reductions of several tensors."""
+        """Return the reductions of several tensors over all workers, sent one by one."""
         raise NotImplementedError
 
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
@@ -330,7 +330,7 @@ class Communicator:
         raise NotImplementedError
 
     def _start_gather_all(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
-        """Start to gather; return the function that waits for the result."""
+        """Start an all-gather of a tensor; return the function that waits for the result and returns it."""
         gathered = self._gather_all(x, wire).clone()
         return lambda: gathered
 

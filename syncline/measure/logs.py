@@ -352,7 +352,7 @@ FORMATS = (
 
 
 def read_text(file: Path, path: str = "measurements") -> str:
-    """Return the text of a log."""
+    """Return the text of a log file; refuse a file that cannot be read."""
     try:
         return file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -361,7 +361,7 @@ def read_text(file: Path, path: str = "measurements") -> str:
 
 
 def format_of(text: str) -> Format | None:
-    """Return the format of a text; None if it has none of them."""
+    """Return the format of a measurement log, such as that of ``ping``, from its text; None if no format fits."""
     return next((log_format for log_format in FORMATS if log_format.matches(text)), None)
 
 

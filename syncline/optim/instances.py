@@ -53,7 +53,7 @@ class InstanceFactory(Protocol):
 
     @property
     def probe(self) -> Probe:
-        """Return the properties of the optimizer."""
+        """Return what a trial step has shown of the torch optimizer: its states and options."""
         ...
 
     @property

@@ -49,11 +49,11 @@ class LowAndHigh(Protocol):
 
     @property
     def low(self) -> Any:
-        """Return the lowest factor or factors."""
+        """Return the lowest factor, or the lowest factor of each setting."""
 
     @property
     def high(self) -> Any:
-        """Return the highest factor or factors."""
+        """Return the highest factor, or the highest factor of each setting."""
 
 
 def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:

@@ -64,7 +64,7 @@ class Landscape(ABC):
     def build(
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> LandscapeTask:
-        """Return the task of ``rows``."""
+        """Return the task of moving the workers ``rows`` on this landscape."""
         return LandscapeTask(self, rows, dtype, device)
 
     def shifts(self, seed: int, world_size: int) -> Tensor:
@@ -171,7 +171,7 @@ class Rosenbrock(Landscape):
             raise SpecError("problem.start", self.start, "two coordinates")
 
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """Return Rosenbrock's function and its gradient."""
+        """Return a function that computes Rosenbrock's function and its gradient at points ``(..., d)``."""
         return rosenbrock
 
     def start_point(self) -> Tensor:
@@ -411,7 +411,7 @@ class Spiral(Landscape):
             raise SpecError("problem.shift_std", self.shift_std, expected)
 
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
-        """Return the spiral and its gradient."""
+        """Return a function that computes the spiral's height and gradient at points."""
         return spiral
 
     def start_point(self) -> Tensor:

@@ -89,7 +89,7 @@ class DataReader:
         return self.batch_of(items)
 
     def batch_of(self, items: list[Any]) -> Any:
-        """Return items as a batch."""
+        """Return a batch that contains these items, joined as the DataLoader would."""
         try:
             return self.collate(items)
         except Exception as error:

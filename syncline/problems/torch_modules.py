@@ -214,7 +214,7 @@ class SwappableModule:
                 parameter.data = tensors[name]
 
     def set_buffers(self, buffers: Mapping[str, Tensor]) -> None:
-        """Let the module use these buffers."""
+        """Replace the module's buffers by these tensors, by name."""
         for part, key, name in self._buffer_places:
             part._buffers[key] = buffers[name]
 

@@ -75,7 +75,7 @@ def option(help: str, default: Any = None, **appearance: Any) -> Any:
 
 
 def appearance_of(declared: Field[Any]) -> Option:
-    """Return the appearance of a field."""
+    """Return how a question's field appears in the shell: its flag, its help, and its reader."""
     appearance: Option = declared.metadata["option"]
     return appearance
 

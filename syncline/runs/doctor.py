@@ -111,7 +111,7 @@ def finding_tables(results: Iterable[Finding]) -> list[Group]:
 
 
 def _package(name: str) -> Answer:
-    """Check whether a package is installed."""
+    """Check whether a Python package is installed, and which version."""
     version = installed_version(name)
     return version or "none", version is not None, "" if version else f"pip install {name}"
 
@@ -179,7 +179,7 @@ def _nccl() -> Answer:
 
 
 def _torchrun() -> Answer:
-    """Check whether the command torchrun exists."""
+    """Check whether the shell finds the command ``torchrun``."""
     neighbour = Path(sys.executable).with_name("torchrun")
     where = str(neighbour) if neighbour.is_file() else shutil.which("torchrun")
     return (where,) if where else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
@@ -210,7 +210,7 @@ def _extra(name: str) -> Answer:
 
 
 def _browser() -> Answer:
-    """Check whether there is a browser."""
+    """Check whether there is a browser for traces and figures."""
     names = ("xdg-open", "open", "firefox", "chromium", "google-chrome")
     where = next(filter(None, map(shutil.which, names)), None)
     return (where,) if where else ("none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine")

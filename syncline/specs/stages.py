@@ -128,7 +128,7 @@ class PipelineClockSpec(TimedModelSpec):
 
     @model_validator(mode="after")
     def _differ(self) -> PipelineClockSpec:
-        """Refuse networks of the same name."""
+        """Refuse two networks with the same name, which tables could not tell apart."""
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):
             raise refusal("networks", names, "different names")

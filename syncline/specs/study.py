@@ -117,7 +117,7 @@ def study_of_kind(kind: str) -> Study:
 
 
 def study_of(spec: Experiment) -> Study:
-    """Return the study of a spec."""
+    """Return the study to which a spec belongs, found by the spec's class."""
     return study_of_kind(kind_of_model(type(spec)))
 
 

@@ -112,7 +112,7 @@ class Graph(CostsOfLinks):
         return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
-        """Return a short description for users."""
+        """Return a short text for tables: the numbers of hosts, switches and links."""
         switches = {node for edge in self.edges for node in (edge.source, edge.target)} - set(self.hosts)
         return f"{len(self.hosts)} hosts, {len(switches)} switches, {len(self.edges)} links"
 

@@ -119,7 +119,7 @@ class Matrix(CostsOfLinks):
         return MatrixTopology(self, np.array(self.ranks[:workers]))
 
     def describe(self) -> str:
-        """Return a short description for users."""
+        """Return a short text for tables: numbers of workers and places, and the lines between places."""
         rates = [line.describe() for row in self.lines for line in row if line is not None]
         lines = rates[0] if len(set(rates)) == 1 else f"{len(set(rates))} different lines"
         return f"{self.workers} workers in {len(self.places)} places, {lines}, a rate per {self.per}"

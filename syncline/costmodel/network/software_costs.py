@@ -107,7 +107,7 @@ class GlooCosts:
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
     def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
-        """Return ``call_s(P)``, the seconds per call of a collective."""
+        """Return the seconds that each call of a collective costs among P workers, ``call_s(P)``."""
         calls = dict(self.call_of_s).get(kind, self.call_s)
         if not calls:
             return 0.0

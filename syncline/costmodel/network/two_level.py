@@ -71,7 +71,7 @@ class TwoLevel(CostsOfLinks):
         return self.levels().among(workers)
 
     def describe(self) -> str:
-        """Return a short description for users."""
+        """Return a short text for tables that names the links inside and between nodes."""
         inner, outer = (link.name or link.describe() for link in (self.inner, self.outer))
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
         return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
@@ -158,7 +158,7 @@ class Sites(CostsOfLinks):
         return SitesTopology(self, np.repeat(np.arange(self.count), self.sizes(workers)))
 
     def describe(self) -> str:
-        """Return a short description for users."""
+        """Return a short text for tables that names the sites and their links."""
         sizes = "" if isinstance(self.sites, int) else " of " + " + ".join(map(str, self.sites))
         lan = self.lan.name or self.lan.describe()
         uplink_names = "; ".join(dict.fromkeys(link.describe() for link in self.uplinks))

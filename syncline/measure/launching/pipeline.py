@@ -126,7 +126,7 @@ class StageMessage(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Return the bytes of one message."""
+        """Return the bytes of a message between two stages."""
         return torch.Size(self.shape).numel() * self.dtype.itemsize
 
 

@@ -303,7 +303,7 @@ class CudaStream(streams.VirtualStream):
 
     @property
     def device(self) -> torch.device:
-        """Return the current GPU."""
+        """Return the GPU on which the stream is, always the current one."""
         return torch.device("cuda", Current.index)
 
     def record_event(self, event: streams.VirtualEvent | None = None) -> streams.VirtualEvent:

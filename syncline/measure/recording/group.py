@@ -61,7 +61,7 @@ class TracedWork(dist.Work):
         """Return None, because the call has not failed."""
 
     def result(self) -> Any:
-        """Return the result of gloo's call."""
+        """Return the result of the call that gloo carried out."""
         return self.inner.result()
 
     def get_future(self) -> Any:
@@ -164,12 +164,12 @@ class TracedGroup(dist.ProcessGroup):
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any) -> TracedWork:
-        """Broadcast tensors with gloo."""
+        """Broadcast tensors with gloo, and record the call."""
         inputs = as_list(tensors)
         return self._collective("broadcast", size_of(inputs), lambda: self.inner.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
-        """Reduce tensors with gloo."""
+        """Reduce tensors with gloo, and record the call."""
         inputs = as_list(tensors)
         return self._collective("reduce", size_of(inputs), lambda: self.inner.reduce(inputs, opts))
 
@@ -208,7 +208,7 @@ class TracedGroup(dist.ProcessGroup):
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
-        """All-gather several tensors, one after another."""
+        """All-gather several tensors, each in a recorded call of its own."""
         return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
@@ -248,7 +248,7 @@ class TracedGroup(dist.ProcessGroup):
         return self.reduce_scatter_single(outs[0], torch.cat([x.reshape(-1) for x in inputs[0]]), opts)
 
     def reduce_scatter_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
-        """Reduce-scatter several tensors, one after another."""
+        """Reduce-scatter several tensors, each in a recorded call of its own."""
         return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)][-1]
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced

@@ -164,7 +164,7 @@ class RankRecord:
 
     @property
     def steps(self) -> int:
-        """Return the number of optimizer steps."""
+        """Return the number of optimizer steps that the rank has recorded."""
         return sum(isinstance(event, Stepped) for event in self.events)
 
     def by_step(self) -> Iterator[tuple[int, Event]]:
@@ -176,7 +176,7 @@ class RankRecord:
 
     @property
     def losses(self) -> list[float]:
-        """Return the losses in their order."""
+        """Return the losses that the rank has recorded, in order."""
         return [event.loss for event in self.events if isinstance(event, Lost)]
 
 

@@ -207,7 +207,7 @@ class ShapedRecord:
     groups: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
 
     def expanded(self) -> list[RankRecord]:
-        """Return the records of all ranks."""
+        """Return a record for each rank, made of the records of those that were run."""
         families = Families(self.groups)
         return [
             self.recorded[stand_in] if stand_in == rank else families.as_if(self.recorded[stand_in], rank)

@@ -205,12 +205,12 @@ class _Translated:
                 self._add(event, step)
 
     def _put(self, instruction: Any, stream: int) -> None:
-        """Append an instruction that is queued on a stream."""
+        """Append an instruction, with the number of the stream on which it is queued."""
         self.instructions.append(instruction)
         self.streams.append(f"compute {stream}" if stream else "compute")
 
     def _add(self, event: Any, step: int) -> None:
-        """Append the instruction of an event."""
+        """Append the instruction that a recorded event stands for."""
         kind = type(event)
         if kind is Computed:
             self._put(Compute(self._seconds[event.segment], step=step), event.stream)

@@ -163,7 +163,7 @@ def script_names(programs: Sequence[ForeignScript]) -> list[str]:
 
 
 def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
-    """Write records into a run folder."""
+    """Write the records of scripts into a run folder."""
     for number, record in enumerate(records, start=1):
         folder_prefix = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
         (folder.working / folder_prefix).mkdir(parents=True, exist_ok=True)

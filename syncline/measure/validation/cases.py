@@ -59,7 +59,7 @@ class Case:
 
     @property
     def run(self) -> RunSpec:
-        """Return the spec of the training."""
+        """Return the spec of the training that this case launches."""
         return RunSpec.model_validate(self.spec)
 
 

@@ -145,7 +145,7 @@ class MultiMomentumRule(Spec, defer_build=False):
 
     @property
     def momenta(self) -> int:
-        """Return N, the number of momenta."""
+        """Return N, the number of momenta that the rule mixes."""
         return len(self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
@@ -253,7 +253,7 @@ class MuonRule(Spec, defer_build=False):
         return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(others)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising matrices."""
+        """Return the work of orthogonalising all matrices in a step."""
         return orthogonal_work(tensors)
 
     def build(self) -> optim.UpdateRule:
@@ -283,7 +283,7 @@ class ScionRule(RuleBase):
         return elements(tensors) if self.momentum else 0
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising matrices."""
+        """Return the work of orthogonalising all matrices in a step."""
         return orthogonal_work(tensors)
 
 

@@ -125,7 +125,7 @@ class TorchRuleSpec(Spec):
         return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
 
     def build(self) -> optim.TorchRule:
-        """Return the update rule, already built."""
+        """Return the update rule, which was built when the spec was checked."""
         return self.built
 
 

@@ -58,7 +58,7 @@ class Advice:
 
     @property
     def words(self) -> list[str]:
-        """Return all sentences of the advice."""
+        """Return all sentences that ``syncline advise`` prints below its tables."""
         return [*self.decides, *self.changes, *self.unknown]
 
     def record(self) -> dict[str, Any]:

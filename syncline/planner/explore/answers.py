@@ -67,7 +67,7 @@ class Ranking:
 
     @property
     def baseline(self) -> dict[str, Any]:
-        """Return the row of the baseline."""
+        """Return the row of `BASELINE`, the method over which speedups are."""
         return next(row for row in self.rows if row["method"] == BASELINE)
 
 

@@ -148,7 +148,7 @@ def assumption_list(assumptions: Iterable[Assumption]) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Return a text as a paragraph."""
+    """Return text as an HTML paragraph of a CSS class."""
     return f'<p class="{kind}">{escape(text)}</p>'
 
 

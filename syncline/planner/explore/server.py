@@ -186,7 +186,7 @@ def _html(content: str, tag: str = "div") -> ui.html:
 
 
 def _run(code: str) -> None:
-    """Run JavaScript in the visitor's browser."""
+    """Run JavaScript code in the visitor's browser."""
     ui.run_javascript(code)
 
 
@@ -205,7 +205,7 @@ def _round_title(rows: list[RoundRow]) -> str:
 
 
 def _heading(text: str) -> str:
-    """Return the HTML of a heading."""
+    """Return the HTML of a heading with this text."""
     return f"<h2>{escape(text)}</h2>"
 
 
@@ -224,7 +224,7 @@ def picture_svg(settings: PageSettings, dark: bool) -> str:
 
 @ui.page("/", title="Syncline: explore")
 def index(request: Request) -> None:
-    """Build the page of a link."""
+    """Build the page for the settings in a link."""
     settings, problems = from_query(dict(request.query_params))
     ui.add_css(HERE / "explore.css")
     ui.add_body_html(f"<script>{(HERE / 'explore.js').read_text(encoding='utf-8')}</script>")

@@ -62,7 +62,7 @@ class _Prices(NamedTuple):
 
     @property
     def is_unknown(self) -> NDArray[np.bool_]:
-        """Return whether a time is unknown."""
+        """Return which times are unknown, as a mask of the table of prices."""
         return self.evaluators.codes >= len(TIME_SOURCES)
 
 

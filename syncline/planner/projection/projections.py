@@ -250,7 +250,7 @@ def names_of(values: Iterable[Any]) -> list[Any]:
 
 
 def counts_of(value: str | int | Sequence[int]) -> list[int]:
-    """Return the distinct numbers of workers."""
+    """Return the distinct numbers of workers in an option's value, in order."""
     parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):

@@ -141,7 +141,7 @@ class WholeTraining:
 
     @property
     def is_nothing(self) -> bool:
-        """Return whether no option is set."""
+        """Return whether no option about a whole training is set."""
         return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
 
 

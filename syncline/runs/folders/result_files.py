@@ -338,6 +338,6 @@ def _names(folder: Path, inside: str = "") -> Iterator[str]:
 
 
 def _entry(path: Path) -> dict[str, Any]:
-    """Return the entry of a file in the manifest: its size in bytes and its hash."""
+    """Return what the manifest says of a file: size in bytes and hash."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -135,7 +135,7 @@ NOTE = (
 
 
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
-    """Return the table of run folders."""
+    """Return the table that ``syncline runs`` prints: a row for each run folder."""
 
     def few(names: list[str]) -> str:
         """Return the first names, and the number of further ones."""

@@ -184,7 +184,7 @@ class CountingListener(Listener):
         self.num_runs, self.num_finished = runs, finished
 
     def finished(self, label: str, row: _Row) -> None:
-        """Count a finished or failed run."""
+        """Count a run of a sweep that has finished or failed."""
         self.num_finished += 1
         self.num_failed += row["error"] is not None
 

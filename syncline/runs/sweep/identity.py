@@ -190,7 +190,7 @@ def _file_of_module(name: str) -> Path | None:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield all texts in nested fields."""
+    """Yield all texts in nested dictionaries and lists of fields."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):

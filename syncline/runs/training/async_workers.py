@@ -209,7 +209,7 @@ class Team:
 
 
 def alone(workers: int) -> Teams:
-    """Return teams of one worker each."""
+    """Return the teams if each worker computes by itself: one for each worker."""
     return tuple((worker,) for worker in range(workers))
 
 

@@ -152,12 +152,12 @@ class Numbering(NamedTuple):
         return np.arange(block * self.microbatches, (block + 1) * self.microbatches, dtype=np.int32)
 
     def number(self, task: PipelineTask) -> int:
-        """Return the number of a task."""
+        """Return the number of a task, its index if all tasks of a stage are sorted."""
         block = TASK_KINDS.index(task.kind) * self.chunks + task.chunk
         return block * self.microbatches + task.microbatch
 
     def task(self, number: int) -> PipelineTask:
-        """Return the task with this number."""
+        """Return the task that has this number, the inverse of `number`."""
         block, microbatch = divmod(number, self.microbatches)
         kind, chunk = divmod(block, self.chunks)
         return PipelineTask(TASK_KINDS[kind], microbatch, chunk)

@@ -81,7 +81,7 @@ class Words:
         return ranks[self.codes] if len(ranks) else self.codes
 
     def tolist(self) -> list[str]:
-        """Return the words as strings."""
+        """Return the word of each row as a string."""
         words = self.words.tolist()
         return [words[code] for code in self.codes.tolist()]
 

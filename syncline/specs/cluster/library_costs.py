@@ -111,7 +111,7 @@ class NcclDescription(CostsDescription):
 
     @model_validator(mode="after")
     def _stores_a_slice(self) -> Self:
-        """Refuse a stored part that is smaller than a slice."""
+        """Refuse NCCL costs in which a worker forwards less than a slice, the smallest part that it can forward."""
         slices = self.slices or NcclCosts.slices
         if self.stored is not None and not 1 / slices <= self.stored <= 1:
             raise refusal("stored", self.stored, f"a part from {1 / slices:g} (1 / slices) to 1")

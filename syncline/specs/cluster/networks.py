@@ -124,7 +124,7 @@ class EdgeDescription(LinkDescription):
 
 
 def _parse_edge(value: Any, path: str) -> Edge:
-    """Return an edge from its fields."""
+    """Return an edge of a graph from its fields in a spec."""
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)

@@ -152,7 +152,7 @@ def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, An
 
 
 def read_text(file: Path, path: str) -> str:
-    """Return the text of a file."""
+    """Return the text of a file; refuse a file that cannot be read."""
     check_file(file, path)
     try:
         return file.read_text(encoding="utf-8")

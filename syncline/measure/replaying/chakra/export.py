@@ -179,7 +179,7 @@ class NodesOfRank:
         return node
 
     def _collective(self, event: Started) -> ChakraMessage:
-        """Return the node of a collective."""
+        """Return the Chakra node of a recorded collective."""
         node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._effective_stream(event.stream))
         # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
