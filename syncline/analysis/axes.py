@@ -246,7 +246,7 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
 
 
 def place_ticks(axis: Axis, ticks: Sequence[tuple[float, str]]) -> None:
-    """Label an axis at these values only."""
+    """Set an axis's ticks to these (value, label) pairs, and remove all others."""
     axis.set_major_locator(FixedLocator([value for value, _ in ticks]))
     axis.set_major_formatter(FixedFormatter([text for _, text in ticks]))
 

@@ -351,7 +351,7 @@ class Communicator:
         return reduce_rows(self._exchange(x, wire), 1, op).squeeze(1)
 
     def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        """Return the root's tensor on every worker."""
+        """Return the tensor of worker ``root``, copied to every worker."""
         raise NotImplementedError
 
     def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:

@@ -147,7 +147,7 @@ class PackedIntegers:
 
     @property
     def fields(self) -> int:
-        """Return the number of integers in a word."""
+        """Return how many integers one word holds."""
         return 8 * self.word.itemsize // self.bits
 
     def nbytes(self, count: int) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 @runtime_checkable
 class WireFormat(Protocol):
-    """The protocol of all wire formats."""
+    """The protocol of wire formats, which encode tensors as they are sent and count the bytes."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class WireFormat(Protocol):
         ...
 
     def encode(self, x: Tensor) -> Tensor:
-        """Return the tensor that travels on the wire."""
+        """Return the tensor that is sent in the place of ``x``."""
         ...
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:

@@ -59,7 +59,7 @@ class FailureRate:
         return {"worker": 1, "node": node, "site": -(-workers // sites)}[self.per]
 
     def units(self, workers: int, node: int, sites: int) -> int:
-        """Return the number of units that can fail."""
+        """Return how many units, such as nodes, fail independently at this rate."""
         return -(-workers // self.width(workers, node, sites))
 
     def mean_s(self, workers: int, node: int, sites: int) -> float:

@@ -47,7 +47,7 @@ class _Summed:
 
     @torch.no_grad()
     def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Add a weighted update to the sums."""
+        """Add an update, times its weight, to the sums for the server's next version."""
         self.shares += share
         if self.sums is None:
             self.sums = list(torch._foreach_mul(list(update), weight * share))

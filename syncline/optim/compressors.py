@@ -124,7 +124,7 @@ class TopK(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers, see ``Compressor.mean``."""
+        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         indices = [largest(flat(x), self.num_kept(_count(x))) for x in xs]
         values = [flat(x).gather(1, index) for x, index in zip(xs, indices, strict=True)]
         encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(indices, values, xs, strict=True)]
@@ -188,7 +188,7 @@ class LpMean(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers, see ``Compressor.mean``."""
+        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         levels = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]  # s of each tensor
         scales = power_means(xs, self.p).to(torch.float32)
@@ -251,7 +251,7 @@ class QSGD(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers, see ``Compressor.mean``."""
+        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         integers, units, encoded = [], [], []
         for x, name in zip(xs, names, strict=True):
             q, norm = qsgd_levels(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
@@ -321,7 +321,7 @@ class BlockTopK(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers, see ``Compressor.mean``."""
+        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         blocks = self.coefficients
         extracted = [blocks.extract(x, t) for x in xs]
         parts = _gathered([encoded for encoded, _ in extracted], xs, comm, label)
@@ -345,7 +345,7 @@ class OneBit(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Average compressed tensors over the workers, see ``Compressor.mean``."""
+        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         positive = [flat(x) >= 0 for x in xs]
         scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
         encoded = [

@@ -297,7 +297,7 @@ class Rounds(Measure):
 
     @override
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
-        """Store the initial parameters before the first step."""
+        """Store the parameters before the first step, from which rounds are measured."""
         if self._start is None:  # states are made in the first step, so that momenta begin with the second round
             params = [p for group in method.param_groups for p in group["params"] if p.requires_grad and p.numel()]
             self._start = [p.detach().clone() for p in params], []

@@ -76,7 +76,7 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
 
 
 def basis_text(computing: str, communication: str) -> str:
-    """Return the bases of both in one line."""
+    """Return a line with the bases of the bounds of computing and of communication."""
     return f"computing: {computing}; communication: {communication}"
 
 

@@ -111,7 +111,7 @@ def _torch_errors_as_spec_errors(execution: str) -> Iterator[None]:
 
 
 class Graphs(Protocol):
-    """A device's way to capture work as a graph."""
+    """A protocol: how a device captures work as a graph and replays it."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         """Return the result of the work, and a function that runs the work again in the same memory.
@@ -126,7 +126,7 @@ WARM_UP = 3
 
 
 class CudaGraphs:
-    """Capture of work as CUDA graphs."""
+    """A capture of GPU work as CUDA graphs, which replay it with a single launch."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
         """Capture work as `Graphs` says, after some warm-up runs on a separate stream."""

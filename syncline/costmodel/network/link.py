@@ -186,7 +186,7 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         return values.pop() if len(values) == 1 else None
 
     def column(name: str) -> NDArray[np.float64]:
-        """Return a number of each worker's link, ``(P,)``."""
+        """Return a field of each worker's link as an array, ``(P,)``."""
         return np.broadcast_to(np.array([getattr(link, name) for link in worker_links], dtype=np.float64), (workers,))
 
     half_duplex = np.broadcast_to([link.duplex == "half" for link in worker_links], (workers,))

@@ -37,11 +37,11 @@ class Paths(NamedTuple):
 
 
 class Topology(Protocol):
-    """P workers and the C channels between them."""
+    """The protocol of topologies: P workers, and the C channels that their messages share."""
 
     @property
     def name(self) -> str:
-        """Return the name that tables and messages show."""
+        """Return the name by which tables and messages call the network."""
 
     @property
     def gloo(self) -> GlooCosts | None:
@@ -64,7 +64,7 @@ class Network(Protocol):
 
     @property
     def name(self) -> str:
-        """Return the name that tables and messages show."""
+        """Return the name by which tables and messages call the network."""
 
     @property
     def gloo(self) -> GlooCosts | None:
@@ -88,7 +88,7 @@ class DerivedTopology:
 
     @property
     def name(self) -> str:
-        """Return the name that tables and messages show."""
+        """Return the name by which tables and messages call the network."""
         return self.whole.name
 
     @property

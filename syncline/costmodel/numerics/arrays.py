@@ -54,7 +54,7 @@ class BoundedCache(Generic[P, T]):
     """
 
     def __init__(self, function: Callable[P, T], max_bytes: float, nbytes_of: Callable[[T], float]) -> None:
-        """Wrap a function; the cache is empty."""
+        """Wrap a function whose results are kept, up to ``max_bytes``; the cache is empty."""
         self._function, self._max_bytes, self._nbytes_of = function, max_bytes, nbytes_of
         self._results: OrderedDict[Hashable, tuple[T, float]] = OrderedDict()
         self._lock = Lock()

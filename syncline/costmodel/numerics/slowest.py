@@ -52,5 +52,5 @@ def _mean_of_largest(spread: float, workers: int) -> float:
 
 @lru_cache(maxsize=1)
 def _log_distribution() -> NDArray[np.float64]:
-    """Return the logarithm of Phi at ``_Z``."""
+    """Return the logarithm of the normal distribution function Phi on the grid `_Z`."""
     return np.log([math.erfc(-z / math.sqrt(2)) / 2 for z in _Z.tolist()])

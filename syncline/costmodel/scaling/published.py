@@ -203,7 +203,7 @@ def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) 
 
 
 def _charles() -> list[LossFit]:
-    """Return the fits of Charles et al."""
+    """Return the loss laws that Charles et al. (2025) fitted, with the ranges of their data."""
     seen = {
         "parameters": CHARLES_SIZES,
         "tokens_per_parameter": TOKENS_PER_PARAMETER,

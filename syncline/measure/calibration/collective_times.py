@@ -148,7 +148,7 @@ class Gate:
         return time.monotonic_ns() - self._offset_ns
 
     def max_over_ranks(self, value: int) -> int:
-        """Return the largest of all ranks' values."""
+        """Return the largest of the values that all ranks pass, on each rank."""
         largest = torch.tensor([value], dtype=torch.int64)
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
         return int(largest)

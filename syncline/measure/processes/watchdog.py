@@ -70,7 +70,7 @@ class Progress:
         self._changed()
 
     def leave(self) -> None:
-        """Record that this rank has left the collective."""
+        """Record that the own rank has left the collective that it entered."""
         self._mine[INSIDE] = 0
         self._changed()
 

@@ -124,7 +124,7 @@ class KnownSteps:
         self._begun = self.counted = None
 
     def _on(self) -> None:
-        """Switch the counter on again after a step."""
+        """Switch the counter on again behind an optimizer step that was not counted."""
         self._is_off = False
         self._plain.__exit__(None, None, None)
         self.counter.__enter__()

@@ -107,11 +107,11 @@ class HostWaited(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The end of an optimizer's step."""
+    """The event that an optimizer's step has ended on the rank."""
 
 
 class Lost(NamedTuple):
-    """A loss at which a backward pass began."""
+    """The event that a backward pass begins, with the loss's value."""
 
     loss: float
 

@@ -163,7 +163,7 @@ class Replay:
         return parts
 
     def _ranks(self, call: Call) -> range:
-        """Return the first group of a call."""
+        """Return the first of the groups that make a call side by side."""
         if call.group is None:
             return self.prepared.layout.replica_group(self.workers)
         assert isinstance(call.group, range)

@@ -71,7 +71,7 @@ def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class ValueRange(NamedTuple):
-    """A number with its lower and upper end."""
+    """A predicted number with its lower and upper bound."""
 
     low: float
     at: float

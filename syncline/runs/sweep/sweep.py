@@ -192,7 +192,7 @@ class _Sweep:
         return Swept(name, requests, rows, folder=str(folder.path), repeated=self._repeated, interrupted=stopped)
 
     def _runs_of(self, configured: list[Configuration]) -> list[SweptRun]:
-        """Return a run for each configuration and seed."""
+        """Return the requested runs: one for each configuration and seed."""
         number = sum(len(configuration.spec.seeds) for configuration in configured)
         if number > MOST_RUNS:
             raise SpecError("--grid", f"{number:,} runs", f"at most {MOST_RUNS:,}")

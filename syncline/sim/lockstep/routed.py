@@ -125,7 +125,7 @@ class RoutedRounds:
 
 
 class Key(NamedTuple):
-    """A collective's kind, bytes and algorithm."""
+    """The kind, bytes and algorithm of a collective, which determine its rounds."""
 
     kind: str
     nbytes: float

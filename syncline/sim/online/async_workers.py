@@ -159,7 +159,7 @@ class _AsyncSimulation:
     def run(
         self, topology: ServerTopology, starts_s: Sequence[float] | None, delay: Delay | None, keep_steps: int | None
     ) -> AsyncResult:
-        """Run to the end and return the results."""
+        """Simulate until the server has taken all steps, and return the results."""
         workers, policy = self.settings.workers, self.policy
         first_workers = policy.begin()
         lateness = None if delay is None else lambda a, b: delay(topology.place_of(a), topology.place_of(b))

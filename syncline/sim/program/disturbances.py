@@ -20,7 +20,7 @@ from syncline.costmodel.numerics.arrays import require
 
 
 class Disturbance(Protocol):
-    """A change of the time that workers compute."""
+    """The protocol of changes to the seconds that workers compute."""
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the changed seconds of T steps of P workers, ``(T, P)``, from the seconds before the change."""

@@ -159,7 +159,7 @@ KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version"
 
 
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
-    """Return the costs of the processes that died."""
+    """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down."""
     costs = FailureCosts(spec.workers, wall_s, steps)
     unsent_since_s: dict[int, float] = {}  # time since which a worker has steps that have not arrived
     away_since_s: dict[int, float] = {}

@@ -219,7 +219,7 @@ class NodesOfRank:
         self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
-        """Return a node that takes no time."""
+        """Return a node that takes no time and only marks a place, such as a step's end."""
         node = self._node(METADATA, name, self._effective_stream(stream))
         self._queued(node, self._effective_stream(stream))
         add_attributes(node, is_cpu_op=True)
