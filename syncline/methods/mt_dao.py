@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @register
 class DESLOCSpec(MethodBase):
-    """DES-LOC: local Adam or ADOPT whose states are averaged at different periods, given by the states' half-lives.
+    """DES-LOC: local Adam or ADOPT that averages each state at a period of its own, which follows from its half-life.
 
     Slow states are averaged less often. Workers send ``4 N (1/K_x + 1/K_u + 1/K_v)`` bytes per step for N parameters.
 

@@ -80,7 +80,7 @@ def one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | N
 
 
 def async_one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
-    """Return 1F1B without a flush: a stage updates its weights after each backward and goes on without a wait.
+    """Return 1F1B without a flush: each stage updates its weights after each backward, and goes on at once.
 
     Source: D. Narayanan et al., "PipeDream" (2019), section 3.2.
     """
@@ -129,7 +129,7 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
 
 
 def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None = None) -> Schedule:
-    """Return the schedule in which a free stage runs a backward if its input has arrived, else a forward.
+    """Return the schedule in which each stage runs a backward if its input is there, else a forward within its limit.
 
     At most K - k micro-batches are in flight at stage k of K, unless ``max_in_flight`` has other limits. Each backward
     is followed by an update, as in `async_one_f_one_b`; if stages are even and links take no time, the order is equal.
