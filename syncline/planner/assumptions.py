@@ -20,6 +20,7 @@ from syncline.planner.periods import PRESET as SAME_AS_PRESET
 from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
 from syncline.planner.tables.columns import NOTE_WIDTH
 from syncline.specs import ProjectSpec
+from syncline.specs.layout import MemorySpec
 from syncline.units import format_seconds
 
 GIVEN, DEFAULT, PRESET, FITS = "given", "default", "preset", "published fits"
@@ -145,7 +146,7 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing(spec)
     precision = spec.memory.memory_precision(spec.number_format)
-    activations = ACTIVATION_TEXTS.get(spec.memory.activations, f"{spec.memory.activations} activations")
+    activations = _activation_text(spec.memory)
     yield Assumption("memory", precision, "", f"{precision} precision, {activations}", _origin_of_field(spec, "memory"))
 
 
@@ -164,11 +165,18 @@ def _with_exceptions(text: str, other: str, networks: Sequence[Network], differs
     return f"{text}; {other} on {names}" if names else text
 
 
-ACTIVATION_TEXTS = {
-    None: "without activations",
-    "auto": "selective activations, recomputed where nothing fits otherwise",
-}
-"""Phrases for the activations of a spec that are not one policy."""
+def _activation_text(options: MemorySpec) -> str:
+    """Return a phrase for the policy for activations of memory options."""
+    if options.activations is None:
+        return "without activations"
+    if options.offloaded_layers:
+        return f"selective activations, those of {options.offloaded_layers} layers offloaded"
+    texts = {"auto": "selective activations, recomputed where nothing fits otherwise"}
+    text = texts.get(options.activations, f"{options.activations} activations")
+    if options.recomputed_layers is not None:
+        text += f" ({options.recomputed_layers} layers)"
+    per_checkpoint = options.layers_per_checkpoint
+    return text if per_checkpoint == 1 else f"{text}, {per_checkpoint} layers per checkpoint"
 
 
 OVERLAP_TEXTS = {

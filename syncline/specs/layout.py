@@ -10,13 +10,18 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from syncline.costmodel import Activations, Precision
 from syncline.costmodel.compute.model_shape import Model
-from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.compute.transformer_operations import Module
+from syncline.costmodel.layouts.layout import CONTEXTS, ContextBy, Layout
+from syncline.costmodel.layouts.memory import ActivationPolicy
 from syncline.costmodel.traffic.sharded import Sharding, WeightMessages
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
 from syncline.specs.cluster.clusters import HardwareField
 
 LAYOUT_EXAMPLE = "tensor=8,pipeline=4, or fields, as in {tensor: 8, pipeline: 4}"
+
+WORDS: dict[str, Any] = {"true": True, "false": False} | {name: name for name in CONTEXTS}
+"""Values of the fields of a layout that are no numbers, by their text."""
 
 Ways = Annotated[int, Field(ge=1, strict=True)]
 
@@ -26,8 +31,12 @@ class LayoutSpec(Spec):
 
     ``tensor``: workers that share each matrix. ``context``: workers that share each sequence. ``data``: workers that
     see different sequences and average their gradients in every step. ``pipeline``: stages, each with ``chunks``
-    chunks. ``expert``: workers, among the ``context x data`` workers, that share the experts of a layer. ``copies``:
-    copies of the sharded states among these workers, each on neighbours (HSDP).
+    chunks. ``expert``: workers that share the experts of a layer, whose matrices ``expert_tensor`` workers share
+    (Megatron-LM's ``expert_tensor_parallel_size``; by default as many as ``tensor``). ``copies``: copies of the sharded
+    states among ``context x data`` workers, each on neighbours (HSDP). ``context_by``: ``gathers`` of keys and values,
+    or ``all-to-all`` for a part of the heads (Ulysses). ``ends_as_layers``: whether the
+    embedding and the loss count as a layer each when layers are split into chunks. ``chunk_layers``: the number of
+    layers of each chunk, in the order of the layers, in place of an even split.
     ``tensor=8,pipeline=4`` is short for ``{tensor: 8, pipeline: 4}``.
     """
 
@@ -38,6 +47,10 @@ class LayoutSpec(Spec):
     expert: Ways = 1
     chunks: Ways = 1
     copies: Ways = 1
+    ends_as_layers: bool = False
+    chunk_layers: tuple[Annotated[int, Field(ge=0, strict=True)], ...] = ()
+    expert_tensor: Ways | None = None
+    context_by: ContextBy = "gathers"
 
     @model_validator(mode="before")
     @classmethod
@@ -47,7 +60,7 @@ class LayoutSpec(Spec):
 
     @model_validator(mode="after")
     def _check_layout(self) -> LayoutSpec:
-        """Refuse ``expert`` or ``copies`` that do not divide ``context x data``, and chunks without a pipeline."""
+        """Refuse ``expert`` or ``copies`` that do not divide their workers, and chunks without a pipeline."""
         try:
             self.build()
         except SpecError as error:
@@ -85,9 +98,9 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
                 return mapping
     for part in text.split(","):
         name, equals, count = (word.strip() for word in part.partition("="))
-        if not equals or name not in LayoutSpec.model_fields or not count.isdecimal():
+        if not equals or name not in LayoutSpec.model_fields or not (count.isdecimal() or count in WORDS):
             raise SpecError(path, text, LAYOUT_EXAMPLE) if path else refusal("", text, LAYOUT_EXAMPLE)
-        fields[name] = int(count)
+        fields[name] = WORDS[count] if count in WORDS else int(count)
     return fields
 
 
@@ -157,27 +170,67 @@ class MemorySpec(Spec):
 
     ``precision``: ``fp32``, or ``mixed`` (16-bit weights, fp32 copies, gradients and states); by default the number
     format of gradients decides. ``activations`` of transformers: ``stored``, ``selective``, ``recomputed``, null (not
-    counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``micro_batches``: number of
-    micro-batches of a step; by default the smallest number that fits. ``sharding`` of data parallelism: ``none``,
-    ``optimizer``, ``gradients``, ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits).
-    ``weights``: with ``optimizer`` and ``gradients``, how updated weights reach the other workers: ``prefetched``
-    (gathered layer by layer before their use), or after the update by ``gathers``, or with ``optimizer`` by
-    ``broadcasts`` of each worker's tensors. ``gradients``: format in which gradients accumulate, ``fp32`` or ``bf16``.
-    ``hardware``: machine whose memory is the limit; by default that of ``compute``.
+    counted), or ``auto`` (``selective``, and ``recomputed`` where nothing fits otherwise). ``recomputed_layers``:
+    number of the first layers of each chunk of a stage that ``recomputed`` runs again (Megatron-LM's ``block``), or
+    ``fewest``, as few as let a step fit; by default all. ``layers_per_checkpoint``: consecutive recomputed layers of
+    which only the first one's input is kept (its ``uniform``). ``offloaded_layers``: number of layers of each chunk
+    whose ``selective`` activations wait in the host's memory. ``recomputed_modules``: modules of each ``selective``
+    layer that run again, by Megatron-LM's names. ``micro_batches``: number of micro-batches of a step; by default the
+    smallest number that fits. ``sharding`` of data parallelism: ``none``, ``optimizer``, ``gradients``,
+    ``full`` (ZeRO's stages), or ``auto`` (the least sharding that fits). ``weights``: with ``optimizer`` and
+    ``gradients``, how updated weights reach the other workers: ``prefetched`` (gathered layer by layer before their
+    use), or after the update by ``gathers``, or with ``optimizer`` by ``broadcasts`` of each worker's tensors.
+    ``gradients``: format in which gradients accumulate, ``fp32`` or ``bf16``. ``hardware``: machine whose memory is the
+    limit; by default that of ``compute``.
     """
 
     precision: Precision | None = None
     activations: Literal["auto"] | Activations | None = "auto"
+    recomputed_layers: Annotated[int, Field(ge=1, strict=True)] | Literal["fewest"] | None = None
+    layers_per_checkpoint: int = Field(default=1, ge=1, strict=True)
+    offloaded_layers: int = Field(default=0, ge=0, strict=True)
+    recomputed_modules: tuple[Module, ...] = ()
     micro_batches: int | None = Field(default=None, ge=1)
     sharding: Literal["auto"] | Sharding = "auto"
     weights: WeightMessages = "prefetched"
     gradients: Literal["fp32", "bf16"] = "fp32"
     hardware: HardwareField | None = None
 
-    @property
-    def policies(self) -> tuple[Activations | None, ...]:
-        """Return the policies for activations to try in order, until a step fits."""
-        return ("selective", "recomputed") if self.activations == "auto" else (self.activations,)
+    @model_validator(mode="after")
+    def _check_activations(self) -> MemorySpec:
+        """Refuse numbers of layers beside policies for activations that they do not belong to."""
+        for name in ("recomputed_layers", "layers_per_checkpoint"):
+            value = getattr(self, name)
+            if value not in (None, 1) and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
+                raise refusal(
+                    name, value, "memory.activations of recomputed or auto, and no offloaded layers beside it"
+                )
+        for name in ("offloaded_layers", "recomputed_modules"):
+            if (value := getattr(self, name)) and self.activations not in ("auto", "selective"):
+                raise refusal(name, value, "memory.activations of selective beside it")
+        return self
+
+    def policies(self, layers: int) -> tuple[ActivationPolicy | None, ...]:
+        """Return the policies for activations to try in order, until a step fits.
+
+        Args:
+            layers: number of layers of the longest chunk of a stage.
+        """
+        if self.activations is None:
+            return (None,)
+        modules = self.recomputed_modules
+        if self.offloaded_layers:
+            offloaded = min(layers, self.offloaded_layers)
+            return (ActivationPolicy("selective", offloaded_layers=offloaded, modules=modules),)
+        counts: Sequence[int | None] = [self.recomputed_layers] if self.recomputed_layers != "fewest" else []
+        if self.recomputed_layers == "fewest":
+            counts = [*range(1, layers), None]
+        recomputed = tuple(ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts)
+        if self.activations == "auto":
+            return (ActivationPolicy("selective", modules=modules), *recomputed)
+        return (
+            recomputed if self.activations == "recomputed" else (ActivationPolicy(self.activations, modules=modules),)
+        )
 
     def memory_precision(self, number_format: str) -> Precision:
         """Return the precision of weights, gradients and states for this number format of gradients."""

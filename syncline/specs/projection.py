@@ -8,6 +8,8 @@ from pydantic import Field, model_validator
 
 from syncline.costmodel import Hardware, Matrix, ModelShape
 from syncline.costmodel.compute.kernel_rates import gradient_format
+from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
+from syncline.costmodel.layouts.memory import MODEL_BYTES, Storage
 from syncline.costmodel.scaling.published import default_batch
 from syncline.fields import Steps, Workers, refusal
 from syncline.methods import MethodSpec
@@ -79,6 +81,13 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the format of products: ``precision``, else the format of the hardware's peak, else fp32."""
         machine = self.compute.hardware or self.memory.hardware
         return self.precision or (machine.precision if machine else "fp32")
+
+    @property
+    def activation_storage(self) -> Storage:
+        """Return the way in which the training's software stores activations."""
+        width = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
+        eight_bits = self.product_format in EIGHT_BITS and self.compute.kernels.compiled
+        return Storage(width, 1 if eight_bits else None, self.compute.kernels.compiled)
 
     @property
     def kernel_experts(self) -> int | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from syncline.costmodel import NETWORKS, Graph, Link, MultiLevel, Sites, TwoLeve
 from syncline.errors import SpecError
 from syncline.sim import collective_finish_s
 from syncline.sim.lockstep.routed import Contention
-from syncline.specs import CompareSpec, RunSpec, load_spec
+from syncline.specs import CompareSpec, RunSpec, load_spec, network
 
 DESCRIBED = {
     "50us,10Gbit/s": (Link, "50us,10Gbit/s"),
@@ -37,6 +38,8 @@ DESCRIBED = {
         "4 hosts, 1 switches, 4 links",
     ),
     "dgx-h100": (TwoLevel, "dgx-h100"),
+    "{preset: gb200-nvl72, per_node: 2}": (TwoLevel, "gb200-nvl72"),
+    "{preset: dgx-h100, between: {preset: ib-hdr, latency: 9 us}, name: slower}": (TwoLevel, "slower"),
     "two-sites": (Sites, "two-sites"),
 }
 
@@ -99,6 +102,14 @@ def test_what_no_network_is_or_joins_is_refused(
         run_with(network, *overrides)
     assert (caught.value.path, caught.value.value) == (path, value)
     assert expected in caught.value.expected
+
+
+def test_a_rack_that_is_used_in_part_is_its_preset_with_fewer_gpus_per_node() -> None:
+    rack = NETWORKS["gb200-nvl72"].network
+    assert network("{preset: gb200-nvl72, per_node: 64}") == replace(rack, per_node=64)
+    assert network({"preset": "gb200-nvl72", "per_node": 64}).among(256).workers == 256
+    with pytest.raises(SpecError, match="per_nodes"):
+        network("{preset: gb200-nvl72, per_nodes: 64}")
 
 
 def test_a_formula_for_one_link_takes_no_other_network() -> None:

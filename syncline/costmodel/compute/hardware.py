@@ -33,6 +33,7 @@ class Hardware:
         power_w: limit of the device's power, in watts; None: that of its data sheet.
         kernels: rates of its kernels; None if only the utilisation is known.
         bounds: errors of computing times on this machine, from a calibration; None without a calibration.
+        host_bytes_per_s: rate of the device's link to its host's memory, each way; None if unknown.
 
     Source: mfu as defined in A. Chowdhery et al., "PaLM" (2022), section 4.1 and appendix B.
     """
@@ -48,6 +49,7 @@ class Hardware:
     power_w: float | None = None
     kernels: KernelRates | None = None
     bounds: Uncertainty | None = None
+    host_bytes_per_s: float | None = None
 
     @property
     def number_format(self) -> str:
@@ -64,7 +66,8 @@ class Hardware:
         if not 0 < self.mfu <= 1:
             raise SpecError("hardware.mfu", self.mfu, "a fraction above 0 and at most 1")
         known_format(self.precision, "hardware.precision")
-        units = {"memory_bytes": "bytes", "memory_bytes_per_s": "bytes per second", "power_w": "watts"}
+        rate = "bytes per second"
+        units = {"memory_bytes": "bytes", "memory_bytes_per_s": rate, "host_bytes_per_s": rate, "power_w": "watts"}
         for field, unit in units.items():
             value = getattr(self, field)
             if value is not None and not 0 < value < float("inf"):
@@ -89,6 +92,11 @@ _GIB = 2.0**30
 
 _NVLINK_2, _NVLINK_3 = ((nvlink_all_reduce(gpu),) for gpu in ("v100", "a100"))
 
+# Links to the host's memory, each way: pinned copies of an H100 and an H200 (results/gpu) reach 55 GB/s, 86% of PCI
+# Express 5; the others have this part of their data sheets. A DGX B200's processors have PCI Express 5; a Grace shares
+# 450 GB/s each way (NVLink-C2C) between two Blackwells.
+_PCIE_3, _PCIE_4, _PCIE_5, _C2C = 13.8e9, 27.5e9, 55e9, 194e9
+
 HARDWARE: dict[str, Hardware] = {
     preset.name: preset
     for preset in (
@@ -96,47 +104,53 @@ HARDWARE: dict[str, Hardware] = {
             "b200", 2250e12, 0.40, "bf16",
             "Peak and memory: NVIDIA DGX B200 data sheet, an eighth of 72 PFLOP/s of fp8 with sparsity (dense: half, "
             "bf16: half again), of 1,440 GB and of 64 TB/s. mfu: an assumption, the H100's.",
-            180 * _GIB, 8e12, kernels=B200,
+            180 * _GIB, 8e12, kernels=B200, host_bytes_per_s=_PCIE_5,
         ),
         Hardware(
             "gb200", 2500e12, 0.40, "bf16",
             "Peak and memory: NVIDIA GB200 NVL72 data sheet, a 72nd of 360 PFLOP/s of bf16 with sparsity (dense: "
             "half), of 13.4 TB and of 576 TB/s. mfu: an assumption, the H100's.",
-            186 * _GIB, 8e12, kernels=B200,
+            186 * _GIB, 8e12, kernels=B200, host_bytes_per_s=_C2C,
         ),
         Hardware(
             "h200", 989e12, 0.40, "bf16",
             "Peak: NVIDIA H200 SXM data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the "
             f"same sheet, 141 GB at 4.8 TB/s. {_LLAMA_3}.",
-            141 * _GIB, 4.8e12, kernels=H100,
+            141 * _GIB, 4.8e12, kernels=H100, host_bytes_per_s=_PCIE_5,
         ),
         Hardware(
             "h100", 989e12, 0.40, "bf16",
             "Peak: NVIDIA H100 SXM data sheet, half of the 1,979 TFLOP/s with sparsity. Memory: the same sheet, 80 GB "
             f"at 3.35 TB/s. {_LLAMA_3}.",
-            80 * _GIB, 3.35e12, kernels=H100,
+            80 * _GIB, 3.35e12, kernels=H100, host_bytes_per_s=_PCIE_5,
         ),
         Hardware(
             "a100", 312e12, 0.44, "bf16", _A100.format("80 GB at 2,039 GB/s"), 80 * _GIB, 2039e9, _NVLINK_3,
-            kernels=A100,
+            kernels=A100, host_bytes_per_s=_PCIE_4,
         ),
         Hardware(
             "a100-40gb", 312e12, 0.44, "bf16", _A100.format("40 GB at 1,555 GB/s"), 40 * _GIB, 1555e9, _NVLINK_3,
-            kernels=A100,
+            kernels=A100, host_bytes_per_s=_PCIE_4,
         ),
-        Hardware("v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9, _NVLINK_2),
-        Hardware("v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2),
+        Hardware(
+            "v100", 125e12, 0.30, "fp16", _V100.format("16 GB at 900 GB/s"), 16 * _GIB, 900e9, _NVLINK_2,
+            host_bytes_per_s=_PCIE_3,
+        ),
+        Hardware(
+            "v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2,
+            host_bytes_per_s=_PCIE_3,
+        ),
         Hardware(
             "rtx-4090", 165.2e12, 0.40, "bf16",
             "Peak and memory: NVIDIA Ada GPU architecture white paper, bf16 with fp32 accumulation, 24 GB at 1,008 "
             "GB/s. mfu: an assumption.",
-            24 * _GIB, 1008e9,
+            24 * _GIB, 1008e9, host_bytes_per_s=_PCIE_4,
         ),
         Hardware(
             "rtx-3090", 71e12, 0.40, "bf16",
             "Peak and memory: NVIDIA Ampere GA102 GPU architecture white paper, Appendix A, bf16 with fp32 "
             "accumulation, 24 GB at 936 GB/s. mfu: an assumption.",
-            24 * _GIB, 936e9,
+            24 * _GIB, 936e9, host_bytes_per_s=_PCIE_4,
         ),
         Hardware(
             "cpu-core", 96e9, 0.50, "fp32",

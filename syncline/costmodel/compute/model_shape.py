@@ -161,6 +161,19 @@ class ModelShape:
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
     @property
+    def attention_output_width(self) -> int:
+        """Return the number of elements of a token's weighted sums of values."""
+        per_head = self.query_width // self.heads
+        return self.heads * (per_head if self.value_width is None else self.value_width)
+
+    @property
+    def attention_inputs_width(self) -> int:
+        """Return the number of elements of a token's queries, keys and values, as attention takes them."""
+        if self.key_rank is None:
+            return self.query_width + 2 * self.key_width
+        return 2 * (self.query_width + self.heads * self.rotary_width) + self.attention_output_width
+
+    @property
     def scores_width(self) -> int:
         """Return half of the elements of a token's queries and weighted sums: ``a c`` if all heads are c wide.
 

@@ -3,7 +3,8 @@
 A worker computes u tokens of a micro-batch: b sequences of s tokens are split over c workers, matrices over t workers.
 A matrix of o outputs and i inputs has three products: ``(u, o, i)`` forward, ``(u, i, o)`` for the gradient of its
 input, ``(o, i, u)`` for that of the weight. Attention multiplies the u queries with keys of the whole sequence, and a
-causal mask halves the work. An expert layer routes each token to E' of E experts, of which each of e workers has E / e.
+causal mask halves the work. An expert layer routes each token to E' of E experts, of which each of e workers has E / e,
+with 1/f of their matrices.
 
 Kernels that the memory's bandwidth limits read and write these bytes per token, with w bytes per number:
 
@@ -27,8 +28,9 @@ with several experts also sorts the tokens that it received, and sorts them back
 The embedding reads and writes u d numbers, and its backward pass 2 V d more. The optimizer passes 28 bytes per fp32
 parameter (it reads the gradient, reads and writes weight and two moments); PyTorch's ``foreach`` takes 2.8 times as
 long. Sharded weights are copied out of the buffers of their collectives, 14 bytes per parameter and micro-batch.
-Gradients of later micro-batches are added, 3 w bytes per parameter. With recomputation the forward pass of each layer
-runs once more.
+Gradients of later micro-batches are added, 3 w bytes per parameter. The forward pass of a recomputed layer runs once
+more. The activations of an offloaded layer move to the host while the next layer computes, and back while the layer
+behind it does; a pass waits for the rest, ``max(0, x - pass)`` with x the seconds of the bytes on the link to the host.
 
 Sources: the counts of kernels in PyTorch; Megatron-LM, ``transformer/moe/token_dispatcher.py`` and ``experts.py``;
 cross-entropy, AdamW and FlashAttention as measured on an H100 (``results/gpu``); scores as in
@@ -39,7 +41,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.kernel_rates import AttentionKind, bytes_per_number
@@ -59,6 +61,14 @@ SHARD_COPY_BYTES = 14.0
 SCORE_BYTES = 13.0
 """Bytes per score of attention that is not fused, forward."""
 
+Module = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe_act", "shared_experts"]
+
+MODULES: tuple[Module, ...] = get_args(Module)
+"""Modules of a layer that can be recomputed alone, by Megatron-LM's names.
+
+Attention without its projections, norms, the up projections of latent attention, dense MLPs, the activations of
+experts, and shared experts."""
+
 EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
 """Number formats of products whose operands are cast from 16 bits; other kernels stay in bf16."""
 
@@ -74,6 +84,7 @@ class Software:
         fused_optimizer: whether the update is one kernel; None means as ``compiled``.
         causal: whether attention masks half of the scores.
         once_per_node: whether a library for experts sends a token once to each node, and sorts and pads it on the way.
+        recomputed: modules of each layer, of `MODULES`, whose forward kernels run again in the backward pass.
     """
 
     attention: AttentionKind | None = None
@@ -82,6 +93,7 @@ class Software:
     fused_optimizer: bool | None = None
     causal: bool = True
     once_per_node: bool = False
+    recomputed: tuple[Module, ...] = ()
 
     def attention_on(self, hardware: Hardware) -> str:
         """Return the kind of attention on some hardware."""
@@ -111,6 +123,8 @@ class Share(NamedTuple):
         context: c, workers that share each sequence.
         expert: e, workers that share the experts.
         precision: number format of products.
+        expert_tensor: f, workers that share each matrix of an expert.
+        by_heads: whether the workers of a context have the whole sequence for a part of the heads.
     """
 
     sequences: float
@@ -118,6 +132,8 @@ class Share(NamedTuple):
     context: int = 1
     expert: int = 1
     precision: str = "bf16"
+    expert_tensor: int = 1
+    by_heads: bool = False
 
 
 class Passes(NamedTuple):
@@ -141,7 +157,9 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
     for tensor in model.dense_layer if dense else model.layer:
         group, _, name = tensor.name.rpartition(".")
         if tensor.is_matrix and not group.startswith("expert_"):
+            first = len(passes.forward)
             _add_product(passes, tensor, _split(name), tokens, share)
+            _run_again(passes, first, _module(name, has_experts, group == "shared"), software)
         elif tensor.name.endswith("_bias") and not group.startswith("expert_"):
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
@@ -149,6 +167,21 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
     _add_attention(passes, model, tokens, share, software)
     _add_elementwise(passes, model, tokens, share, software, dense=not has_experts)
     return passes
+
+
+def _module(name: str, has_experts: bool, is_shared: bool) -> Module | None:
+    """Return the module of `MODULES` that a matrix outside of experts belongs to, or None."""
+    if is_shared:
+        return "shared_experts"
+    if name in ("query_up", "key_value_up"):
+        return "mla_up_proj"
+    return "mlp" if name in ("gate", "up", "down") and not has_experts else None
+
+
+def _run_again(passes: Passes, first: int, module: Module | None, software: Software) -> None:
+    """Append the forward kernels from index ``first`` on to the backward pass if their module is recomputed."""
+    if module in software.recomputed:
+        passes.backward.extend(passes.forward[first:])
 
 
 Split = Literal["rows", "columns", "none"]
@@ -162,11 +195,18 @@ def _split(name: str) -> Split:
 
 
 def _add_product(
-    passes: Passes, tensor: TensorShape, split: Split, tokens: float, share: Share, groups: float = 1.0
+    passes: Passes,
+    tensor: TensorShape,
+    split: Split,
+    tokens: float,
+    share: Share,
+    groups: float = 1.0,
+    sharers: int | None = None,
 ) -> None:
-    """Append the three products of a matrix, and the casts of their operands to 8 bits."""
-    outputs = tensor.shape[0] / (share.tensor if split == "rows" else 1)
-    inputs = tensor.shape[1] / (share.tensor if split == "columns" else 1)
+    """Append the three products of a matrix, and the casts of their operands to 8 bits; ``sharers`` replaces t."""
+    sharers = share.tensor if sharers is None else sharers
+    outputs = tensor.shape[0] / (sharers if split == "rows" else 1)
+    inputs = tensor.shape[1] / (sharers if split == "columns" else 1)
     w = bytes_per_number(share.precision)
     stored = 1 if share.precision in EIGHT_BITS else w
     passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
@@ -181,38 +221,52 @@ def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share,
     """Append the grouped products of the experts of a worker, the router's softmax, and the moves of tokens."""
     w = bytes_per_number(share.precision)
     experts = model.experts / share.expert  # on the worker
-    tokens_per_expert = tokens * model.experts_per_token / share.tensor / experts
+    sharers = share.expert_tensor
+    tokens_per_expert = sharers * tokens * model.experts_per_token / share.tensor / experts
     for tensor in model.layer:
         if tensor.is_matrix and tensor.name.startswith("expert_0."):
-            _add_product(passes, tensor, "none", tokens_per_expert, share, experts)
-    moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written
-    moves = 2  # sorted by expert, and added up again
+            split = _split(tensor.name.rpartition(".")[2])
+            _add_product(passes, tensor, split, tokens_per_expert, share, experts, sharers)
+    moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written, of received tokens
+    moves = 0 if share.expert > 1 else 2
     if not software.once_per_node:
         sorts_received = share.expert > 1 and experts > 1
         pads = share.precision in EIGHT_BITS
         moves += 2 * sorts_received + 2 * pads
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
-    passes.forward.extend((memory(moved_bytes, moves), memory(3 * score_bytes, 4)))
-    passes.backward.extend((memory(moved_bytes, moves), memory(3 * score_bytes, 3)))
-    hidden_bytes = w * tokens_per_expert * experts * model.expert_width
+    for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
+        if share.expert > 1:  # a worker's own tokens sorted by expert, and added up again
+            operations.append(memory(moved_bytes / sharers, 2))
+        operations.extend((memory(moved_bytes, moves), memory(3 * score_bytes, score_kernels)))
+    hidden_bytes = w * tokens_per_expert * experts * model.expert_width / sharers
+    first = len(passes.forward)
     _add_activation(passes, model.gated, hidden_bytes, software.compiled)
+    _run_again(passes, first, "moe_act", software)
 
 
 def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
     """Append fused attention, or its two products and the kernels on its scores."""
-    heads = model.heads / share.tensor
+    heads = model.heads / share.tensor / (share.context if share.by_heads else 1)
     head = model.scores_width / model.heads
-    queries = tokens / share.sequences
+    queries = tokens / share.sequences * (share.context if share.by_heads else 1)
     shape = (share.sequences, heads, queries, float(model.sequence), head)
+    first_kernel = len(passes.forward)
     if software.attention != "eager":
         passes.forward.append(Operation("attention", shape, causal=software.causal))
         passes.backward.append(Operation("attention backward", shape, causal=software.causal))
-        return
-    w, groups = bytes_per_number(share.precision), share.sequences * heads
+    else:
+        _add_eager_attention(passes, shape, share)
+    _run_again(passes, first_kernel, "core_attn", software)
+
+
+def _add_eager_attention(passes: Passes, shape: tuple[float, float, float, float, float], share: Share) -> None:
+    """Append attention's two products and the kernels on its scores; ``shape`` is that of an `Operation`."""
+    sequences, heads, queries, keys, head = shape
+    w, groups = bytes_per_number(share.precision), sequences * heads
     precision = "bf16" if share.precision in EIGHT_BITS else share.precision
-    first = product(queries, model.sequence, head, precision, w, groups)
-    second = product(queries, head, model.sequence, precision, w, groups)
-    scores = groups * queries * model.sequence
+    first = product(queries, keys, head, precision, w, groups)
+    second = product(queries, head, keys, precision, w, groups)
+    scores = groups * queries * keys
     passes.forward.extend((first, second, memory(SCORE_BYTES * scores / 3, 3)))
     passes.backward.extend((first, first, second, second, memory(2 * SCORE_BYTES * scores / 4, 4)))
 
@@ -230,6 +284,8 @@ def _add_elementwise(
     else:
         passes.forward.extend([memory(2 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
         passes.backward.extend([memory(5 * width_bytes)] * norms + [memory(3 * width_bytes)] * 2)
+    if "layernorm" in software.recomputed:
+        passes.backward.extend([memory(2 * width_bytes)] * norms)
     heads_bytes = w * tokens * (model.query_width + model.key_width) / t  # of queries and keys
     if not model.position_embedding:  # rotary positions
         for operations in passes:
@@ -239,11 +295,13 @@ def _add_elementwise(
         passes.backward.append(memory(5 * heads_bytes))
     if not software.compiled:
         passes.backward.append(memory(2 * (heads_bytes + w * tokens * model.key_width / t)))
+    first = len(passes.forward)
     if dense:
         _add_activation(passes, model.gated, w * tokens * model.hidden_width / t, software.compiled)
     elif model.shared_experts:
         shared = model.shared_experts * model.expert_width
         _add_activation(passes, model.gated, w * tokens * shared / t, software.compiled)
+    _run_again(passes, first, "mlp" if dense else "shared_experts", software)
 
 
 def _add_activation(passes: Passes, gated: bool, hidden_bytes: float, compiled: bool) -> None:
@@ -320,8 +378,11 @@ class Work(NamedTuple):
         stages: K, pipeline stages, over which layers and ends are spread evenly.
         parameters: number of parameters on the worker.
         updated: number of parameters that the worker updates.
-        recomputed: whether the backward pass runs each layer's forward pass again.
+        recomputed: number of layers with experts, and of dense ones (of a model without experts: all and 0), whose
+            forward pass the backward pass runs again, over all stages.
         sharded: whether weights are gathered before their use.
+        offloaded: numbers of layers whose activations move to the host's memory and back, likewise.
+        offload_s: seconds in which the activations of a layer move to the host.
     """
 
     share: Share
@@ -329,15 +390,18 @@ class Work(NamedTuple):
     stages: int
     parameters: float
     updated: float
-    recomputed: bool = False
+    recomputed: tuple[int, int] = (0, 0)
     sharded: bool = False
+    offloaded: tuple[int, int] = (0, 0)
+    offload_s: float = 0.0
 
 
 def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Hardware) -> dict[str, float]:
     """Return the computing seconds of a worker's step by part; they sum to the step.
 
     The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (sharded weights,
-    sums of gradients), ``update``, and ``launches``, the time in which the device waits for the host.
+    sums of gradients), ``update``, ``offloading``, in which the device waits for activations on their way to and from
+    the host's memory, and ``launches``, in which it waits for the host's processor.
     """
     times = micro_batch(model, work.share, software, hardware)
     layers = model.layers - model.dense_layers, model.dense_layers
@@ -349,13 +413,18 @@ def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Ha
     summed = 3 * w * (m - 1) * work.parameters
     copies = operations_s([memory(copied + summed, 1 if copied + summed else 0)], hardware)
     update = operations_s([memory(software.update_bytes * work.updated)], hardware)
-    recomputation = forward if work.recomputed else Seconds(0.0, 0.0)
+    recomputation = _total(work.recomputed, times.forward, times.dense_forward)
+    waits_s = 0.0
+    passes = (times.forward, times.backward), (times.dense_forward, times.dense_backward)
+    for count, layer in zip(work.offloaded, passes, strict=True):
+        waits_s += count * sum(max(0.0, work.offload_s - one_pass.device_s) for one_pass in layer)
     device = {
         "layers": m / k * (forward.device_s + backward.device_s),
         "recomputation": m / k * recomputation.device_s,
         "ends": m / k * times.ends.device_s,
         "copies": copies.device_s,
         "update": update.device_s,
+        "offloading": m / k * waits_s,
     }
     launched = (forward, backward, recomputation, times.ends)
     launch_s = m / k * sum(part.launch_s for part in launched)

@@ -22,7 +22,7 @@ optimizer states sharded over d workers).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
@@ -31,7 +31,8 @@ from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.model_shape import ModelShape
+from syncline.costmodel.compute.model_shape import LARGEST, ModelShape
+from syncline.costmodel.compute.transformer_operations import Module
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 from syncline.costmodel.traffic.call import Call
@@ -224,8 +225,51 @@ Activations = Literal["stored", "selective", "recomputed"]
 
 POLICIES: tuple[Activations, ...] = ("stored", "selective", "recomputed")
 
-RECOMPUTED = 4 / 3
-"""Factor on the work of a step that recomputes every layer for its backward pass: one more forward pass."""
+
+class ActivationPolicy(NamedTuple):
+    """A policy for activations with the numbers of layers that it applies to.
+
+    Numbers of layers are those of each chunk of a stage (of the whole stage without chunks), its first ones.
+
+    Attributes:
+        kind: policy of the layers; layers that ``recomputed`` leaves out are kept by ``selective``.
+        recomputed_layers: layers that ``recomputed`` runs again (Megatron-LM's ``recompute_method: block``); None: all.
+        layers_per_checkpoint: consecutive recomputed layers of which only the first one's input is kept
+            (``recompute_method: uniform``).
+        offloaded_layers: layers whose activations wait in the host's memory for the backward pass.
+        modules: modules of each kept layer that run again, of
+            `syncline.costmodel.compute.transformer_operations.MODULES`.
+    """
+
+    kind: Activations
+    recomputed_layers: int | None = None
+    layers_per_checkpoint: int = 1
+    offloaded_layers: int = 0
+    modules: tuple[Module, ...] = ()
+
+    @property
+    def most_recomputed(self) -> int:
+        """Return the largest number of layers of a chunk that run again."""
+        if self.kind != "recomputed":
+            return 0
+        return LARGEST if self.recomputed_layers is None else self.recomputed_layers
+
+    def describe(self) -> str:
+        """Return the policy as text: ``recomputed``, ``recomputed: 3 layers``, ``selective, mlp recomputed``."""
+        layers = f": {_layers_text(self.recomputed_layers)}" if self.recomputed_layers is not None else ""
+        per_checkpoint = f", {self.layers_per_checkpoint} per checkpoint" if self.layers_per_checkpoint > 1 else ""
+        offloaded = f", {_layers_text(self.offloaded_layers)} offloaded" if self.offloaded_layers else ""
+        modules = f", {' and '.join(self.modules)} recomputed" if self.modules else ""
+        return f"{self.kind}{layers}{per_checkpoint}{offloaded}{modules}"
+
+
+def _layers_text(count: int) -> str:
+    """Return a number of layers as text."""
+    return "1 layer" if count == 1 else f"{count} layers"
+
+
+SELECTIVE = ActivationPolicy("selective")
+"""All activations of every layer but attention scores."""
 
 LOGIT_BYTES = 4
 """Bytes of a logit and its gradient at the peak of a fused loss."""
@@ -278,7 +322,11 @@ class LayerBytes(NamedTuple):
 
 
 def layer_bytes(
-    shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
+    shape: ModelShape,
+    sequences: float,
+    policy: Activations = "stored",
+    storage: Storage = PLAIN,
+    modules: Collection[Module] = (),
 ) -> LayerBytes:
     """Return the bytes of activations that a transformer keeps for its backward pass, by part.
 
@@ -313,6 +361,9 @@ def layer_bytes(
         sequences: b, sequences whose activations are kept at once: those of one micro-batch.
         policy: ``stored``, ``selective`` or ``recomputed``.
         storage: the way in which the software stores activations.
+        modules: modules of each layer that run again, so that what they store is rebuilt for one layer at a time: the
+            results of norms, the queries, keys and values of latent attention, all of an MLP, the results of experts'
+            activations. Fused attention stores nothing of its own.
 
     Sources: V. Korthikanti et al., "Reducing Activation Recomputation in Large Transformer Models" (2022), section 4,
     equations 1, 4 and 5 and Table 2, generalised to any w and f; T. Dao et al., "FlashAttention" (2022), section 3.1;
@@ -333,12 +384,41 @@ def layer_bytes(
     light = 2 * inputs + tokens * per_token + 2 * mask
     # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
     dense_extra = shape.dense_layers * tokens * per_hidden * (gate * shape.hidden_width - hidden)
+    rebuilt, rebuilt_dense = (tokens * count for count in _rebuilt_bytes(shape, modules, w, operand, per_hidden))
+    light -= rebuilt
+    dense_extra += shape.dense_layers * (rebuilt - rebuilt_dense)
     scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
-    gradients = inputs + tokens * w * hidden
+    gradients = inputs + tokens * w * hidden + max(rebuilt, rebuilt_dense)
     logits = storage.logit_bytes * tokens * shape.vocabulary
     is_recomputed = policy == "recomputed"
     layers = shape.layers * inputs if is_recomputed else shape.layers * (light + scores) + dense_extra
     return LayerBytes(layers, gradients + light if is_recomputed else gradients, mask + 2 * inputs, logits, mask)
+
+
+def _rebuilt_bytes(
+    shape: ModelShape, modules: Collection[Module], w: int, operand: int, per_hidden: float
+) -> tuple[float, float]:
+    """Return the bytes per token that recomputed modules do not keep, in a layer of most layers and in a dense one.
+
+    Args:
+        modules: recomputed modules.
+        w: bytes of a number.
+        operand: bytes of a number of a matrix's input.
+        per_hidden: bytes of a hidden number, of the input of the activation and of its result.
+    """
+    gate = 2 if shape.gated else 1
+    both = 2.0 * operand * shape.width if "layernorm" in modules else 0.0
+    if "mla_up_proj" in modules and shape.key_rank is not None:
+        ranks = shape.key_rank + shape.rotary_width + (shape.query_rank or 0)
+        both += w * (shape.query_width + 2 * shape.key_width - ranks)
+    dense = per_hidden * gate * shape.hidden_width if "mlp" in modules else 0.0
+    if shape.experts == 1:
+        return both + dense, both + dense
+    expert = gate * shape.expert_width
+    experts = per_hidden * expert * shape.shared_experts if "shared_experts" in modules else 0.0
+    if "moe_act" in modules:
+        experts += (per_hidden - w) * expert * shape.experts_per_token
+    return both + experts, both + dense
 
 
 def activation_bytes(
@@ -353,28 +433,57 @@ def worker_activation_bytes(
     layout: Layout,
     sequences: float,
     micro_batches: float,
-    policy: Activations = "selective",
+    policy: ActivationPolicy = SELECTIVE,
     storage: Storage = PLAIN,
 ) -> float:
     """Return the bytes of activations that a worker keeps for the backward pass, at the stage that keeps most.
 
     Tensor and context parallelism split all activations (with sequence parallelism, a stored layer keeps
-    ``s b h (34 + 5 a s / h) / t``). The first stage has ``min(M, k)`` micro-batches in flight; v chunks multiply their
-    number by ``1 + (k - 1) / (k v)``. One layer at a time is in its backward pass.
+    ``s b h (34 + 5 a s / h) / t``). A stage with j stages behind it has ``min(M, j + 1)`` micro-batches in flight, with
+    v > 1 chunks ``min(M v, 2 j + (v - 1) k + 1)`` micro-batches of a chunk. One layer at a time is in its backward
+    pass; of recomputed layers, all those of one checkpoint are. Of offloaded layers two are in the device's memory: one
+    that computes, and one that moves.
 
     Args:
         sequences: b, sequences of a step on the workers of one data-parallel rank.
         micro_batches: M, number of micro-batches of these sequences.
-        policy: see `layer_bytes`.
+        policy: policy of the layers.
         storage: see `layer_bytes`.
     """
-    k, v = layout.pipeline, layout.chunks
-    parts = layer_bytes(model, sequences / micro_batches, policy, storage)
-    split = layout.tensor * layout.context
-    if k == 1:
-        return parts.total / split
-    stage_layers = parts.layers * -(-model.layers // k) / model.layers  # bytes of the layers of the largest stage
-    in_flight = min(micro_batches, k) * (1 + (k - 1) / (k * v) if v > 1 else 1.0)
-    first_stage = in_flight * (stage_layers + parts.mask) + parts.working
-    last_stage = stage_layers + parts.ends - parts.mask + max(parts.logits, parts.working)
-    return max(first_stage, last_stage) / split
+    k, v, micro_sequences = layout.pipeline, layout.chunks, sequences / micro_batches
+    recomputed = policy.kind == "recomputed"
+    parts = layer_bytes(model, micro_sequences, "selective" if recomputed else policy.kind, storage, policy.modules)
+    recomputed_bytes, working_bytes = 0.0, parts.working
+    if recomputed:
+        recomputed_parts = layer_bytes(model, micro_sequences, "recomputed", storage)
+        recomputed_bytes = recomputed_parts.layers
+        working_bytes += policy.layers_per_checkpoint * (recomputed_parts.working - parts.working)
+    working_bytes += min(2, policy.offloaded_layers) * parts.layers / model.layers
+    largest, chunk_layers = 0.0, layout.layers_of_chunks(model.layers)
+    for stage in range(k):
+        num_kept = num_checkpoints = 0
+        for layers in chunk_layers[stage::k]:
+            num_recomputed = min(layers, policy.most_recomputed)
+            num_kept += layers - num_recomputed - min(layers, policy.offloaded_layers)
+            num_checkpoints += -(-num_recomputed // policy.layers_per_checkpoint)
+        stage_bytes = (parts.layers * num_kept + recomputed_bytes * num_checkpoints) / model.layers
+        stage_bytes += parts.mask if stage == 0 else 0.0
+        behind = k - 1 - stage
+        in_flight = min(micro_batches, behind + 1.0)
+        if v > 1:
+            in_flight = min(micro_batches * v, 2 * behind + (v - 1) * k + 1) / v
+        ends_bytes = parts.ends - parts.mask if behind == 0 else 0.0
+        at_peak = max(parts.logits, working_bytes) if behind == 0 else working_bytes
+        largest = max(largest, in_flight * (stage_bytes + ends_bytes) + at_peak)
+    return largest / (layout.tensor * layout.context)
+
+
+def offloaded_layer_bytes(model: ModelShape, layout: Layout, sequences: float, storage: Storage = PLAIN) -> float:
+    """Return the bytes of a layer's activations of a micro-batch that a worker moves to its host's memory and back.
+
+    Args:
+        sequences: sequences of a micro-batch on the workers of one data-parallel rank.
+        storage: see `layer_bytes`.
+    """
+    layers_bytes = layer_bytes(model, sequences, "selective", storage).layers / model.layers
+    return layers_bytes / (layout.tensor * layout.context)

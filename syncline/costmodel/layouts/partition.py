@@ -1,13 +1,13 @@
 """The part of a model on each pipeline stage, and the tensors of a model on one worker of a replica.
 
-Blocks (layers) are split into even runs. The embedding belongs to the first stage; the last norm and the output head
-belong to the last stage. With v chunks per stage there are K v runs, and stage k has the runs k, K + k, 2 K + k, and so
-on.
+Blocks (layers) are split into even runs, or as a layout says. The embedding belongs to the first stage; the last norm
+and the output head belong to the last stage. With v chunks per stage there are K v runs, and stage k has the runs k,
+K + k, 2 K + k, and so on.
 
 Each of the t workers that share matrices has 1/t of the rows of the matrices for queries, keys, values, gates and
 hidden units, and of both tables of the vocabulary. It has 1/t of the columns of the matrices that project back to the
 width, whose biases it keeps whole. Norms, routers and the down projections of latent attention are whole, too. Each of
-the e workers that share experts has 1/e of the experts.
+the e workers that share experts has 1/e of the experts, with 1/f of their matrices.
 
 Source: M. Shoeybi et al., "Megatron-LM" (2019), section 3; D. Lepikhin et al., "GShard" (2020), section 2.
 """
@@ -16,9 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
-from syncline.costmodel.compute.model_shape import Model, ModelShape
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.compute.model_shape import LARGEST, Model, ModelShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import Storage, layer_bytes
@@ -57,12 +61,61 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
     return [[block for run in runs[stage::stages] for block in run] for stage in range(stages)]
 
 
-def stage_flops(model: ModelShape, stages: int, chunks: int = 1) -> list[float]:
-    """Return the forward FLOPs per token of each stage, ``(K,)``; they sum to `ModelShape.flops_per_token` / 3."""
+class StageLayers(NamedTuple):
+    """Indices of the layers of each stage of a layout, of which a policy applies to some.
+
+    Attributes:
+        blocks: indices of the layers of each stage.
+        dense_layers: number of first layers of the model without experts; all layers of a model without experts.
+        has_experts: whether the model has experts.
+    """
+
+    blocks: tuple[tuple[int, ...], ...]
+    dense_layers: int
+    has_experts: bool
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """Return the number of layers of each stage, ``(K,)``."""
+        return np.array([len(blocks) for blocks in self.blocks], dtype=np.int64)
+
+    @property
+    def expert_counts(self) -> NDArray[np.int64]:
+        """Return the number of layers with experts of each stage, ``(K,)``."""
+        return np.array([sum(block >= self.dense_layers for block in blocks) for blocks in self.blocks], dtype=np.int64)
+
+    @property
+    def totals(self) -> tuple[int, int]:
+        """Return the number of layers with experts and of dense ones; of a model without experts all and 0."""
+        total, experts = int(self.counts.sum()), int(self.expert_counts.sum())
+        return (experts, total - experts) if self.has_experts else (total, 0)
+
+
+@lru_cache(maxsize=512)
+def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> StageLayers:
+    """Return the layers of each stage, of each chunk at most the first ``limit`` ones."""
+    ends = list(accumulate(layout.layers_of_chunks(model.layers), initial=0))
+    runs = [range(first, min(end, first + limit)) for first, end in pairwise(ends)]
+    stages = layout.pipeline
+    blocks = tuple(tuple(block for run in runs[stage::stages] for block in run) for stage in range(stages))
+    has_experts = model.experts > 1
+    return StageLayers(blocks, model.dense_layers if has_experts else model.layers, has_experts)
+
+
+def stage_flops(
+    model: ModelShape, stages: int, chunks: int = 1, blocks_by_stage: Sequence[Sequence[int]] | None = None
+) -> list[float]:
+    """Return the forward FLOPs per token of each stage, ``(K,)``; they sum to `ModelShape.flops_per_token` / 3.
+
+    Args:
+        stages: K.
+        chunks: v, chunks per stage.
+        blocks_by_stage: indices of the blocks of each stage; None: an even split.
+    """
     head = 6 * model.vocabulary * model.width
     block, dense = model.block_flops(), model.block_flops(dense=True)
     flops = []
-    for blocks in blocks_of_stages(model, stages, chunks):
+    for blocks in blocks_by_stage or blocks_of_stages(model, stages, chunks):
         num_dense = sum(number < model.dense_layers for number in blocks)
         flops.append(((len(blocks) - num_dense) * block + num_dense * dense) / 3)
     return _with_ends(flops, last=head / 3)
@@ -163,7 +216,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     masks: list[list[bool]] = [[] for _ in range(stages)]
 
     def add(stage: int, tensor: TensorShape, is_expert: bool = False) -> None:
-        shards[stage].append(_cut(tensor, layout.tensor))
+        shards[stage].append(_cut(tensor, layout.expert_ways if is_expert else layout.tensor))
         masks[stage].append(is_expert)
 
     outside_blocks = [tensor for tensor in model.tensors if "." not in tensor.name]
@@ -171,7 +224,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
         if tensor.name in FIRST_STAGE:
             add(0, tensor)
     stage_of: dict[int, int] = {}
-    for stage, blocks in enumerate(blocks_of_stages(model, stages, layout.chunks)):
+    for stage, blocks in enumerate(stage_layers(model, layout).blocks):
         stage_of |= dict.fromkeys(blocks, stage)
     experts_per_worker = model.experts // layout.expert
     for block in range(model.layers):

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.partition import blocks_of_stages, stage_flops
+from syncline.costmodel.layouts.partition import StageLayers, stage_flops, stage_layers
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
@@ -33,8 +33,9 @@ class ReplicaCall(NamedTuple):
         ranks: ranks of the first group that makes the call.
         payload_bytes: payload bytes of a worker.
         per_layer: number of calls per micro-batch in each layer.
+        per_recomputed: number of further calls per micro-batch in each layer that the backward pass recomputes.
         at_ends: number of further calls per micro-batch at the first stage, and at the last stage.
-        experts: whether only layers with experts make the calls.
+        layers: layers that make the calls: all, those with experts, or the dense ones.
         copies: copies of each token in the payload.
     """
 
@@ -43,9 +44,32 @@ class ReplicaCall(NamedTuple):
     ranks: range
     payload_bytes: float
     per_layer: int
+    per_recomputed: int = 0
     at_ends: int = 0
-    experts: bool = False
+    layers: Literal["all", "experts", "dense"] = "all"
     copies: int = 1
+
+    def in_layers(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
+        """Return the number of calls per micro-batch in the layers of each stage, ``(k,)``.
+
+        Args:
+            layers: layers of the stages.
+            recomputed: layers that the backward pass recomputes.
+        """
+        in_all, in_recomputed = (
+            {"all": stages.counts, "experts": stages.expert_counts, "dense": stages.counts - stages.expert_counts}[
+                self.layers
+            ]
+            for stages in (layers, recomputed)
+        )
+        return np.asarray(self.per_layer * in_all + self.per_recomputed * in_recomputed)
+
+    def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
+        """Return the number of calls per micro-batch of each stage, ``(k,)``, with those at the ends."""
+        counts = self.in_layers(layers, recomputed)
+        counts[0] += self.at_ends
+        counts[-1] += self.at_ends
+        return np.asarray(counts)
 
 
 class ReplicaTimes(NamedTuple):
@@ -69,41 +93,70 @@ class ReplicaTimes(NamedTuple):
 
 
 def replica_calls(
-    model: ModelShape, layout: Layout, micro_tokens: float, bytes_per_number: int = 2, recomputed: bool = False
+    model: ModelShape, layout: Layout, micro_tokens: float, bytes_per_number: int = 2
 ) -> list[ReplicaCall]:
     """Return the collectives of a micro-batch inside a replica, without gradients and messages between stages.
 
-    h is the width of the model, g the number of elements of a token's keys, E' the experts per token. R is 1 with
-    recomputed layers, else 0.
+    h is the width of the model, q and g the number of elements of a token's queries and keys, E' the experts per token.
+    R is 1 in a layer that the backward pass recomputes, else 0.
 
-    | dimension and bytes             | collectives per micro-batch and layer                                        |
-    |---------------------------------|------------------------------------------------------------------------------|
-    | tensor, of ``w u h / c``        | 4 (+ 2 R) sums over t, each a reduce-scatter and an all-gather; 2 at the ends |
-    | context, of ``2 w u g / (t c)`` | 2 (+ R) all-gathers of keys and values, 1 reduce-scatter of their gradients  |
-    | expert, of ``w u h E' / (t c)`` | 4 (+ 2 R) all-to-alls over e, of tokens to their experts and back            |
+    | dimension and bytes              | collectives per micro-batch and layer                                       |
+    |----------------------------------|-----------------------------------------------------------------------------|
+    | tensor, of ``w u h / c``         | 4 (+ 2 R) sums over t, each a reduce-scatter and an all-gather; 2 at the ends |
+    | context, of ``2 w u g / (t c)``  | 2 (+ R) all-gathers of keys and values, 1 reduce-scatter of their gradients |
+    | ... all-to-all                   | 2 (+ R) of ``w u (q + 2 g) / (t c)`` and as many of ``w u q / (t c)``       |
+    | expert, of ``w u h E' / (t c)``  | 4 (+ 2 R) all-to-alls over e, of tokens to their experts and back           |
+    | ... on each of f workers         | 2 (+ R) all-gathers of these tokens over f, and as many reduce-scatters     |
+
+    In a layer with experts the workers that share the other matrices sum only around attention and shared experts: each
+    sends its own 1/t of the tokens to the experts. Without expert parallelism, f = t, experts are like one MLP.
 
     Args:
         micro_tokens: u, tokens of a micro-batch.
         bytes_per_number: w, bytes of an activation.
-        recomputed: R, whether the backward pass recomputes layers.
     """
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
-    recompute = int(recomputed)
     calls: list[ReplicaCall] = []
+    experts_alone = model.experts > 1 and (layout.expert > 1 or layout.expert_ways < t)
     if t > 1:
-        per_layer = 4 + 2 * recompute
-        calls.append(ReplicaCall("tensor", "all_gather", layout.tensor_group, shard_bytes, per_layer, 1))
-        calls.append(ReplicaCall("tensor", "reduce_scatter", layout.tensor_group, t * shard_bytes, per_layer, 1))
-    if c > 1:
+        everywhere = not experts_alone or model.shared_experts > 0
+        calls += _sums("tensor", layout.tensor_group, shard_bytes, 4 if everywhere else 2, at_ends=1)
+        if not everywhere and model.dense_layers:
+            calls += _sums("tensor", layout.tensor_group, shard_bytes, 2, layers="dense")
+    if c > 1 and layout.context_by == "gathers":
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
-        calls.append(ReplicaCall("context", "all_gather", layout.context_group, key_bytes, 2 + recompute))
+        calls.append(ReplicaCall("context", "all_gather", layout.context_group, key_bytes, 2, 1))
         calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
+    elif c > 1:
+        for elements in (model.attention_inputs_width, model.attention_output_width):
+            nbytes = w * micro_tokens * elements / (t * c)
+            calls.append(ReplicaCall("context", "all_to_all", layout.context_group, nbytes, 2, 1))
+    copies = model.experts_per_token
     if layout.expert > 1:
-        routed = shard_bytes * model.experts_per_token
-        per_layer, copies = 4 + 2 * recompute, model.experts_per_token
-        calls.append(ReplicaCall("expert", "all_to_all", layout.expert_group, routed, per_layer, 0, True, copies))
+        routed_bytes = shard_bytes * copies
+        calls.append(
+            ReplicaCall(
+                "expert", "all_to_all", layout.expert_group, routed_bytes, 4, 2, layers="experts", copies=copies
+            )
+        )
+    if experts_alone and layout.expert_ways > 1:
+        nbytes = shard_bytes * (copies if layout.expert > 1 else 1)
+        calls += _sums("expert", range(layout.expert_ways), nbytes, 2, layers="experts")
     return calls
+
+
+def _sums(
+    why: str,
+    ranks: range,
+    shard_bytes: float,
+    per_layer: int,
+    at_ends: int = 0,
+    layers: Literal["all", "experts", "dense"] = "all",
+) -> list[ReplicaCall]:
+    """Return the all-gathers and reduce-scatters of sums over a group; a recomputed layer has half as many more."""
+    gather = ReplicaCall(why, "all_gather", ranks, shard_bytes, per_layer, per_layer // 2, at_ends, layers)
+    return [gather, gather._replace(collective="reduce_scatter", payload_bytes=len(ranks) * shard_bytes)]
 
 
 def distinct_share(units: int, copies: int) -> float:
@@ -123,13 +176,10 @@ def distinct_share(units: int, copies: int) -> float:
 
 
 @lru_cache(maxsize=512)
-def _stages(model: ModelShape, layout: Layout) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return each stage's fraction of the FLOPs, its layers, and its layers with experts; ``(k,)`` each."""
-    flops = np.array(stage_flops(model, layout.pipeline, layout.chunks))
-    blocks_by_stage = blocks_of_stages(model, layout.pipeline, layout.chunks)
-    first_expert_block = model.dense_layers if model.experts > 1 else model.layers
-    experts = [sum(block >= first_expert_block for block in blocks) for blocks in blocks_by_stage]
-    return flops / flops.sum(), np.array([len(blocks) for blocks in blocks_by_stage]), np.array(experts)
+def _stage_shares(model: ModelShape, layout: Layout) -> NDArray[np.float64]:
+    """Return each stage's fraction of the FLOPs, ``(k,)``."""
+    flops = np.array(stage_flops(model, layout.pipeline, blocks_by_stage=stage_layers(model, layout).blocks))
+    return np.asarray(flops / flops.sum())
 
 
 def replica_times(
@@ -141,7 +191,7 @@ def replica_times(
     collective_s: Callable[[ReplicaCall], FloatOrArray],
     message_s: Callable[[float], FloatOrArray],
     bytes_per_number: int = 2,
-    recomputed: bool = False,
+    most_recomputed: int = 0,
     overlapped: tuple[str, ...] = (),
 ) -> ReplicaTimes:
     """Return the seconds of a step inside a replica and their components.
@@ -158,7 +208,7 @@ def replica_times(
         collective_s: function from a call to its seconds.
         message_s: function from bytes to the seconds of a message between stages.
         bytes_per_number: bytes of an activation.
-        recomputed: R, whether the backward pass recomputes layers.
+        most_recomputed: largest number of layers of a chunk that the backward pass recomputes.
         overlapped: dimensions whose collectives overlap with computing, ``tensor`` or ``expert``.
 
     >>> from syncline.costmodel.compute.models import MODELS
@@ -169,17 +219,17 @@ def replica_times(
     """
     stages = layout.pipeline
     waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
-    shares, layers, expert_layers = _stages(model, layout)
-    for call in replica_calls(model, layout, micro_tokens, bytes_per_number, recomputed):
+    shares, layers = _stage_shares(model, layout), stage_layers(model, layout)
+    recomputed = stage_layers(model, layout, most_recomputed)
+    calls = replica_calls(model, layout, micro_tokens, bytes_per_number)
+    for call in calls:
         call_s = collective_s(call)
-        layer_counts = expert_layers if call.experts else layers
-        counts = call.per_layer * layer_counts
-        counts[0] += call.at_ends
-        counts[-1] += call.at_ends
+        counts = call.counts(layers, recomputed)
         if call.why in overlapped:
             is_tensor = call.why == "tensor"
-            calls = (2 if is_tensor else 1) * call.per_layer * sum(layer_counts)  # 2: gathers and reduce-scatters
-            beside_s = stages * compute_s / micro_batches / calls
+            alike = [other for other in calls if other.why == call.why]
+            in_layers = sum(int(other.in_layers(layers, recomputed).sum()) for other in alike)
+            beside_s = stages * compute_s / micro_batches / in_layers
             call_s = np.maximum(call_s / layout.tensor if is_tensor else 0.0, call_s - beside_s)
         before_s = waits_s.setdefault(call.why, [0.0] * stages)
         waits_s[call.why] = [wait_s + int(count) * call_s for wait_s, count in zip(before_s, counts, strict=True)]

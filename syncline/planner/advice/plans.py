@@ -34,6 +34,8 @@ class TrainingPlan:
         sharding: sharding of optimizer states, gradients and weights; ``auto``: the least that makes the step fit.
         placement: rule that assigns ranks to the places of a network of kind ``matrix``, see
             `syncline.costmodel.layouts.layout`.
+        recomputed_layers: ``fewest``: where a step does not fit otherwise, as few layers run again as let it fit; None:
+            all of them.
     """
 
     method: MethodBase
@@ -42,6 +44,7 @@ class TrainingPlan:
     algorithm: str | None = None
     sharding: Literal["auto", "none", "optimizer", "gradients", "full"] = "auto"
     placement: str = GIVEN
+    recomputed_layers: Literal["fewest"] | None = None
 
     def on(self, network: Network, workers: int) -> Network:
         """Return a network with the ranks of P workers where the plan's placement puts them."""
@@ -56,17 +59,23 @@ class TrainingPlan:
         """Return the plan as fields of a projection's spec."""
         return {
             "methods": [self.method.model_dump(mode="json")],
-            "layout": {name: count for name, count in asdict(self.layout).items() if count > 1},
-            "memory": {"sharding": self.sharding},
+            "layout": self.layout.changed_fields,
+            "memory": self.memory_fields,
             "overlap": self.overlap,
             "algorithm": self.algorithm,
             "placement": self.placement,
         }
 
     @property
+    def memory_fields(self) -> dict[str, Any]:
+        """Return the fields of the plan's memory options."""
+        fewest = {} if self.recomputed_layers is None else {"recomputed_layers": self.recomputed_layers}
+        return {"sharding": self.sharding} | fewest
+
+    @property
     def setting(self) -> tuple[Any, ...]:
-        """Return layout, overlap, algorithm, sharding and placement; plans that share them are priced together."""
-        return self.layout, self.overlap, self.algorithm, self.sharding, self.placement
+        """Return layout, overlap, algorithm, memory and placement; plans that share them are priced together."""
+        return self.layout, self.overlap, self.algorithm, self.sharding, self.placement, self.recomputed_layers
 
 
 @lru_cache(maxsize=64)
@@ -91,7 +100,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
     changed_fields: dict[str, Any] = {
         "methods": tuple(methods),
         "layout": LayoutSpec(**asdict(plan.layout)),
-        "memory": MemorySpec(sharding=plan.sharding),
+        "memory": MemorySpec(**plan.memory_fields),
         "overlap": plan.overlap,
         "algorithm": plan.algorithm,
         "placement": plan.placement,
@@ -176,7 +185,8 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
         for degree in range(2, limit + 1):
             if question.workers % degree:
                 continue
-            layout = Layout(**{parallelism: degree})
+            fields: dict[str, Any] = {parallelism: degree}
+            layout = Layout(**fields)
             try:
                 layout.check(question.model)
             except SpecError as error:

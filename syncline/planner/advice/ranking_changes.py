@@ -347,9 +347,12 @@ def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
     layout = plan.layout
     if layout.workers > 1:  # the number of replicas stays, each has more workers
         data = layout.data * factor
-        if data != int(data) or int(data) % layout.expert:
+        if data != int(data):
             return math.inf
-        layout = replace(layout, data=int(data))
+        try:
+            layout = replace(layout, data=int(data))
+        except SpecError:
+            return math.inf
     plan = replace(plan, layout=layout)
     try:
         tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens

@@ -44,12 +44,14 @@ class QuickEstimate(NamedTuple):
         step_s: seconds of a step; infinite if it has no closed form, or does not fit.
         fits: whether the plan fits into a worker's memory; True if the memory is unknown.
         memory_bytes: memory of a worker.
+        recomputes: whether the backward pass recomputes layers.
     """
 
     plan: TrainingPlan
     step_s: float
     fits: bool
     memory_bytes: float
+    recomputes: bool
 
 
 def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
@@ -73,8 +75,28 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
                 step_s = float(np.ravel(step.step_time_s)[0])
                 seconds = math.inf if math.isnan(step_s) else step_s
         memory_bytes = float(np.max(memory_plan.memory.total_bytes))
-        estimates.append(QuickEstimate(replace(plan, method=method), seconds, fits, memory_bytes))
+        recomputes = memory_plan.policy(0).most_recomputed > 0
+        estimates.append(QuickEstimate(replace(plan, method=method), seconds, fits, memory_bytes, recomputes))
     return estimates
+
+
+def fastest_estimates(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[QuickEstimate]:
+    """Return the estimates that fit, the fastest first.
+
+    Of the first `LAYOUTS_TRIED`, those that recompute all layers give way to the same plan with as few recomputed
+    layers as let a step fit, if that is faster.
+    """
+    fitting = sorted((estimate for estimate in estimates if estimate.fits), key=_step_s)
+    for number, estimate in enumerate(fitting[:LAYOUTS_TRIED]):
+        if estimate.recomputes:
+            plan = replace(estimate.plan, recomputed_layers="fewest")
+            fitting[number] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
+    return sorted(fitting, key=_step_s)
+
+
+def _step_s(estimate: QuickEstimate) -> float:
+    """Return the seconds of a plan's step, as a sort key."""
+    return estimate.step_s
 
 
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
@@ -107,10 +129,10 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     unfit = sorted((estimate for estimate in parallel if not estimate.fits), key=_memory)[:1]
     best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}
     for replicas, estimates in by_replicas.items():
-        estimates.sort(key=lambda estimate: estimate.step_s)
+        estimates.sort(key=_step_s)
         smallest = min(estimates, key=_memory)
         unfit += [smallest] if not smallest.fits else []
-        fastest = [estimate for estimate in estimates if estimate.fits]
+        fastest = fastest_estimates(question, estimates)
         unplaced = list(replica_methods)
         for layout_estimate in fastest[:LAYOUTS_TRIED]:
             if not unplaced:
@@ -147,7 +169,7 @@ def _memory(estimate: QuickEstimate) -> float:
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
     """Return the least memory of a worker without activations: ``16 N / w``, with all states sharded as far as can be.
 
-    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (t k e) + 12 N / w``.
+    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (k max(t, f e)) + 12 N / w``.
 
     Args:
         question: question with the model.
@@ -158,7 +180,8 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
     nbytes = 16.0 * question.model.parameters / (question.workers if has_no_replica else layout.workers)
     if layout.pipeline == 1:
         return nbytes
-    return nbytes * 12 / 16 + 6.0 * question.model.parameters / (layout.tensor * layout.pipeline * layout.expert)
+    parts = layout.pipeline * max(layout.tensor, layout.expert_ways * layout.expert)
+    return nbytes * 12 / 16 + 6.0 * question.model.parameters / parts
 
 
 def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
@@ -167,10 +190,13 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     The traffic is that of gradients, of a pipeline, or of finer parallelism; the plan of gradients also comes without
     overlap.
     """
-    fitting = sorted((estimate for estimate in estimates if estimate.fits), key=lambda estimate: estimate.step_s)
-    by_traffic: dict[str, TrainingPlan] = {}
-    for estimate in fitting:
-        by_traffic.setdefault(outermost(question, estimate.plan), estimate.plan)
+    estimates_by_traffic: dict[str, list[QuickEstimate]] = {}
+    for estimate in sorted(estimates, key=_step_s):
+        if estimate.fits:
+            estimates_by_traffic.setdefault(outermost(question, estimate.plan), []).append(estimate)
+    by_traffic = {
+        traffic: fastest_estimates(question, alike)[0].plan for traffic, alike in estimates_by_traffic.items()
+    }
     without_overlap = [replace(plan, overlap="none") for name, plan in by_traffic.items() if name == "gradients"]
     return [*by_traffic.values(), *without_overlap]
 

@@ -49,11 +49,16 @@ def method_words(row: PlanRow) -> str:
     return f"{row['method']}, {overlap}{levels}"
 
 
+def is_recomputed(row: PlanRow) -> bool:
+    """Return whether the backward pass of a plan recomputes layers."""
+    return (row["activations"] or "").startswith("recomputed")
+
+
 def layout_words(row: PlanRow) -> str:
     """Return a plan's number of replicas and their layout: ``2 replicas of data 32``."""
     if row.get("replicas") is None:
         return str(row["layout"])
-    recomputed = ", recomputed" if row["activations"] == "recomputed" else ""
+    recomputed = f", {row['activations']}" if is_recomputed(row) else ""
     if row["plan"].method.sends_in_backward and row["replicas"] == 1:
         return f"{row['layout']}{recomputed}"
     if row["layout"] == "one worker":
@@ -142,7 +147,9 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
     text += f" of {format_bytes(limit_bytes)}" if limit_bytes else ""
     parts = [SHARDING_TEXTS[row["sharding"]]] if row["sharding"] != "none" else []
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
-    parts += ["layers' activations computed again"] if row["activations"] == "recomputed" else []
+    _, _, some_layers = (row["activations"] or "").partition(": ")
+    activations = f"activations of {some_layers}" if some_layers else "layers' activations"
+    parts += [f"{activations} computed again"] if is_recomputed(row) else []
     text += f" ({', '.join(parts)})" if parts else ""
     too_large = next(
         (infeasible_row for infeasible_row in infeasible if infeasible_row["infeasible"].startswith("memory")), None

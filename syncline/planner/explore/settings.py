@@ -388,7 +388,7 @@ def node_of(settings: PageSettings) -> int:
     return min(*sizes_of_sites(settings), node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR)
 
 
-def replica_layout(settings: PageSettings) -> dict[str, int]:
+def replica_layout(settings: PageSettings) -> dict[str, Any]:
     """Return the layout of a replica; an empty one if it is one worker.
 
     Raises:

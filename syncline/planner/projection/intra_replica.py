@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -17,12 +18,13 @@ from syncline.costmodel.compute.kernel_rates import bytes_per_number
 from syncline.costmodel.compute.transformer_operations import Share, Work, step_seconds
 from syncline.costmodel.layouts.groups import message_s
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import RECOMPUTED
-from syncline.costmodel.layouts.partition import worker_tensors
+from syncline.costmodel.layouts.memory import ActivationPolicy, offloaded_layer_bytes
+from syncline.costmodel.layouts.partition import stage_layers, worker_tensors
 from syncline.costmodel.layouts.replica_step import ReplicaCall, ReplicaTimes, distinct_share, replica_times
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
+from syncline.errors import SpecError
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.pricing import (
     PricedSettings,
@@ -46,29 +48,35 @@ def computing_s(
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
     """
-    cache: dict[tuple[int, int, int, int, int, bool, int], float] = {}
+    cache: dict[tuple[int, int, int, int, int, ActivationPolicy, int], float] = {}
     seconds = np.empty(len(specs))
     columns = zip(
-        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.recomputed.tolist(), replicas.tolist(),
+        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies, replicas.tolist(),
         strict=True,
     )  # fmt: skip
-    for index, (spec, micro, sharding, recomputed, count) in enumerate(columns):
+    for index, (spec, micro, sharding, policy, count) in enumerate(columns):
         sharers = (layout.sharers // layout.copies if layout.sharers > 1 else count) if sharding else 1
-        key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, recomputed, sharers
+        key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, policy, sharers
         if key not in cache:
             if spec.priced_by_kernels:
                 parts = step_parts(
-                    spec, layout, elements, micro, sharding=SHARDINGS[sharding], recomputed=recomputed, sharers=sharers
+                    spec, layout, elements, micro, sharding=SHARDINGS[sharding], policy=policy, sharers=sharers
                 )
                 cache[key] = sum(parts.values())
             else:
-                cache[key] = flops_s(spec, RECOMPUTED if recomputed else 1.0)
+                cache[key] = step_s_by_flops(spec, layout, micro, policy)
         seconds[index] = cache[key]
     return seconds
 
 
 def step_parts(
-    spec: ProjectSpec, layout: Layout, elements: int, micro: int, sharding: str, recomputed: bool, sharers: int
+    spec: ProjectSpec,
+    layout: Layout,
+    elements: int,
+    micro: int,
+    sharding: str,
+    policy: ActivationPolicy,
+    sharers: int,
 ) -> dict[str, float]:
     """Return the computing seconds of a step by part, for a transformer on a GPU whose kernels are known.
 
@@ -78,24 +86,64 @@ def step_parts(
         elements: parameters of a worker.
         micro: number of micro-batches.
         sharding: one of ``SHARDINGS``.
-        recomputed: whether the backward pass recomputes layers.
+        policy: policy for activations.
         sharers: workers over which states are sharded.
     """
     model = spec.model
     assert isinstance(model, ModelShape)
-    sequences = spec.worker_tokens * layout.workers / layout.data / model.sequence / micro
-    share = Share(sequences, layout.tensor, layout.context, layout.expert, precision=spec.product_format)
-    gathers_weights = sharding == SHARDINGS[-1]
+    share = Share(
+        _micro_sequences(spec, layout, micro), layout.tensor, layout.context, layout.expert,
+        precision=spec.product_format, expert_tensor=layout.expert_ways,
+        by_heads=layout.context_by == "all-to-all",
+    )  # fmt: skip
     work = Work(
-        share,
-        micro,
-        stages=layout.pipeline,
-        parameters=elements,
-        updated=elements / sharers,
-        recomputed=recomputed,
-        sharded=gathers_weights,
-    )
-    return step_seconds(model, work, software=spec.compute.kernels.build(), hardware=spec.compute.machine)
+        share, micro, stages=layout.pipeline, parameters=elements, updated=elements / sharers,
+        recomputed=stage_layers(model, layout, policy.most_recomputed).totals,
+        sharded=sharding == SHARDINGS[-1],
+        offloaded=stage_layers(model, layout, policy.offloaded_layers).totals,
+        offload_s=_offload_s(spec, layout, micro) if policy.offloaded_layers else 0.0,
+    )  # fmt: skip
+    software, modules = spec.compute.kernels.build(), policy.modules
+    keeps_no_scores = policy.kind == "selective" or policy.recomputed_layers is not None
+    if software.attention == "eager" and keeps_no_scores:
+        modules = tuple(sorted({*modules, "core_attn"}))
+    software = replace(software, recomputed=modules)
+    return step_seconds(model, work, software=software, hardware=spec.compute.machine)
+
+
+def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro: int, policy: ActivationPolicy) -> float:
+    """Return the computing seconds of a step by its FLOPs: a recomputed layer costs a third more.
+
+    A layer's share of the seconds is 1 / L; a pass waits for the activations of an offloaded layer as in
+    `syncline.costmodel.compute.transformer_operations`.
+    """
+    model, step_s = spec.model, flops_s(spec)
+    if not isinstance(model, ModelShape):
+        return step_s
+    num_recomputed = sum(stage_layers(model, layout, policy.most_recomputed).totals)
+    seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3) if num_recomputed else step_s
+    if policy.offloaded_layers:
+        offload_s, layer_s = _offload_s(spec, layout, micro), step_s * layout.pipeline / micro / model.layers
+        waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)
+        moved = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
+        seconds += micro / layout.pipeline * moved * waits_s
+    return seconds
+
+
+def _micro_sequences(spec: ProjectSpec, layout: Layout, micro: int) -> float:
+    """Return the sequences of a micro-batch on the workers of one data-parallel rank."""
+    return float(spec.worker_tokens * layout.workers / layout.data / spec.model.sequence / micro)
+
+
+def _offload_s(spec: ProjectSpec, layout: Layout, micro: int) -> float:
+    """Return the seconds in which a layer's activations of a micro-batch move to the host's memory."""
+    machine = spec.compute.hardware
+    if machine is None or machine.host_bytes_per_s is None:
+        expected = "hardware.host_bytes_per_s beside it, the rate of the link to the host's memory"
+        raise SpecError("memory.offloaded_layers", spec.memory.offloaded_layers, expected)
+    assert isinstance(spec.model, ModelShape)
+    sequences = _micro_sequences(spec, layout, micro)
+    return offloaded_layer_bytes(spec.model, layout, sequences, spec.activation_storage) / machine.host_bytes_per_s
 
 
 def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
@@ -168,14 +216,14 @@ class IntraReplica:
         if not isinstance(model, ModelShape) or computes_alone:
             return ReplicaTimes(compute_s, compute_s)
         settings, network, ndim = selection.settings, selection.network, selection.ndim
-        rows_by_step: dict[tuple[int, int, bool], list[int]] = {}
-        columns = workers.tolist(), memory_plan.micro_batches.tolist(), memory_plan.recomputed.tolist()
-        steps = list(zip(*columns, strict=True))
+        rows_by_step: dict[tuple[int, int, int], list[int]] = {}
+        recomputed = [policy.most_recomputed for policy in memory_plan.setting_policies]
+        steps = list(zip(workers.tolist(), memory_plan.micro_batches.tolist(), recomputed, strict=True))
         for row, setting in enumerate(settings.tolist()):
             rows_by_step.setdefault(steps[setting], []).append(row)
         computed = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
         parts: list[tuple[list[int], ReplicaTimes]] = []
-        for (count, micro, recomputed), rows in rows_by_step.items():
+        for (count, micro, most_recomputed), rows in rows_by_step.items():
             links = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
             factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
             alike = _AlikeSettings(count, links, factor, ndim)
@@ -183,7 +231,8 @@ class IntraReplica:
                 times = replica_times(
                     model, layout, compute_s=computed[rows], micro_batches=micro, micro_tokens=self.tokens / micro,
                     collective_s=partial(self._call_s, alike, algorithm), message_s=partial(self._message_s, alike),
-                    bytes_per_number=self.bytes_per_number, recomputed=recomputed, overlapped=self.kernels.overlapped,
+                    bytes_per_number=self.bytes_per_number, most_recomputed=most_recomputed,
+                    overlapped=self.kernels.overlapped,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
                 times = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
@@ -199,7 +248,7 @@ class IntraReplica:
     def _call_s(self, alike: _AlikeSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
         """Return the seconds of a collective of a replica's group."""
         nbytes = call.payload_bytes
-        if call.why == "expert" and self.kernels.once_per_node:
+        if call.copies > 1 and self.kernels.once_per_node:
             nbytes *= distinct_share(_nodes_or_members(call.ranks, alike.network, alike.workers), call.copies)
         prices = collective_prices(
             call.collective, np.full((1,) * alike.ndim, alike.workers), nbytes, alike.network, algorithm,

@@ -1,9 +1,9 @@
 """Memory of a worker, and the memory plan of a step: its micro-batches, sharded states and recomputed layers.
 
 The plan is one that a practitioner would run: it shards as little as lets one sequence at a time fit, and recomputes
-layers only where no sharding suffices. Then the step has as few micro-batches as fit, each of equally many sequences if
-possible. If the memory is unknown, nothing is sharded and a step is computed at once. If nothing makes the step fit,
-the plan is the one that needs least memory; such a step has no time.
+layers, all of them or as few as fit, only where no sharding suffices. Then the step has as few micro-batches as fit,
+each of equally many sequences if possible. If the memory is unknown, nothing is sharded and a step is computed at once.
+If nothing makes the step fit, the plan is the one that needs least memory; such a step has no time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Hardware, Memory, calls_by_step, largest_call_bytes, model_memory, update_s
-from syncline.costmodel.layouts.memory import FP32_BYTES, POLICIES, Activations, Precision, sharded_memory
+from syncline.costmodel.layouts.memory import FP32_BYTES, SELECTIVE, ActivationPolicy, Precision, sharded_memory
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices
 from syncline.costmodel.traffic.sharded import SHARDINGS
@@ -69,19 +69,16 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
     }
 
 
-ACTIVATIONS: tuple[Activations | None, ...] = (None, *POLICIES)
-"""Policies for activations that `MemoryPlan.activations` indexes; None: activations are not counted."""
-
-
 class MemoryPlan(NamedTuple):
     """The memory plan of a method in S settings.
 
     Attributes:
         sharding: ``(S,)``, indices into ``syncline.costmodel.traffic.sharded.SHARDINGS``.
         micro_batches: ``(S,)``, the number of micro-batches of a step.
-        activations: ``(S,)``, indices into `ACTIVATIONS`.
+        activations: ``(S,)``, indices into the policies.
         memory: memory of a worker with the activations of one micro-batch.
         fits: ``(S,)``, whether the memory is at most the limit; True if the limit is unknown.
+        policies: policies for activations; None: activations are not counted.
     """
 
     sharding: Indices
@@ -89,11 +86,16 @@ class MemoryPlan(NamedTuple):
     activations: Indices
     memory: Memory
     fits: NDArray[np.bool_]
+    policies: tuple[ActivationPolicy | None, ...]
+
+    def policy(self, setting: int) -> ActivationPolicy:
+        """Return the policy for activations of a setting; one that recomputes nothing if they are not counted."""
+        return self.policies[self.activations[setting]] or SELECTIVE
 
     @property
-    def recomputed(self) -> NDArray[np.bool_]:
-        """Return for each setting whether the backward pass recomputes layers, ``(S,)``."""
-        return self.activations == ACTIVATIONS.index("recomputed")
+    def setting_policies(self) -> list[ActivationPolicy]:
+        """Return the policy for activations of each setting, ``(S,)``."""
+        return [self.policy(setting) for setting in range(len(self.activations))]
 
 
 class MemoryBudget(NamedTuple):
@@ -118,6 +120,7 @@ def plan_memory(
     shares: bool,
     unit_bytes: float,
     precision: Precision,
+    policies: Sequence[ActivationPolicy | None],
     auto: Sequence[str] = SHARDINGS,
 ) -> MemoryPlan:
     """Return the memory plan of a method in S settings.
@@ -130,6 +133,7 @@ def plan_memory(
         shares: whether the method's optimizer can be sharded.
         unit_bytes: bytes of the largest unit of parameters that is gathered at once.
         precision: precision of weights, gradients and states.
+        policies: the A policies for activations, in the order in which they are tried.
         auto: kinds of sharding among which the option ``auto`` chooses, the least first.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
@@ -158,13 +162,13 @@ def plan_memory(
         name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in unsharded.parts
     }
-    policies = np.array([ACTIVATIONS.index(policy) for policy in options.policies])[policy_index]
     return MemoryPlan(
         np.array([SHARDINGS.index(choice) for choice in choices])[choice_index],
         micro,
-        activations=np.where(activations > 0, policies, 0),
+        activations=np.where(activations > 0, policy_index + 1, 0),
         memory=Memory(**parts | {"activations_bytes": activations / micro}),
         fits=np.asarray(fits.any(axis=0)),
+        policies=(None, *policies),
     )
 
 

@@ -23,7 +23,7 @@ from syncline.planner.projection.bounds import (
     step_time_variants,
 )
 from syncline.planner.projection.columns import Categorical, Columns, categorical, flattened, reshaped
-from syncline.planner.projection.memory_plan import ACTIVATIONS, memory_record
+from syncline.planner.projection.memory_plan import memory_record
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import NetworkGroup, PriceCache, network_groups, value_per_spec
 from syncline.planner.projection.thresholds import ratio, threshold_columns
@@ -231,7 +231,8 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
         for name, column in values.items():
             fields.setdefault(name, []).append(column)
     columns = {name: np.stack(by_method, axis=1)[:, None, :] for name, by_method in fields.items()}
-    coded = {"fits": FITS, "sharding": SHARDINGS, "activations": ACTIVATIONS}
+    policies = [policy and policy.describe() for policy in plan.memory_plans[0].policies]
+    coded = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
     return columns | {name: Categorical(columns[name], tuple(values)) for name, values in coded.items()}
 
 

@@ -20,9 +20,14 @@ from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, ModelShape, Network, TensorShape, call_bytes, calls_by_step, model_memory
 from syncline.costmodel.compute.kernel_rates import bytes_per_number
-from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import FP32_BYTES, MODEL_BYTES, Storage, usable_bytes, worker_activation_bytes
+from syncline.costmodel.layouts.memory import (
+    FP32_BYTES,
+    MODEL_BYTES,
+    ActivationPolicy,
+    usable_bytes,
+    worker_activation_bytes,
+)
 from syncline.costmodel.layouts.partition import WorkerTensors
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices, IntOrArray
@@ -194,10 +199,11 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     """Return a worker's parameters by the group with copies of them; experts are a separate part."""
     elements = [tensor.elements for tensor in worker_tensors.tensors]
     group, sharers = layout.gradient_group, layout.sharers // layout.copies
-    if layout.expert == 1 or not any(worker_tensors.experts):
+    expert_group = layout.expert_gradient_group
+    if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(elements), group, sharers)]
-    expert_group = group[:: layout.expert]
-    expert_sharers = math.gcd(len(expert_group), max(1, sharers // layout.expert))
+    copies_of_experts = sharers * layout.tensor // (layout.expert_ways * layout.expert)
+    expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
     outside_experts, experts = (
         tuple(count for count, is_expert in zip(elements, worker_tensors.experts, strict=True) if is_expert == wanted)
         for wanted in (False, True)
@@ -347,6 +353,7 @@ def _memory_plan(
         shares=has_sharers or method.shares_out,
         unit_bytes=unit_bytes,
         precision=precision,
+        policies=activation_policies(spec, layout),
         auto=choices,
     )
 
@@ -448,11 +455,10 @@ def _exchanges_between(
             )
 
 
-def activation_storage(spec: ProjectSpec) -> Storage:
-    """Return the way in which the training's software stores activations."""
-    width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
-    eight_bits = spec.product_format in EIGHT_BITS and spec.compute.kernels.compiled
-    return Storage(width, 1 if eight_bits else None, spec.compute.kernels.compiled)
+def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPolicy | None, ...]:
+    """Return the policies for activations to try in order, until a step fits."""
+    layers = layout.layers_of_chunks(spec.model.layers) if isinstance(spec.model, ModelShape) else (1,)
+    return spec.memory.policies(max(layers))
 
 
 def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
@@ -463,17 +469,20 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
     """
     model_parallel = layout.workers // layout.data
 
+    policies = activation_policies(specs[0], layout)
+
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
         """Return the usable bytes, the sequences of a batch, and the bytes of activations under each policy."""
         model, options = spec.model, spec.memory
         if not isinstance(model, ModelShape):
-            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in options.policies]
+            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in policies]
         sequences = model_parallel * spec.worker_tokens / model.sequence
         micro = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-        storage = activation_storage(spec)
         activations = [
-            0.0 if policy is None else micro * worker_activation_bytes(model, layout, sequences, micro, policy, storage)
-            for policy in options.policies
+            0.0
+            if policy is None
+            else micro * worker_activation_bytes(model, layout, sequences, micro, policy, spec.activation_storage)
+            for policy in policies
         ]
         return usable_bytes(spec.memory_machine), sequences, *activations
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.layouts.groups import capacities, egress_bytes, level_bytes, message_levels, site_sizes
-from syncline.costmodel.layouts.partition import blocks_of_stages
+from syncline.costmodel.layouts.partition import stage_layers
 from syncline.costmodel.layouts.replica_step import replica_calls
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.prices import BOARD_POWER_W, Prices, Usage, carbon_kg, cost, energy_j
@@ -88,15 +88,13 @@ def _layout_bytes(
 ) -> Floats:
     """Return the bytes of a layout's traffic that leave units at each level in a step, ``(levels,)``."""
     intra_replica, layout, stages = plan.inside, plan.layout, plan.layout.pipeline
-    micro, recomputed = int(memory_plan.micro_batches[0]), bool(memory_plan.recomputed[0])
+    micro = int(memory_plan.micro_batches[0])
     tokens = intra_replica.tokens / micro
-    blocks = blocks_of_stages(model, stages, layout.chunks)
+    layers = stage_layers(model, layout)
+    recomputed = stage_layers(model, layout, memory_plan.policy(0).most_recomputed)
     totals = np.zeros(len(unit_sizes))
-    for call in replica_calls(model, layout, tokens, intra_replica.bytes_per_number, recomputed):
-        layers = sum(
-            sum(block >= model.dense_layers for block in stage) if call.experts else len(stage) for stage in blocks
-        )
-        times = micro * (call.per_layer * layers + 2 * call.at_ends) / stages
+    for call in replica_calls(model, layout, tokens, intra_replica.bytes_per_number):
+        times = micro * sum(call.counts(layers, recomputed)) / stages
         totals += times * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
     if stages > 1:
         message_bytes = intra_replica.bytes_per_number * tokens * model.width  # of all workers that share a message

@@ -52,6 +52,7 @@ class HardwareDescription(Description):
     source: Name = ""
     memory_bytes: Bytes | None = None
     memory_bytes_per_s: Bandwidth | None = None
+    host_bytes_per_s: Bandwidth | None = None
     power_w: float | None = None
     collectives: dict[str, Any] = Field(default_factory=dict)
     bounds: BoundsField | None = None
@@ -69,6 +70,7 @@ class ChangedHardware(Description):
     source: Name | None = None
     memory_bytes: Bytes | None = None
     memory_bytes_per_s: Bandwidth | None = None
+    host_bytes_per_s: Bandwidth | None = None
     power_w: float | None = None
 
     def build(self, path: str) -> Hardware:

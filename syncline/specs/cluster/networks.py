@@ -193,8 +193,8 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
             one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
             module:name, ...}``, which is called with the other keys; or a network. The mapping
-            describes a link (`LinkDescription`), nodes, sites, levels or a graph (`SEVERAL`), or the workers of regions
-            by their names (`RegionsDescription`). All may have a ``name``.
+            describes a link (`LinkDescription`), nodes, sites, levels or a graph (`SEVERAL`), the workers of regions
+            by their names (`RegionsDescription`), or a ``preset`` with the fields that differ. All may have a ``name``.
         path: the field's name, for the error line.
 
     >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
@@ -344,6 +344,16 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     if isinstance(mapping.get("sites"), Mapping):
         with user_field_names(path):
             return RegionsDescription.read(mapping, path).network()
+    preset = mapping.get("preset")
+    if isinstance(preset, str) and preset.lower() in BY_NAME:
+        preset_network = BY_NAME.get(preset.lower(), path)
+        changes = {field_name: value for field_name, value in mapping.items() if field_name != "preset"}
+        if set(changes) <= {"name"}:
+            return replace(preset_network, name=str(changes.get("name", preset_network.name)))
+        if any(isinstance(preset_network, model.makes) and set(changes) <= set(model.names()) for model in SEVERAL.values()):
+            fields = network_fields(preset_network)
+            assert isinstance(fields, dict)
+            return _from_mapping(fields | changes, path)
     for key, model in SEVERAL.items():
         if key in mapping:
             with user_field_names(path):
@@ -355,8 +365,4 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
         if set(mapping) & set(model.names()) - {"name"} and not set(mapping) & set(LINK_FIELDS) - {"name"}:
             given_fields = ", ".join(repr(field_name) for field_name in mapping)
             raise SpecError(f"{path}.{key}", None, f"a value beside {given_fields}")
-    preset = mapping.get("preset")
-    if isinstance(preset, str) and set(mapping) <= {"preset", "name"} and preset.lower() in BY_NAME:
-        preset_network = BY_NAME.get(preset.lower(), path)
-        return replace(preset_network, name=str(mapping.get("name", preset_network.name)))
     return LinkDescription.read(mapping, path).link(path)

@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape
+from syncline.costmodel.compute.kernel_rates import AttentionKind
 from syncline.costmodel.compute.operations import Operation, flops_of, memory, operation_s, operations_s, product
 from syncline.costmodel.compute.transformer_operations import (
+    Module,
     Share,
     Software,
     Work,
@@ -106,13 +108,79 @@ def test_the_host_limits_many_small_kernels() -> None:
 def test_recomputation_is_the_forward_pass_again() -> None:
     work = Work(Share(4.0), micro_batches=2, stages=1, parameters=GPT.parameters, updated=GPT.parameters)
     stored = step_seconds(GPT, work, Software(), H100)
-    again = step_seconds(GPT, work._replace(recomputed=True), Software(), H100)
+    again = step_seconds(GPT, work._replace(recomputed=(GPT.layers, 0)), Software(), H100)
     assert stored["recomputation"] == 0.0
     layer = micro_batch(GPT, work.share, Software(), H100)
     assert again["recomputation"] == pytest.approx(2 * GPT.layers * layer.forward.device_s)
     assert {name: again[name] for name in ("layers", "ends", "update")} == {
         name: stored[name] for name in ("layers", "ends", "update")
     }
+
+
+def test_some_layers_run_again_and_others_wait_for_the_host() -> None:
+    work = Work(Share(4.0), micro_batches=2, stages=1, parameters=GPT.parameters, updated=GPT.parameters)
+    layer = micro_batch(GPT, work.share, Software(), H100)
+    some = step_seconds(GPT, work._replace(recomputed=(3, 0)), Software(), H100)
+    assert some["recomputation"] == pytest.approx(2 * 3 * layer.forward.device_s)
+    hidden = work._replace(offloaded=(5, 0), offload_s=0.99 * layer.forward.device_s)
+    assert step_seconds(GPT, hidden, Software(), H100)["offloading"] == 0.0
+    between = (
+        layer.forward.device_s + layer.backward.device_s
+    ) / 2  # longer than a forward pass, not than a backward one
+    slow = step_seconds(GPT, work._replace(offloaded=(5, 0), offload_s=between), Software(), H100)
+    assert slow["offloading"] == pytest.approx(2 * 5 * (between - layer.forward.device_s))
+
+
+@pytest.mark.parametrize("attention", ["flash", "eager"])
+def test_attention_that_runs_again_adds_its_forward_kernels(attention: AttentionKind) -> None:
+    once, again = (
+        layer_operations(GPT, Share(2.0), Software(attention, recomputed=modules)) for modules in ((), ("core_attn",))
+    )
+    assert once.forward == again.forward
+    extra = again.backward[:]
+    for operation in once.backward:
+        extra.remove(operation)
+    assert flops_of(extra) == 4 * 2.0 * GPT.sequence**2 * GPT.scores_width / (2 if attention == "flash" else 1)
+
+
+@pytest.mark.parametrize(
+    ("module", "products"),
+    [
+        ("mla_up_proj", [(24576, 1536), (32768, 512)]),  # queries from 1,536 numbers, keys and values from 512
+        ("shared_experts", [(2048, 7168), (2048, 7168), (7168, 2048)]),
+        ("layernorm", []),
+        ("moe_act", []),
+    ],
+)
+def test_modules_that_run_again_add_their_forward_kernels(module: Module, products: list[tuple[int, int]]) -> None:
+    shape = MODELS["deepseek-v3"]
+    once, again = (
+        layer_operations(shape, Share(1.0), Software(recomputed=modules)).backward for modules in ((), (module,))
+    )
+    extra = again[:]
+    for operation in once:
+        extra.remove(operation)
+    assert sorted(op.shape[1:3] for op in extra if op.kind == "product") == sorted(products)
+    assert any(op.kind == "memory" for op in extra) or module == "mla_up_proj"
+
+
+def test_a_part_of_the_heads_or_of_the_sequence_has_the_same_products() -> None:
+    parts = [layer_operations(GPT, Share(2.0, context=2, by_heads=by_heads), Software()) for by_heads in (False, True)]
+    for first, second in zip(*parts, strict=True):
+        assert flops_of(first) == flops_of(second)
+
+
+@pytest.mark.parametrize("expert", [1, 4])
+def test_workers_that_share_an_expert_s_matrices_share_its_work(expert: int) -> None:
+    shape = MODELS["mixtral-8x7b"]
+    whole, shared = (
+        layer_operations(shape, Share(2.0, tensor=4, expert=expert, expert_tensor=ways), Software()) for ways in (1, 4)
+    )
+    for first, second in zip(whole, shared, strict=True):
+        assert flops_of(first) == pytest.approx(flops_of(second))
+    grouped = [op.shape for op in shared.forward if op.kind == "product" and len(op.shape) == 4]
+    tokens = 2 * shape.sequence * 2 / (8 / expert)  # twice each token, over the experts of a worker
+    assert (tokens, 14336 / 4, 4096.0, 8 / expert) in grouped
 
 
 def test_a_compiler_saves_bytes_and_no_flops() -> None:

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, activation_bytes, model_memory
+from syncline.costmodel.compute.transformer_operations import Module
 from syncline.costmodel.layouts.memory import EAGER_LOGIT_BYTES, Memory, Storage, layer_bytes, sharded_memory
 from syncline.errors import SpecError
 from tests.reference import REFERENCE, ROOT, needs_reference
@@ -165,3 +166,24 @@ def test_published_trainings_that_ran_fit_and_larger_batches_mostly_do_not() -> 
     stored = [row for row in rows if row["checkpointing"] == "False"]
     assert sum(fits(row, 1.5) for row in stored) <= 0.2 * len(stored)
     assert sum(fits(row, 2.0) for row in stored) <= 0.05 * len(stored)
+
+
+def test_modules_that_run_again_keep_nothing_by_hand() -> None:
+    """Bytes per token and layer of Llama 3 8B and of a mixture with latent attention, in bf16 without fused kernels."""
+    llama, deepseek = MODELS["llama-3-8b"], MODELS["deepseek-v3"]
+
+    def freed(shape: ModelShape, *modules: Module, fused: bool = False) -> float:
+        storage = Storage(fused=fused)
+        kept, rest = (layer_bytes(shape, 1, "selective", storage, names) for names in ((), modules))
+        assert rest.working > kept.working or not modules  # the modules of one layer at a time
+        return (kept.layers - rest.layers) / shape.sequence
+
+    assert freed(llama, "layernorm") == 32 * 2 * 2 * 4096
+    assert freed(llama, "mlp") == 32 * (2 + 2) * 2 * 14336
+    assert freed(llama, "mlp", "layernorm", fused=True) == 32 * (3 * 2 * 14336 + 2 * 2 * 4096)
+    assert freed(deepseek, "moe_act") == 58 * 8 * 2 * 2 * 2048
+    assert freed(deepseek, "shared_experts") == 58 * 4 * 2 * 2048
+    assert freed(deepseek, "mlp") == 3 * 4 * 2 * 18432
+    up_projections = 3 * 128 * 128 - (512 + 64 + 1536)  # queries, keys and values, rebuilt from latents that are kept
+    assert freed(deepseek, "mla_up_proj") == pytest.approx(61 * 2 * up_projections)
+    assert layer_bytes(llama, 1, "selective", modules=("core_attn",)) == layer_bytes(llama, 1, "selective")

@@ -12,8 +12,13 @@ from syncline.costmodel import MODELS, ModelShape, activation_bytes
 from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.costmodel.layouts.layout import Layout
-from syncline.costmodel.layouts.memory import worker_activation_bytes
-from syncline.costmodel.layouts.partition import worker_tensors
+from syncline.costmodel.layouts.memory import (
+    POLICIES,
+    ActivationPolicy,
+    offloaded_layer_bytes,
+    worker_activation_bytes,
+)
+from syncline.costmodel.layouts.partition import _stage_tensors, stage_flops, stage_layers, worker_tensors
 from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
 
@@ -106,19 +111,99 @@ def test_activations_are_those_of_the_paper() -> None:
     s, h, a, layers, v = 2048, 12288, 96, 96, 50257
     ends = s * (h + 4 * v) + 4 * s * h
     gradients = 10 * s * h  # of one layer's hidden numbers and outputs
-    for kept in ("stored", "selective", "recomputed"):
-        assert worker_activation_bytes(gpt, Layout(), 4, 4, kept) == activation_bytes(gpt, 1, kept)
-    stored = worker_activation_bytes(gpt, Layout(tensor=8), 4, 4, "stored")
+    for kept in POLICIES:
+        policy = ActivationPolicy(kept)
+        assert worker_activation_bytes(gpt, Layout(), 4, 4, policy) == activation_bytes(gpt, 1, kept)
+    stored = worker_activation_bytes(gpt, Layout(tensor=8), 4, 4, ActivationPolicy("stored"))
     assert stored == pytest.approx((layers * s * h * (34 + 5 * a * s / h) + ends) / 8)  # equation 4
     # k stages of L / k layers, of which the first has k micro-batches: equation 5
-    stages = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "selective")
+    stages = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64)
     assert stages == pytest.approx((layers * s * h * 34 + 8 * s * h + gradients) / 8)
-    again = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, "recomputed")
+    again = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8), 64, 64, ActivationPolicy("recomputed"))
     layer = s * h * 34
     assert again == pytest.approx((8 * (12 * 2 * s * h + s * h) + layer + gradients) / 8)
-    chunks = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64, "selective")
+    chunks = worker_activation_bytes(gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64)
     assert chunks == pytest.approx(((1 + 7 / 16) * (layers * s * h * 34 + 8 * s * h) + gradients) / 8)
-    few = worker_activation_bytes(gpt, Layout(pipeline=8), 2, 2, "selective")
+    few = worker_activation_bytes(gpt, Layout(pipeline=8), 2, 2)
     assert few == pytest.approx(
         max(2 / 8 * layers * s * h * 34 + 2 * s * h + gradients, layers / 8 * s * h * 34 + ends - s * h)
     )
+
+
+def test_activations_of_some_layers_are_recomputed_or_moved_by_hand() -> None:
+    """GPT-3 on 8 x 8 workers: stages of 12 layers, of which some keep their input alone, or nothing."""
+    gpt, layout = MODELS["gpt3-175b"], Layout(tensor=8, pipeline=8)
+    s, h = 2048, 12288
+    layer, given, gradients = 34 * s * h, 2 * s * h, 10 * s * h
+
+    def bytes_of(**fields: Any) -> float:
+        kind = "recomputed" if "offloaded_layers" not in fields else "selective"
+        return worker_activation_bytes(gpt, layout, 64, 64, ActivationPolicy(kind, **fields))
+
+    block = 8 * (9 * layer + 3 * given + s * h) + layer + gradients
+    assert bytes_of(recomputed_layers=3) == pytest.approx(block / 8)
+    uniform = 8 * (3 * given + s * h) + 4 * layer + gradients  # three checkpoints of four layers
+    assert bytes_of(layers_per_checkpoint=4) == pytest.approx(uniform / 8)
+    moved = 8 * (7 * layer + s * h) + 2 * layer + gradients
+    assert bytes_of(offloaded_layers=5) == pytest.approx(moved / 8)
+    assert bytes_of(recomputed_layers=12) == bytes_of() == bytes_of(recomputed_layers=99)
+    assert offloaded_layer_bytes(gpt, layout, 1) == pytest.approx(layer / 8)
+    chunked = worker_activation_bytes(
+        gpt, Layout(tensor=8, pipeline=8, chunks=2), 64, 64, ActivationPolicy("recomputed", recomputed_layers=2)
+    )  # two of six layers of each of two chunks
+    assert chunked == pytest.approx((11.5 * (8 * layer + 4 * given + s * h) + layer + gradients) / 8)
+
+
+def test_virtual_stages_count_the_ends_as_layers_or_have_the_layers_that_are_given() -> None:
+    llama = MODELS["llama-3.1-405b"]
+    ends = Layout(tensor=8, pipeline=16, chunks=8, ends_as_layers=True)
+    assert ends.check(llama) is llama
+    assert ends.layers_of_chunks(126) == (0, *[1] * 126, 0)
+    assert [len(blocks) for blocks in stage_layers(llama, ends).blocks] == [7, *[8] * 14, 7]
+    uneven = Layout(pipeline=4, chunk_layers=(30, 33, 33, 30))
+    assert [blocks[0] for blocks in stage_layers(llama, uneven).blocks] == [0, 30, 63, 96]
+    assert stage_layers(llama, uneven, 2).blocks[1] == (30, 31)
+    flops = stage_flops(llama, 4, blocks_by_stage=stage_layers(llama, uneven).blocks)
+    assert flops[1] == pytest.approx(33 * llama.block_flops() / 3)
+    parameters = [tensors.elements for tensors in _stage_tensors(llama, uneven)]
+    assert sum(parameters) == llama.parameters and parameters[1] == parameters[2] > parameters[0]
+
+
+@pytest.mark.parametrize(("tensor", "ways", "expert", "data"), [(2, 1, 8, 4), (4, 2, 4, 2), (2, 1, 1, 2), (2, 2, 4, 4)])
+def test_workers_with_experts_of_their_own_order_have_the_model(tensor: int, ways: int, expert: int, data: int) -> None:
+    """Experts are spread over tensor x data workers: e ways with f parts of each matrix, and copies on the others."""
+    mixtral = MODELS["mixtral-8x7b"]
+    layout = Layout(tensor=tensor, data=data, expert=expert, expert_tensor=ways)
+    assert len(layout.expert_gradient_group) * len(layout.expert_group) * ways == layout.workers
+    own = worker_tensors(mixtral, layout)
+    counts = [
+        sum(one.elements for one, mask in zip(own.tensors, own.experts, strict=True) if mask == wanted)
+        for wanted in (True, False)
+    ]
+    experts = 32 * 8 * 3 * 4096 * 14336
+    whole = 32 * (8 * 4096 + 2 * 4096) + 4096  # routers and norms
+    assert counts[0] == experts // (ways * expert)
+    assert counts[1] == (mixtral.parameters - experts - whole) // tensor + whole
+
+
+@pytest.mark.parametrize(
+    ("fields", "path", "expected"),
+    [
+        ({"tensor": 4, "expert_tensor": 3}, "layout.expert_tensor", "a divisor of layout.tensor, 4"),
+        ({"tensor": 2, "expert_tensor": 1, "expert": 16}, "layout.expert", "tensor times context times data, 2"),
+        ({"context": 2, "context_by": "ring"}, "layout.context_by", "gathers"),
+        ({"context": 16, "context_by": "all-to-all"}, "layout.context", "the heads of keys of mixtral-8x7b, 8"),
+        ({"pipeline": 4, "chunk_layers": (8, 8, 8)}, "layout.chunk_layers", "4 numbers of layers"),
+        ({"pipeline": 2, "chunk_layers": (8, 8)}, "layout.chunk_layers", "whose sum is 32"),
+        ({"ends_as_layers": True}, "layout.ends_as_layers", "false without a pipeline"),
+        ({"pipeline": 17, "chunks": 2, "ends_as_layers": True}, "layout.chunks", "34 layers with the ends"),
+    ],
+)
+def test_what_no_layout_has_is_told(fields: dict[str, Any], path: str, expected: str) -> None:
+    if path == "layout.chunks":
+        assert Layout(**fields).check(MODELS["mixtral-8x7b"]).layers == 32  # 34 chunks, the ends count
+        fields, expected = fields | {"chunks": 3}, "at most 2: there are 34 layers with the ends"
+    with pytest.raises(SpecError) as raised:
+        Layout(**fields).check(MODELS["mixtral-8x7b"])
+    assert raised.value.path == path
+    assert expected in raised.value.expected

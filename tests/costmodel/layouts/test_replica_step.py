@@ -23,15 +23,40 @@ def nothing(_: object) -> float:
 
 def test_what_is_sent_for_a_layer() -> None:
     tensor, scattered = replica_calls(LLAMA, Layout(tensor=8), 8192)
-    assert tensor == ReplicaCall("tensor", "all_gather", range(8), 2 * 8192 * 4096 / 8, 4, 1)
-    assert scattered == ReplicaCall("tensor", "reduce_scatter", range(8), 2 * 8192 * 4096, 4, 1)
-    assert [one.per_layer for one in replica_calls(LLAMA, Layout(tensor=8), 8192, recomputed=True)] == [6, 6]
+    assert tensor == ReplicaCall("tensor", "all_gather", range(8), 2 * 8192 * 4096 / 8, 4, 2, 1)
+    assert scattered == ReplicaCall("tensor", "reduce_scatter", range(8), 2 * 8192 * 4096, 4, 2, 1)
     keys, gradients = replica_calls(LLAMA, Layout(context=4), 8192)
     assert (keys.payload_bytes, keys.per_layer) == (2 * 2048 * 2 * 1024, 2)  # eight heads of 128, keys and values
     assert (gradients.payload_bytes, gradients.per_layer) == (4 * keys.payload_bytes, 1)
     (there,) = replica_calls(MODELS["mixtral-8x7b"], Layout(data=8, expert=8), 8192)
-    assert there == ReplicaCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, experts=True, copies=2)
+    assert there == ReplicaCall("expert", "all_to_all", range(8), 2 * 8192 * 4096 * 2, 4, 2, 0, "experts", 2)
     assert replica_calls(LLAMA, Layout(data=8, pipeline=4), 8192) == []
+
+
+def test_experts_over_tensor_and_data_workers_get_each_worker_s_own_tokens() -> None:
+    """Four of eight experts' workers are the two of a matrix times two of the data; sums are around attention alone."""
+    mixtral, tokens = MODELS["mixtral-8x7b"], 2 * 8192 * 4096  # bytes of a micro-batch
+    whole = Layout(tensor=2, data=2, expert=4, expert_tensor=1)
+    gather, scatter, there = replica_calls(mixtral, whole, 8192)
+    assert (gather.per_layer, gather.per_recomputed, gather.at_ends) == (2, 1, 1) and scatter.per_layer == 2
+    assert there == ReplicaCall("expert", "all_to_all", range(4), tokens / 2 * 2, 4, 2, 0, "experts", 2)
+    shared = Layout(tensor=2, data=4, expert=4)
+    *_, there, copies, sums = replica_calls(mixtral, shared, 8192)
+    assert list(there.ranks) == [0, 2, 4, 6] and there.payload_bytes == tokens / 2 * 2
+    assert copies == ReplicaCall("expert", "all_gather", range(2), tokens / 2 * 2, 2, 1, 0, "experts")
+    assert (sums.collective, sums.payload_bytes) == ("reduce_scatter", tokens * 2)
+    alone = replica_calls(mixtral, Layout(tensor=2), 8192)  # no messages to experts: like one MLP
+    assert [(call.why, call.per_layer) for call in alone] == [("tensor", 4), ("tensor", 4)]
+    deepseek = replica_calls(MODELS["deepseek-v3"], Layout(tensor=2, data=4, expert=8, expert_tensor=1), 4096)
+    assert [(call.why, call.per_layer, call.layers) for call in deepseek][:2] == [
+        ("tensor", 4, "all")
+    ] * 2  # shared ones
+
+
+def test_contexts_exchange_heads_or_keys() -> None:
+    inputs, outputs = replica_calls(LLAMA, Layout(context=4, context_by="all-to-all"), 8192)
+    assert (inputs.collective, inputs.payload_bytes, inputs.per_layer) == ("all_to_all", 2 * 2048 * (4096 + 2048), 2)
+    assert (outputs.payload_bytes, outputs.per_recomputed) == (2 * 2048 * 4096, 1)
 
 
 def test_a_step_by_hand() -> None:
@@ -42,8 +67,10 @@ def test_a_step_by_hand() -> None:
     sums_s = 4 * (32 * 4 + 2) * (1e-3 + 2e-3)
     assert times.step_s == pytest.approx(10.0 + sums_s)
     assert (times.compute_s, times.tensor_s, times.pipeline_s) == (10.0, pytest.approx(sums_s), 0.0)
-    again = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, recomputed=True)
+    again = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, most_recomputed=32)
     assert again.tensor_s == pytest.approx(4 * (32 * 6 + 2) * 3e-3)
+    some = replica_times(LLAMA, Layout(tensor=8), 10.0, 4, 8192, takes, nothing, most_recomputed=5)
+    assert some.tensor_s == pytest.approx(4 * (32 * 4 + 5 * 2 + 2) * 3e-3)
 
 
 def test_messages_to_experts_hide_behind_another_micro_batch() -> None:

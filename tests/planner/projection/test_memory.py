@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+import syncline as sl
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS, ModelShape, TensorShape, activation_bytes
 from syncline.costmodel.layouts.memory import Storage, layer_bytes
+from syncline.errors import SynclineError
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.memory_plan import memory_of, memory_record
 from syncline.planner.projection.project import project
@@ -205,3 +208,72 @@ def test_what_does_not_fit_is_recomputed_and_takes_a_third_longer() -> None:
     assert row["compute_s"] == pytest.approx(4 / 3 * roomy["compute_s"], rel=1e-12)
     (asked,) = project(projected(**setting | {"compute": large}, memory={"activations": "recomputed"}))
     assert asked["compute_s"] == row["compute_s"]
+
+
+def test_as_few_layers_run_again_as_let_the_step_fit() -> None:
+    """A 45 GB card holds what 13 of 24 layers keep of a long sequence, and the inputs of the others."""
+    card = {"hardware": {"name": "card", "peak_flops": 1e14, "mfu": 0.4, "memory_bytes": "45 GB", "precision": "bf16"}}
+    setting = {
+        "model": replace(MODELS["gpt-350m"], sequence=65536), "tokens_per_worker": 65536, "methods": ["ddp-adam"],
+        "compute": card, "workers": 2, "precision": None,
+    }  # fmt: skip
+
+    def row_of(**memory: object) -> dict[str, Any]:
+        (row,) = project(projected(**setting, memory=memory))
+        return row
+
+    fewest = row_of(activations="auto", recomputed_layers="fewest")
+    word, _, layers = fewest["activations"].partition(": ")
+    count = int(layers.removesuffix(" layers"))
+    assert word == "recomputed" and 1 < count < 24
+    assert fewest == row_of(activations="recomputed", recomputed_layers=count)
+    assert row_of(activations="recomputed", recomputed_layers=count - 1)["fits"] is False
+    whole = row_of(activations="recomputed")
+    assert fewest["compute_s"] == pytest.approx(whole["compute_s"] * (1 + count / 24 / 3) / (4 / 3))
+    assert row_of(activations="recomputed", layers_per_checkpoint=4)["compute_s"] == whole["compute_s"]
+
+
+def test_offloaded_activations_free_memory_and_wait_for_a_slow_link() -> None:
+    card = {"name": "card", "peak_flops": 1e14, "mfu": 0.4, "memory_bytes": "80 GB", "precision": "bf16"}
+    shape = MODELS["gpt-1.3b"]
+    layer = 34 * 2048 * 1024 * 4  # bytes of four sequences of 1,024 tokens, 2,048 wide
+
+    def row_of(rate: str, offloaded: int) -> dict[str, Any]:
+        machine = card | {"host_bytes_per_s": rate}
+        (row,) = project(projected(
+            model="gpt-1.3b", tokens_per_worker=4 * 1024, methods=["ddp-adam"], workers=2, precision=None,
+            compute={"hardware": machine}, memory={"activations": "selective", "offloaded_layers": offloaded},
+        ))  # fmt: skip
+        return row
+
+    kept, hidden, slow = row_of("1 TB/s", 0), row_of("1 TB/s", 10), row_of("1 GB/s", 10)
+    assert hidden["activations"] == "selective, 10 layers offloaded" and hidden["compute_s"] == kept["compute_s"]
+    # The loss's logits take more than the two layers that compute and move, so that these do not count.
+    assert kept["activations_bytes"] - hidden["activations_bytes"] == pytest.approx(10 * layer)
+    layer_s = kept["compute_s"] / shape.layers
+    assert slow["compute_s"] == pytest.approx(kept["compute_s"] + 10 * (2 * layer / 1e9 - layer_s), rel=1e-3)
+
+
+CARD = {"name": "card", "peak_flops": 1e14, "mfu": 0.4, "memory_bytes": "80 GB"}
+
+
+@pytest.mark.parametrize(
+    ("memory", "message"),
+    [
+        ({"activations": "selective", "recomputed_layers": 2}, r"memory.recomputed_layers: got 2; expected memory.act"),
+        (
+            {"activations": "stored", "recomputed_modules": ["mlp"]},
+            r"memory.recomputed_modules: got .*selective beside",
+        ),
+        ({"recomputed_modules": ["attn"]}, r"memory.recomputed_modules.0: got 'attn'; expected 'core_attn'"),
+        ({"recomputed_layers": "some"}, r"memory.recomputed_layers"),
+        ({"activations": "recomputed", "offloaded_layers": 1}, r"memory.offloaded_layers: got 1; expected memory.act"),
+        ({"activations": None, "layers_per_checkpoint": 2}, r"memory.layers_per_checkpoint: got 2"),
+        ({"offloaded_layers": 2}, r"memory.offloaded_layers: got 2; expected hardware.host_bytes_per_s beside it"),
+    ],
+)
+def test_layers_that_a_policy_does_not_have_are_told(memory: dict[str, object], message: str) -> None:
+    with pytest.raises(SynclineError, match=message):
+        sl.project(
+            model="gpt-160m", methods=["ddp-adam"], networks=["wan"], workers=[2], hardware=[CARD], memory=memory
+        )
