@@ -90,7 +90,7 @@ def test_the_command_writes_its_folder_and_shows_it_again(command) -> None:
     done = command(*QUICK, "--json")
     assert done.code == 0, done.err
     result = json.loads(done.out)
-    assert len(result["rows"]) == 158 + 8 + 288 + 84 + 720 + 54 + 170
+    assert len(result["rows"]) == 158 + 8 + 288 + 84 + 720 + 54 + 172
     assert (
         set(result) == {"spec", "rows", "summary", "constants", "cross_validation", "folder"}
         and result["cross_validation"] == []
