@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from syncline.costmodel import Hardware, Matrix, ModelShape
 from syncline.costmodel.compute.kernel_rates import gradient_format
+from syncline.costmodel.compute.tensors import Adapters
 from syncline.costmodel.compute.transformer_operations import EIGHT_BITS
 from syncline.costmodel.layouts.memory import MODEL_BYTES, Storage
 from syncline.costmodel.scaling.published import default_batch
-from syncline.fields import Steps, Workers, refusal
+from syncline.fields import Spec, Steps, Workers, refusal
 from syncline.methods import MethodSpec
 from syncline.methods.parts.asynchronous import asynchronous_of, remedy_of
 from syncline.specs.clock import ClockSpec, ProductFormat
@@ -23,6 +24,22 @@ from syncline.specs.layout import LayoutSpec, MemorySpec, PlacementRule
 from syncline.specs.models import ModelField
 
 
+class LoraSpec(Spec):
+    """Low-rank adapters (LoRA) of a ``rank`` beside frozen weights; ``lora: 16`` is short for ``{rank: 16}``.
+
+    ``parts``: parts of each layer that have adapters: ``qkv``, ``out`` (attention's output) and ``mlp``.
+    """
+
+    rank: int = Field(ge=1, strict=True)
+    parts: tuple[Literal["qkv", "out", "mlp"], ...] = Field(default=("qkv", "out", "mlp"), min_length=1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_rank(cls, value: Any) -> Any:
+        """Return the fields of a rank alone."""
+        return {"rank": value} if isinstance(value, int) else value
+
+
 class ProjectSpec(ClockSpec, Experiment):
     """A projection: step times of methods on networks in closed form, from a model's shape and without training.
 
@@ -30,7 +47,8 @@ class ProjectSpec(ClockSpec, Experiment):
     ``tokens_per_worker``: tokens of a worker in a step. By default the workers share out the batch that published fits
     find best for the model's size, see `default_batch`, in whole sequences for each part of a replica that computes
     sequences of its own. ``placement``: rule by which the ranks lie on a matrix: where it says, the workers of a
-    replica next to each other, the replicas of a stage next to each other, or the fastest of these.
+    replica next to each other, the replicas of a stage next to each other, or the fastest of these. ``lora``: adapters
+    that train in place of the weights.
     """
 
     kind: Literal["project"]
@@ -46,6 +64,7 @@ class ProjectSpec(ClockSpec, Experiment):
     memory: MemorySpec = MemorySpec()
     layout: LayoutSpec = LayoutSpec()
     placement: PlacementRule = "given"
+    lora: LoraSpec | None = None
 
     @property
     def worker_tokens(self) -> int:
@@ -83,6 +102,22 @@ class ProjectSpec(ClockSpec, Experiment):
         return self.precision or (machine.precision if machine else "fp32")
 
     @property
+    def adapters(self) -> Adapters | None:
+        """Return the adapters that train in place of the weights; None if all weights train."""
+        return None if self.lora is None else Adapters(self.lora.rank, self.lora.parts)
+
+    @property
+    def flops_per_token(self) -> float:
+        """Return the FLOPs per token, forward and backward; frozen weights have no products for their gradients."""
+        model = self.model
+        if self.adapters is None or not isinstance(model, ModelShape):
+            return model.flops_per_token
+        trained = self.adapters.trained_tensors(model.tensors)
+        expert = sum(tensor.elements for tensor in trained if ".expert_" in tensor.name)
+        active = sum(tensor.elements for tensor in trained) - expert * (1 - model.experts_per_token / model.experts)
+        return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * active
+
+    @property
     def activation_storage(self) -> Storage:
         """Return the way in which the training's software stores activations."""
         width = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
@@ -115,6 +150,11 @@ class ProjectSpec(ClockSpec, Experiment):
             expected = f"none, as {self.model.name} is a module: they are estimated for transformers by name or config"
             raise refusal("memory.activations", self.memory.activations, expected)
         self.layout.check(self.model, self.workers)
+        if self.lora is not None and not isinstance(self.model, ModelShape):
+            raise refusal("lora", self.lora.rank, f"none, as {self.model.name} is a module")
+        if self.lora is not None and self.memory.sharding not in ("auto", "none", "optimizer"):
+            expected = "auto, none or optimizer, as lora does not shard frozen weights"
+            raise refusal("memory.sharding", self.memory.sharding, expected)
         return self
 
     def warnings(self) -> list[str]:

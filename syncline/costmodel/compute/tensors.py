@@ -40,6 +40,45 @@ class TensorShape(NamedTuple):
         return is_worth_factors(*self.sides, rank)
 
 
+ADAPTED = {
+    "query": "qkv", "key": "qkv", "value": "qkv", "qkv": "qkv", "query_down": "qkv", "query_up": "qkv",
+    "key_value_down": "qkv", "key_value_up": "qkv", "out": "out", "gate": "mlp", "up": "mlp", "down": "mlp",
+}  # fmt: skip
+"""Part of a layer to which a matrix belongs, by the last component of its name; other matrices have no adapters."""
+
+
+class Adapters(NamedTuple):
+    """Low-rank adapters (LoRA): beside a frozen matrix (out, in) train only ``(rank, in)`` and ``(out, rank)``.
+
+    Source: E. Hu et al., "LoRA" (2021), section 4.1.
+
+    Attributes:
+        rank: r, rank of the adapters.
+        parts: parts of each layer that have adapters: ``qkv``, ``out``, ``mlp``.
+    """
+
+    rank: int
+    parts: tuple[str, ...] = ("qkv", "out", "mlp")
+
+    def has(self, name: str) -> bool:
+        """Return whether the matrix of a name has adapters."""
+        return ADAPTED.get(name.rpartition(".")[2]) in self.parts
+
+    def trained_tensors(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
+        """Return the trained matrices beside frozen tensors, in order.
+
+        >>> [tensor.shape for tensor in Adapters(4).trained_tensors([TensorShape("0.out", (8, 6), is_matrix=True)])]
+        [(4, 6), (8, 4)]
+        """
+        trained = []
+        for tensor in tensors:
+            if tensor.is_matrix and self.has(tensor.name):
+                rows, columns = tensor.sides
+                trained.append(TensorShape(f"{tensor.name}_in", (self.rank, columns), is_matrix=True))
+                trained.append(TensorShape(f"{tensor.name}_adapter", (rows, self.rank), is_matrix=True))
+        return trained
+
+
 def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
     """Return rows and columns of a tensor viewed as a matrix: the first dimension, and the product of the others.
 

@@ -47,7 +47,7 @@ from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.kernel_rates import AttentionKind, bytes_per_number
 from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.operations import Operation, Seconds, memory, operations_s, product
-from syncline.costmodel.compute.tensors import TensorShape
+from syncline.costmodel.compute.tensors import Adapters, TensorShape
 
 LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
 """Bytes per logit that the loss reads and writes forward and backward, in PyTorch and in one fused kernel."""
@@ -85,6 +85,7 @@ class Software:
         causal: whether attention masks half of the scores.
         once_per_node: whether a library for experts sends a token once to each node, and sorts and pads it on the way.
         recomputed: modules of each layer, of `MODULES`, whose forward kernels run again in the backward pass.
+        adapters: adapters beside frozen weights, which then have no gradients; None: all weights train.
     """
 
     attention: AttentionKind | None = None
@@ -94,6 +95,7 @@ class Software:
     causal: bool = True
     once_per_node: bool = False
     recomputed: tuple[Module, ...] = ()
+    adapters: Adapters | None = None
 
     def attention_on(self, hardware: Hardware) -> str:
         """Return the kind of attention on some hardware."""
@@ -158,7 +160,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
         group, _, name = tensor.name.rpartition(".")
         if tensor.is_matrix and not group.startswith("expert_"):
             first = len(passes.forward)
-            _add_product(passes, tensor, _split(name), tokens, share)
+            _add_product(passes, tensor, _split(name), tokens, share, software)
             _run_again(passes, first, _module(name, has_experts, group == "shared"), software)
         elif tensor.name.endswith("_bias") and not group.startswith("expert_"):
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
@@ -200,10 +202,14 @@ def _add_product(
     split: Split,
     tokens: float,
     share: Share,
+    software: Software,
     groups: float = 1.0,
     sharers: int | None = None,
 ) -> None:
-    """Append the three products of a matrix, and the casts of their operands to 8 bits; ``sharers`` replaces t."""
+    """Append the three products of a matrix, and the casts of their operands to 8 bits; ``sharers`` replaces t.
+
+    A frozen matrix has two products, and its adapters have three each, in 16 bits.
+    """
     sharers = share.tensor if sharers is None else sharers
     outputs = tensor.shape[0] / (sharers if split == "rows" else 1)
     inputs = tensor.shape[1] / (sharers if split == "columns" else 1)
@@ -211,10 +217,34 @@ def _add_product(
     stored = 1 if share.precision in EIGHT_BITS else w
     passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
     passes.backward.append(product(tokens, inputs, outputs, share.precision, stored, groups))
-    passes.backward.append(product(outputs, inputs, tokens, share.precision, stored, groups))
-    if share.precision in EIGHT_BITS:  # each operand and its transpose are cast
-        passes.forward.append(memory((w + 2) * groups * (tokens * inputs + outputs * inputs)))
-        passes.backward.append(memory((w + 2) * groups * tokens * outputs))
+    if software.adapters is None:
+        passes.backward.append(product(outputs, inputs, tokens, share.precision, stored, groups))
+    elif software.adapters.has(tensor.name):
+        _add_adapters(passes, software.adapters.rank, (outputs, inputs), tokens, share, groups)
+    if share.precision in EIGHT_BITS:  # operands and transposes are cast; a frozen weight needs no others' transposes
+        copies = 2 if software.adapters is None else 1
+        weights = (w + 2) * groups * outputs * inputs
+        passes.forward.append(memory((w + copies) * groups * tokens * inputs + weights))
+        passes.backward.append(memory((w + copies) * groups * tokens * outputs))
+
+
+def _add_adapters(
+    passes: Passes, rank: int, sides: tuple[float, float], tokens: float, share: Share, groups: float
+) -> None:
+    """Append the products of the two adapters beside a matrix, and the sums with its output and input gradient."""
+    precision, w = _format_outside_products(share), bytes_per_number(share.precision)
+    outputs, inputs = sides
+    for rows, columns in ((rank, inputs), (outputs, rank)):
+        passes.forward.append(product(tokens, rows, columns, precision, w, groups))
+        passes.backward.append(product(tokens, columns, rows, precision, w, groups))
+        passes.backward.append(product(rows, columns, tokens, precision, w, groups))
+    passes.forward.append(memory(3 * w * groups * tokens * outputs))
+    passes.backward.append(memory(3 * w * groups * tokens * inputs))
+
+
+def _format_outside_products(share: Share) -> str:
+    """Return the number format of products that are not in 8 bits."""
+    return "bf16" if share.precision in EIGHT_BITS else share.precision
 
 
 def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
@@ -226,7 +256,7 @@ def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share,
     for tensor in model.layer:
         if tensor.is_matrix and tensor.name.startswith("expert_0."):
             split = _split(tensor.name.rpartition(".")[2])
-            _add_product(passes, tensor, split, tokens_per_expert, share, experts, sharers)
+            _add_product(passes, tensor, split, tokens_per_expert, share, software, experts, sharers)
     moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written, of received tokens
     moves = 0 if share.expert > 1 else 2
     if not software.once_per_node:
@@ -263,7 +293,7 @@ def _add_eager_attention(passes: Passes, shape: tuple[float, float, float, float
     """Append attention's two products and the kernels on its scores; ``shape`` is that of an `Operation`."""
     sequences, heads, queries, keys, head = shape
     w, groups = bytes_per_number(share.precision), sequences * heads
-    precision = "bf16" if share.precision in EIGHT_BITS else share.precision
+    precision = _format_outside_products(share)
     first = product(queries, keys, head, precision, w, groups)
     second = product(queries, head, keys, precision, w, groups)
     scores = groups * queries * keys
@@ -325,10 +355,12 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     width = w * tokens * model.width
     table = w * vocabulary * model.width
     passes.forward.extend((memory(2 * width), memory(2 * width / share.tensor)))
-    passes.backward.extend((memory(width + 2 * table, 2), memory(5 * width / share.tensor)))
-    precision = "bf16" if share.precision in EIGHT_BITS else share.precision
+    if software.adapters is None:
+        passes.backward.append(memory(width + 2 * table, 2))
+    passes.backward.append(memory(5 * width / share.tensor))
+    precision = _format_outside_products(share)
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
-    _add_product(passes, head, "rows", tokens, share._replace(precision=precision))
+    _add_product(passes, head, "rows", tokens, share._replace(precision=precision), software)
     logits = software.loss_bytes * tokens * vocabulary
     kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3
     passes.forward.append(memory(logits / 2 / kernels, kernels))

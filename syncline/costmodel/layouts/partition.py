@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel.compute.model_shape import LARGEST, Model, ModelShape
-from syncline.costmodel.compute.tensors import TensorShape
+from syncline.costmodel.compute.tensors import Adapters, TensorShape
 from syncline.costmodel.layouts.layout import Layout
 from syncline.costmodel.layouts.memory import Storage, layer_bytes
 from syncline.costmodel.layouts.pipelines import block_stages
@@ -172,15 +172,27 @@ class WorkerTensors(NamedTuple):
     Attributes:
         tensors: n tensors in order.
         experts: mask over the tensors, ``(n,)``, that selects those of experts.
+        frozen: number of further parameters, which do not train.
     """
 
     tensors: tuple[TensorShape, ...]
     experts: tuple[bool, ...]
+    frozen: int = 0
 
     @property
     def elements(self) -> int:
         """Return the number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.tensors)
+
+    def with_adapters(self, adapters: Adapters) -> WorkerTensors:
+        """Return the adapters beside these tensors, which are then frozen."""
+        trained: list[TensorShape] = []
+        masks: list[bool] = []
+        for tensor, is_expert in zip(self.tensors, self.experts, strict=True):
+            adapter_tensors = adapters.trained_tensors([tensor])
+            trained += adapter_tensors
+            masks += [is_expert] * len(adapter_tensors)
+        return WorkerTensors(tuple(trained), tuple(masks), self.elements)
 
 
 def _cut(tensor: TensorShape, t: int) -> TensorShape:

@@ -107,7 +107,7 @@ def step_parts(
     keeps_no_scores = policy.kind == "selective" or policy.recomputed_layers is not None
     if software.attention == "eager" and keeps_no_scores:
         modules = tuple(sorted({*modules, "core_attn"}))
-    software = replace(software, recomputed=modules)
+    software = replace(software, recomputed=modules, adapters=spec.adapters)
     return step_seconds(model, work, software=software, hardware=spec.compute.machine)
 
 
@@ -154,7 +154,7 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
         factor: factor on the FLOPs, for layers that are computed twice.
     """
     shape, tokens = spec.model, spec.worker_tokens
-    flops = factor * shape.flops_per_token * tokens
+    flops = factor * spec.flops_per_token * tokens
     return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
@@ -190,6 +190,8 @@ class IntraReplica:
         spec = specs[0]
         self.layout, self.model = layout, spec.model
         self.worker_tensors = worker_tensors(spec.model, layout)
+        if spec.adapters is not None:
+            self.worker_tensors = self.worker_tensors.with_adapters(spec.adapters)
         self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.kernels = spec.compute.kernels
         self.bytes_per_number = bytes_per_number(spec.number_format)

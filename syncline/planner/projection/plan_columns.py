@@ -198,7 +198,7 @@ def _bases(computing: FactorBounds, communication: FactorBounds) -> Categorical:
 def _peak_s(spec: ProjectSpec) -> float:
     """Return the seconds of a step at the hardware's peak rate; nan if no hardware is known."""
     machine = spec.compute.hardware
-    return spec.model.flops_per_token * spec.worker_tokens / machine.peak_flops if machine else np.nan
+    return spec.flops_per_token * spec.worker_tokens / machine.peak_flops if machine else np.nan
 
 
 def _bytes_per_worker(plan: ProjectionPlan) -> Floats:

@@ -336,6 +336,7 @@ def _memory_plan(
         elements, states - errors, errors, precision, buffer_bytes,
         gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
     )  # fmt: skip
+    memory = replace(memory, weights_bytes=memory.weights_bytes + MODEL_BYTES[precision] * worker_tensors.frozen)
     units = _gathered_units(spec, layout, [tensor.elements for tensor in tensors])
     unit_bytes = max(unit.share for unit in units) * MODEL_BYTES[precision] * elements
     state_share = sum(shard.elements / shard.sharers for shard in shards) / elements
@@ -343,8 +344,9 @@ def _memory_plan(
     budget, options = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and options.micro_batches is None:
         options = options.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
-    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches.
-    choices = SHARDINGS[:2] if layout.pipeline > 1 else SHARDINGS
+    # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
+    # frozen weights are not sharded.
+    choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
     return plan_memory(
         options,
         budget,
