@@ -350,7 +350,9 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
         changes = {field_name: value for field_name, value in mapping.items() if field_name != "preset"}
         if set(changes) <= {"name"}:
             return replace(preset_network, name=str(changes.get("name", preset_network.name)))
-        if any(isinstance(preset_network, model.makes) and set(changes) <= set(model.names()) for model in SEVERAL.values()):
+        if any(
+            isinstance(preset_network, model.makes) and set(changes) <= set(model.names()) for model in SEVERAL.values()
+        ):
             fields = network_fields(preset_network)
             assert isinstance(fields, dict)
             return _from_mapping(fields | changes, path)
