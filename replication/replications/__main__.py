@@ -43,6 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     made = ", ".join(f"{stage} {result.finished.get(stage, 0)} of {number}" for stage, number in result.planned.items())
     print(f"{time.monotonic() - begun_s:.0f} s: {made}; trials {result.effort}")
+    print("\n".join(result.notes))
     return 0
 
 

@@ -14,6 +14,7 @@ import multiprocessing
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
@@ -23,6 +24,7 @@ from joblib import cpu_count
 
 from replication.replications.stages import ReplicationStage
 from syncline import SynclineError
+from syncline.errors import error_text
 from syncline.runs.folders.folder import environment
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical, code_version
@@ -31,6 +33,9 @@ from syncline.specs import RunSpec
 
 LINES = "trainings.jsonl"
 """File in the folder of a replication's trainings with a line per finished training."""
+
+MOST_LETTERS = 200
+"""Letters of an error's text in a note."""
 
 Line = dict[str, Any]
 
@@ -111,7 +116,13 @@ def carried_out(job: Job) -> Line:
                 stopped.append(step)
                 raise KeyboardInterrupt
 
-    trained = train_method(spec, spec.method, on_step if remaining else None, recorder=None if one_by_one else recorder)
+    try:
+        trained = train_method(
+            spec, spec.method, on_step if remaining else None, recorder=None if one_by_one else recorder
+        )
+    finally:
+        if spec.device != "cpu":
+            torch.cuda.empty_cache()  # the memory of the last training's graph
     history, steps = trained.history, trained.history.eval_step.tolist()
     if history.interrupted and not stopped:
         raise KeyboardInterrupt
@@ -133,10 +144,7 @@ def carried_out(job: Job) -> Line:
         "stopped_at": stopped[0] if stopped else None, "rows": rows, "wall_s": round(time.perf_counter() - begun_s, 3),
         "corpus_sha256": trained.facts.get("corpus_sha256"),
     }  # fmt: skip
-    device = training_device(spec.device)
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return line | {"device": name_of_device(device)}
+    return line | {"device": name_of_device(training_device(spec.device))}
 
 
 class Trainer:
@@ -147,10 +155,16 @@ class Trainer:
         jobs: number of processes; one per core if None. With one, this process trains.
         allowance: limit of the trainings of this call.
         search_s: seconds from now on in which a search may start trials; a search then ends with what it has.
+
+    Attributes:
+        notes: a line for each training that raised and was tried once more.
     """
 
     def __init__(self, folder: Path, jobs: int | None, allowance: Allowance, search_s: float | None = None) -> None:
         self.path, self.jobs, self.allowance = folder / LINES, jobs or cpu_count(), allowance
+        self.most_jobs = self.jobs
+        self.notes: list[str] = []
+        self._raised: set[str] = set()
         self.search_end_s = None if search_s is None else time.monotonic() + search_s
         self.lines: dict[str, Line] = {}
         self.about: dict[str, Any] = {}
@@ -176,31 +190,64 @@ class Trainer:
             on_line: function that receives the line of each finished job.
         """
         running: dict[Future[Line], Job] = {}
+        again: list[Job] = []
         try:
             while True:
-                while len(running) < self.jobs and (job := next_job()) is not None:
+                while len(running) < self.jobs and (job := again.pop() if again else next_job()) is not None:
                     if job.key in self.lines:
                         on_line(job, self.lines[job.key])
                         continue
                     if not self.allowance.grant_one(self.longest_s):
                         break
-                    if self.jobs == 1:
-                        self._keep(job, carried_out(job), on_line)
-                    else:
-                        running[self._pool().submit(carried_out, job)] = job
+                    running[self._submitted(job)] = job
                 if not running:
                     return
                 for future in wait(running, return_when=FIRST_COMPLETED).done:
-                    self._keep(running.pop(future), future.result(), on_line)
+                    job, error = running.pop(future), future.exception()
+                    if error is None:
+                        self._keep(job, future.result(), on_line)
+                    else:
+                        again.append(self._taken_back(job, error))
         except KeyboardInterrupt:
             self.interrupted = True
             self.close()
+
+    def _submitted(self, job: Job) -> Future[Line]:
+        """Start a job in one of the processes, or carry it out here if there is only one."""
+        if self.most_jobs > 1:
+            return self._pool().submit(carried_out, job)
+        future: Future[Line] = Future()
+        try:
+            future.set_result(carried_out(job))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def _taken_back(self, job: Job, error: BaseException) -> Job:
+        """Return a job that raised, to be tried once more beside fewer others.
+
+        A process that ran out of memory, or was killed, leaves more to the others.
+
+        Raises:
+            SynclineError: the job has raised before.
+        """
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        text = f"{job.stage}, {job.method['label']}, seeds {list(job.seeds)}: {error_text(error)[:MOST_LETTERS]}"
+        if job.key in self._raised:
+            raise SynclineError(f"a training failed twice: {text}") from error
+        self._raised.add(job.key)
+        if isinstance(error, BrokenProcessPool):
+            self.close()  # the next job starts new processes
+        self.jobs = max(1, self.jobs - 1)
+        self.notes.append(f"taken back, then {self.jobs} at a time: {text}")
+        return job
 
     def _pool(self) -> Executor:
         """Return the processes, which start at the first job."""
         if self._executor is None:
             spawn = multiprocessing.get_context("spawn")
-            self._executor = ProcessPoolExecutor(self.jobs, mp_context=spawn)
+            self._executor = ProcessPoolExecutor(self.most_jobs, mp_context=spawn)
         return self._executor
 
     def _keep(self, job: Job, line: Line, on_line: Callable[[Job, Line], None]) -> None:

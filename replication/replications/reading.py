@@ -64,13 +64,14 @@ def read_replication(folder: Path) -> Replicated:
 
 
 def claim_texts(spec: ReplicationSpec) -> dict[str, str]:
-    """Return the text of a paper's claims, by their ids.
+    """Return the texts of a paper's claims by their ids; of a spec without a paper, those of its claims with an id.
 
     Raises:
         SpecError: the register has no such paper or claim.
     """
     if not spec.paper:
-        return {}
+        named = {claim.claim for claim in spec.claims}
+        return {claim.id: claim.claim for claim in claims_of() if claim.id in named}
     if spec.paper not in PAPERS:
         raise SpecError("paper", spec.paper, one_of(PAPERS, spec.paper))
     claims = {claim.id: claim.claim for claim in claims_of(spec.paper) if claim.id}

@@ -136,6 +136,7 @@ def replicate(
             )
     if trainer is not None:
         trainer.close()
+        result.notes = trainer.notes
     result.judge()
     if result.kept:
         from replication.replications.readme import write_readme

@@ -40,6 +40,7 @@ class Replicated:
         verdicts: a row per comparison whose cells are all trained.
         networks: a row per method, setting and network, once the finals are complete.
         interrupted: whether Ctrl-C ended it.
+        notes: trainings that raised and were tried once more, a line each.
     """
 
     spec: ReplicationSpec
@@ -52,6 +53,7 @@ class Replicated:
     verdicts: StageRows = field(default_factory=list)
     networks: StageRows = field(default_factory=list)
     interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
 
     @property
     def num_remaining(self) -> int:

@@ -11,7 +11,7 @@ from replication.replications.one_by_one import Tried, default_knobs, neighbours
 from replication.replications.persistent import LINES
 from replication.replications.replicate import TRAININGS, replicate
 from replication.replications.spec import OneByOne, SearchedMethod
-from syncline.errors import SpecError
+from syncline.errors import SpecError, SynclineError
 from syncline.runs.sweep.jobs import Allowance
 from tests.replication.replications.small import tiny
 
@@ -143,3 +143,28 @@ def test_trials_side_by_side_are_the_same_in_pieces(tmp_path):
     (tmp_path / "again" / TRAININGS / LINES).unlink()
     assert replicate(spec, tmp_path / "again", jobs=1).num_remaining == 0  # the tables are enough
     assert not (tmp_path / "again" / TRAININGS / LINES).exists()
+
+
+def test_a_training_that_raises_is_tried_once_more(whole, tmp_path, monkeypatch):
+    """What is finished stays; a second error of the same training ends the command with a line."""
+    from replication.replications import persistent
+
+    once, calls = persistent.carried_out, []
+
+    def raising(job):
+        calls.append(job)
+        if len(calls) in failures:
+            raise MemoryError("no memory left")
+        return once(job)
+
+    monkeypatch.setattr(persistent, "carried_out", raising)
+    failures = {3}
+    result = replicate(tiny(tmp_path, CHANGES), tmp_path / "out", jobs=1)
+    assert tables(result.folder) == tables(whole.folder) and calls[2] == calls[3]
+    (note,) = result.notes
+    assert note.startswith("taken back, then 1 at a time: search, together, seeds [101]: ") and "no memory left" in note
+    calls.clear()
+    failures |= {4}
+    with pytest.raises(SynclineError, match=r"^a training failed twice: search, together"):
+        replicate(tiny(tmp_path, CHANGES), tmp_path / "again", jobs=1)
+    assert len((tmp_path / "again" / TRAININGS / LINES).read_text().splitlines()) == 3  # the facts and two trials
