@@ -231,7 +231,7 @@ class Trainer:
         Raises:
             SynclineError: the job has raised before.
         """
-        if isinstance(error, KeyboardInterrupt):
+        if not isinstance(error, Exception):  # Ctrl-C
             raise error
         text = f"{job.stage}, {job.method['label']}, seeds {list(job.seeds)}: {error_text(error)[:MOST_LETTERS]}"
         if job.key in self._raised:
