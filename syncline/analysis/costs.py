@@ -204,13 +204,15 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
         width_in: approximate width of the axes in inches.
     """
     low, high = np.log(ax.get_xlim())
-    labels: list[tuple[float, float]] = []
+    label_spans: list[tuple[float, float]] = []
     for name, value in marks.items():
         position = float((np.log(value) - low) / (high - low))
         half = 0.5 * (len(name) + 1) * LETTER_IN / width_in
-        if not 0 <= position <= 1 or any(abs(position - other) < half + other_half for other, other_half in labels):
+        if not 0 <= position <= 1 or any(
+            abs(position - other) < half + other_half for other, other_half in label_spans
+        ):
             continue
-        labels.append((position, half))
+        label_spans.append((position, half))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
         ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
                 color="#555555")  # fmt: skip

@@ -193,14 +193,14 @@ class MTDAOSpec(CompressibleBase):
         """
         tensors, all_exchanges = tensors_of(model), []
         for state, period in self.periods().items():
-            exchange = self._of_state(state, tensors)
-            if not exchange:
+            state_tensors = self._of_state(state, tensors)
+            if not state_tensors:
                 continue
             if self.phase == "random":
-                all_exchanges.append(self._plain(elements(exchange), period, state, joins=period == 1))
+                all_exchanges.append(self._plain(elements(state_tensors), period, state, joins=period == 1))
             else:
                 offset = 1 if self.phase == "paper" and state != "params" else 0
-                all_exchanges += self._exchange(exchange, workers, period, label=state, offset=offset)
+                all_exchanges += self._exchange(state_tensors, workers, period, label=state, offset=offset)
         return all_exchanges
 
     @override

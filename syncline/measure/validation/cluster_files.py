@@ -221,7 +221,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
     nodes = int(positive_number(row["nodes"], "nodes"))
     nbytes = positive_number(row["megabytes"], "megabytes") * MIB
-    piece_bytes = in_pieces(row)
+    sends_pieces = in_pieces(row)
     return p3_s(
         row["collective"],
         row["backend"],
@@ -229,7 +229,7 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
         nbytes=nbytes,
         delay_s=delay_s,
         bytes_per_s=rate,
-        pieces=piece_bytes,
+        pieces=sends_pieces,
         constants=constants,
     )
 
