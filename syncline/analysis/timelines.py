@@ -174,6 +174,8 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     for panel in panels:
         lengths_s = [task.end_s - task.start_s for task in panel.tasks if task.end_s > task.start_s]
         shortest = min([shortest, *(length_s / ends_s[panel.group] for length_s in lengths_s)])
+
+    # The figure is as wide as the number in the shortest task needs, and as high as its stages, up to a page.
     width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / shortest))
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
@@ -194,6 +196,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
             ax.tick_params(axis="x", labelbottom=last)
             ax.set_xlabel(f"time ({unit})" if last else "")
+
         kinds = {task.kind for panel in panels for task in panel.tasks}
         names = {"forward": "forward", "backward": "backward", "weight": "weight gradient"}
         handles: list[Artist] = [Patch(color=COLORS[kind], label=name) for kind, name in names.items() if kind in kinds]

@@ -177,11 +177,11 @@ class DelayedNesterov:
         n, c = self.buffer_size, self.momentum_activation
         updates_momentum = self.taken % n == 0
         momentum_share = (1 - c * n + c) if updates_momentum else c
-        for p, m, total, u in zip(self.params, self.momenta, self.sums, self.last, strict=True):
-            if updates_momentum:
+        for x, m, total, d in zip(self.params, self.momenta, self.sums, self.last, strict=True):
+            if updates_momentum:  # m <- mu m + D / N
                 m.mul_(self.momentum).add_(total, alpha=1 / n)
                 total.zero_()
-            p.sub_(m, alpha=self.lr * momentum_share * self.momentum).sub_(u, alpha=self.lr / n)
+            x.sub_(m, alpha=self.lr * momentum_share * self.momentum).sub_(d, alpha=self.lr / n)
 
 
 @dataclass(frozen=True)

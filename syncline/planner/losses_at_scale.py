@@ -29,27 +29,29 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
         SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
     """
     fit, every_fit = (None, True) if question.fit == "all" else (question.fit, question.every_fit)
-    replicas, periods = listed(question.replicas), listed(question.period) or [None]
-    settings = [
-        (method, m, h)
-        for method in listed(question.method)
-        for m in (replicas if method != "ddp-adam" else replicas[:1])
-        for h in (periods if method != "ddp-adam" else [None])
-    ]
+    replica_counts, periods = listed(question.replicas), listed(question.period) or [None]
+    settings: list[tuple[str, Any, Any]] = []
+    for method in listed(question.method):
+        if method == "ddp-adam":  # neither replicas nor a period matter
+            settings += [(method, replicas, None) for replicas in replica_counts[:1]]
+        else:
+            settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
     if question.parameters is None:
         if question.target_loss is None:
             raise SpecError("parameters", None, "how many the model has, or a target loss")
         loss, extrapolate = question.target_loss, question.extrapolate
         return [
-            model_for_loss(method, loss, replicas=m, period=h, fit=fit, extrapolate=extrapolate)
-            for method, m, h in settings
+            model_for_loss(method, loss, replicas=replicas, period=period, fit=fit, extrapolate=extrapolate)
+            for method, replicas, period in settings
         ]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     batch = None if question.batch_tokens is None else parse_count(question.batch_tokens, "batch_tokens")
     trainings = [
-        TrainingAtScale(method, parse_count(size, "parameters"), tokens, replicas=m, period=h, batch_tokens=batch)
+        TrainingAtScale(
+            method, parse_count(size, "parameters"), tokens, replicas=replicas, period=period, batch_tokens=batch
+        )
         for size in listed(question.parameters)
-        for method, m, h in settings
+        for method, replicas, period in settings
     ]
     return losses_at_scale(trainings, fit, question.target_loss, question.extrapolate, every_fit)
 

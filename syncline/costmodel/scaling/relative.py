@@ -225,8 +225,8 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
         factors_at_bound = None if ratio is None else more_tokens(ratio, parameters, tokens)
         if factors_at_bound is None:
             return None
-        logs = np.log(factors_at_bound.mean / factor), np.log(law_factor / factor)
-        return float(factor * np.exp(sign * np.hypot(*logs)))
+        ratio_log, law_log = np.log(factors_at_bound.mean / factor), np.log(law_factor / factor)
+        return float(factor * np.exp(sign * np.hypot(ratio_log, law_log)))
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
     low = bound(relative.low, factors.least, -1)
