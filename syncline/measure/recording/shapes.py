@@ -123,15 +123,16 @@ class Families:
         def translated(event: Event) -> Event:
             """Return an event with the groups, neighbours and tags of ``rank``."""
             if isinstance(event, Started):
-                group = target_group(event.key[0])
-                return event._replace(ranks=group.ranks, key=(group.name, event.key[1]))
+                name, number = event.key
+                group = target_group(name)
+                return event._replace(ranks=group.ranks, key=(group.name, number))
             if isinstance(event, MessageSent | MessageAwaited):
                 name, source, receiver, number = event.tag
-                ends = neighbour(name, source), neighbour(name, receiver)
-                tag = target_group(name).name, *ends, number
+                source, receiver = neighbour(name, source), neighbour(name, receiver)
+                tag = target_group(name).name, source, receiver, number
                 if isinstance(event, MessageSent):
-                    return event._replace(to=ends[1], tag=tag)
-                return event._replace(source=ends[0], tag=tag)
+                    return event._replace(to=receiver, tag=tag)
+                return event._replace(source=source, tag=tag)
             return event
 
         return replace(record, events=[translated(event) for event in record.events])

@@ -124,11 +124,11 @@ def time_ratio_bounds(
 
     def bound(step_ratio: float, end: str, other_end: str, sign: int) -> float | None:
         """Return a bound of the ratio of two times from the bounds of its step and token factors."""
-        ends = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
-        if None in ends:
+        token_bound, base_bound = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
+        if token_bound is None or base_bound is None:
             return None
-        tokens = ends[0] / row["tokens_factor"], ends[1] / base["tokens_factor"]
-        factor = deviation(sign, step_ratio / ratio, *tokens)
+        token_ratios = token_bound / row["tokens_factor"], base_bound / base["tokens_factor"]
+        factor = deviation(sign, step_ratio / ratio, *token_ratios)
         return None if factor is None else total_ratio * factor
 
     return bound(low, "low", "high", -1), bound(high, "high", "low", 1)

@@ -339,9 +339,10 @@ def interval_picture(low: float, middle: float, high: float, ends: tuple[float, 
     width, height = 150, 18
 
     def x(value: float) -> float:
-        if not 0 < ends[0] < ends[1]:
+        lowest, highest = ends
+        if not 0 < lowest < highest:
             return width / 2
-        return 6 + (width - 12) * float(np.log(value / ends[0]) / np.log(ends[1] / ends[0]))
+        return 6 + (width - 12) * float(np.log(value / lowest) / np.log(highest / lowest))
 
     color, _ = style_of(method)
     return (

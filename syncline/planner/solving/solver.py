@@ -123,10 +123,11 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         new_plans = [plan for plan in plans if _key(plan) not in rough_plans]
         for rough_plan in _rough_plans(question, advice, variable, new_plans):
             rough_plans[_key(rough_plan.plan)] = rough_plan
-        best = _best_first(list(rough_plans.values()), variable)
-        if not new_plans or not best or best[0].value is None:
+        best = next(iter(_best_first(list(rough_plans.values()), variable)), None)
+        if not new_plans or best is None or best.value is None:
             break
-        search_network = variable.at(best[0].value).network
+        # The plans that are worth pricing depend on the link: search again with the best plan's link.
+        search_network = variable.at(best.value).network
     rows: list[dict[str, Any]] = []
     for name in (KNOWN, UNKNOWN):
         candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]

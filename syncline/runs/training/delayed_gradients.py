@@ -109,11 +109,13 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
 def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
     """Return torch's parameter groups: neighbouring parameters with the same delay, matrices and others apart."""
 
-    def key(item: tuple[str, Any]) -> tuple[int, bool]:
-        delay = delays[item[0]]
-        return (delay if isinstance(delay, int) else int(delay.max())), item[0] in task.matrices
+    def delay_and_is_matrix(named_parameter: tuple[str, Any]) -> tuple[int, bool]:
+        """Return a parameter's delay, the largest of its coordinates, and whether the parameter is a matrix."""
+        name, _ = named_parameter
+        delay = delays[name]
+        return (delay if isinstance(delay, int) else int(delay.max())), name in task.matrices
 
-    runs = groupby(task.params.items(), key=key)
+    runs = groupby(task.params.items(), key=delay_and_is_matrix)
     return [{"params": list(run), "matrix": matrix, "delay": delay} for (delay, matrix), run in runs]
 
 

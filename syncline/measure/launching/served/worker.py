@@ -82,11 +82,12 @@ class RoundReport(_Head):
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
-        if [step[0] for step in self.steps] != list(steps):
+        # A step has its number, its position among all steps, the count of arrived steps, and two times.
+        if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not given")
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("another number of losses")
-        step_positions = [step[1] for step in self.steps]
+        step_positions = [position for _, position, *_ in self.steps]
         if any(after <= before for before, after in itertools.pairwise(step_positions)) or step_positions[-1] >= drawn:
             raise MalformedMessage("places that no step has")
         if any(register_count > position for _, position, register_count, _, _ in self.steps):

@@ -201,9 +201,9 @@ class NodesOfRank:
     def _message(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
         """Return the node of a sent or received message."""
         if isinstance(event, MessageSent):
-            kind, word, ends = SEND, "send", (self.rank, event.to)
+            kind, word, source, target = SEND, "send", self.rank, event.to
         else:
-            kind, word, ends = RECV, "recv", (event.source, self.rank)
+            kind, word, source, target = RECV, "recv", event.source, self.rank
         node = self._node(kind, f"{word} {event.site}".strip(), self._effective_stream(event.stream))
         tag, nbytes = self.numbering.messages.get(event.tag, (0, 0))
         add_attributes(
