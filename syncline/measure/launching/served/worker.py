@@ -82,7 +82,7 @@ class RoundReport(_Head):
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
-        # A step has its number, its position among all steps, the count of arrived steps, and two times.
+        # A step has its number, its position among all steps, the count of steps not known to be lost, and two times.
         if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not given")
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):

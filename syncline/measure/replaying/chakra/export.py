@@ -207,7 +207,7 @@ class NodesOfRank:
         node = self._node(kind, f"{word} {event.site}".strip(), self._effective_stream(event.stream))
         tag, nbytes = self.numbering.messages.get(event.tag, (0, 0))
         add_attributes(
-            node, is_cpu_op=False, comm_src=ends[0], comm_dst=ends[1], comm_tag=tag, comm_size=nbytes,
+            node, is_cpu_op=False, comm_src=source, comm_dst=target, comm_tag=tag, comm_size=nbytes,
             group=event.tag[0], site=event.site,
         )  # fmt: skip
         if kind == RECV:  # a sent buffer is free at once: no event waits for it
