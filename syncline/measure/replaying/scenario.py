@@ -118,6 +118,7 @@ def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
     }
 
     def remaining(rank: RankRecord) -> list[Event]:
+        """Return a rank's events without the calls of the line, and without the waits for these calls."""
         events: list[Event] = []
         removed: set[int] = set()
         for event in rank.events:

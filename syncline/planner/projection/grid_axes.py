@@ -154,10 +154,9 @@ class NetworkGrid:
     def part(self, begin: int, end: int) -> tuple[list[Network], GridPlaces]:
         """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
         bases, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
-        rows = np.stack(
-            [bases, *grid_indices], axis=1
-        ).tolist()  # of each network, the base and an index into each grid
-        networks = [self._network_at(base, indices) for base, *indices in rows]
+        # A network is a base network with a value from each grid.
+        bases_and_indices = np.stack([bases, *grid_indices], axis=1).tolist()
+        networks = [self._network_at(base, indices) for base, *indices in bases_and_indices]
         columns: GridPlaces = {
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS

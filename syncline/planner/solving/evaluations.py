@@ -365,8 +365,11 @@ def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, sma
     """
     if not spans:
         return None
+    lowest_span, highest_span = spans[0], spans[-1]
     if sense == "fewest":
-        return smallest if spans[0].first is None else spans[0].first
+        return smallest if lowest_span.first is None else lowest_span.first
     if upward:
-        return spans[-1].first if sense == "least" else spans[0].first
-    return spans[0].last if sense == "most" and spans[0].first is None else spans[-1].last
+        # The least value from which on all values meet the target, or else the first value that meets it.
+        return highest_span.first if sense == "least" else lowest_span.first
+    # The most up to which all values meet the target, or else the last value that meets it.
+    return lowest_span.last if sense == "most" and lowest_span.first is None else highest_span.last

@@ -249,12 +249,13 @@ class Allowance:
         The next call must come when these trainings have ended.
         """
         number = requested if self._left is None else min(requested, self._left)
-        if self._end_s is not None:
+        if self._end_s is not None:  # start what runs at once, if it is over in time even if it takes the longest yet
             now_s = self._now()
             if self._begun_s is not None:
                 self._longest_s = max(self._longest_s, now_s - self._begun_s)
             fits = self._begun_s is None or now_s + self._longest_s <= self._end_s
-            number, self._begun_s = min(number, side_by_side) if fits else 0, now_s
+            number = min(number, side_by_side) if fits else 0
+            self._begun_s = now_s
         if self._left is not None:
             self._left -= number
         self.spent = self.spent or (requested > 0 and number == 0)
