@@ -322,6 +322,8 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
         new_lines = (order[i], successor[j]), (order[k], successor[i]), (order[j], successor[k])
         new_narrowest = np.minimum.reduce([_narrowest_other(line_rate, i, j, k), *(rate[line] for line in new_lines)])
         change = np.add.reduce([delay[line] for line in new_lines]) - line_delay[i] - line_delay[j] - line_delay[k]
+
+        # A wider narrowest line is better; at an equal one, a shorter delay around the ring.
         wider = np.flatnonzero(new_narrowest > narrowest / SAME)
         if len(wider):
             best = wider[np.lexsort((change[wider], -new_narrowest[wider]))[0]]

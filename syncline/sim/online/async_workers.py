@@ -264,18 +264,18 @@ class _AsyncSimulation:
 
     def _fail(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
         """Return the program of a worker that fails before it sends its update, comes back, and asks for a model."""
-        begun_s, update, first_step = self.policy.begun_s[worker], self.num_updates[worker], self.num_steps[worker]
-        handler, from_s = self.settings.workers + worker, max(absence.from_s, begun_s)
+        begun_s = self.policy.begun_s[worker]
+        update, first_step = self.num_updates[worker], self.num_steps[worker]
         self.num_updates[worker] += 1
-        program: list[Instruction] = [
-            Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
-        ]
+        from_s = max(absence.from_s, begun_s)
+        lost = Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         departs = math.isinf(absence.back_s)
+        handler = self.settings.workers + worker
         notice = Send(handler, 0.0, tag=("update", update), step=first_step, label="leaves" if departs else "is back")
         if departs:
-            return [*program, notice]
+            return [lost, notice]
         away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
-        return [*program, away, notice, *self._await_model(worker, update, first_step)]
+        return [lost, away, notice, *self._await_model(worker, update, first_step)]
 
     def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
         """Give the steps of a worker that fails now back to the policy, which assigns them to sleeping workers."""
@@ -345,14 +345,18 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     is_shown = (timeline.worker < workers) | (timeline.what == "send")
     is_shown &= timeline.what != GATE
     spans = timeline[is_shown] if keep_steps is None else timeline[is_shown].head(keep_steps)
-    local_servers = [workers + number for number in range(len(groups))]
+
+    # The programs: of the workers; of their handlers; with local servers, those that send up and their handlers.
+    local_servers = range(workers, workers + len(groups))
     last = workers + len(groups)
     worker_of_program = [*range(workers)]
-    worker_of_program += [server for server, size in zip(local_servers, groups, strict=True) for _ in range(size)]
+    for server, size in zip(local_servers, groups, strict=True):
+        worker_of_program += [server] * size
     worker_of_program += local_servers
     worker_of_program += [last] * (len(groups) or workers)
     stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
     stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
+
     columns: dict[str, Any] = dict(spans.columns())
     handlers = (spans.worker - workers).tolist()
     columns["stream"] = Words.from_words(
