@@ -66,14 +66,16 @@ def verdicts_by(result: Replicated, rules: Rules) -> StageRows:
     spec, average = result.spec, average_of(result.spec)
     all_trials, all_repeated = result.kept["search"].rows, result.kept.get("rerun", NOBODY).rows
     trials = [trial for trial in all_trials if rules.keeps(spec, trial)]
-    kept = {(trial["method"], trial["trial"]) for trial in trials}
-    repeated = [trial for trial in all_repeated if rules.repeats_trials and (trial["method"], trial["trial"]) in kept]
+    kept_trials = {(trial["method"], trial["trial"]) for trial in trials}
+    repeated = [
+        trial for trial in all_repeated if rules.repeats_trials and (trial["method"], trial["trial"]) in kept_trials
+    ]
     shifts = {}
     for label in spec.labels:
         scores = trial_scores(all_trials, all_repeated, label, average)
         own_scores = trial_scores(trials, repeated, label, average)
-        again = {trial["trial"] for trial in repeated if trial["method"] == label}
-        candidates = [number for number in own_scores if number in again] or list(own_scores)
+        repeated_numbers = {trial["trial"] for trial in repeated if trial["method"] == label}
+        candidates = [number for number in own_scores if number in repeated_numbers] or list(own_scores)
         chosen = min(candidates, key=own_scores.__getitem__)
         shifts[label] = scores[chosen] - scores[result.chosen[label]["trial"]]
     losses = {

@@ -287,7 +287,7 @@ class Trainer:
         return [self.lines[job.key] | {"method": job.method["label"]} for job in jobs]
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and drop calls that wait for them."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
             self._executor = None

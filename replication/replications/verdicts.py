@@ -99,16 +99,16 @@ def trial_scores(trials: Sequence[Trial], repeated: Sequence[Trial], label: str,
     """Return the score of each trial of a method, see `search_spreads`; trials with the lowest scores are the best."""
     first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
     of_all = {n: average([*first[n], *second.get(n, ())]) for n in sorted(first)}
-    again = [number for number in of_all if number in second]
-    seed_effect = fmean(of_all[n] - average(first[n]) for n in again) if again else 0.0
+    repeated_numbers = [number for number in of_all if number in second]
+    seed_effect = fmean(of_all[n] - average(first[n]) for n in repeated_numbers) if repeated_numbers else 0.0
     if not np.isfinite(seed_effect):
         return {n: average(first[n]) for n in of_all}
     return {n: score - seed_effect * (n in second) for n, score in of_all.items()}
 
 
-def _spread(scores_by_trial: Mapping[int, float], again: Collection[int]) -> np.ndarray:
+def _spread(scores_by_trial: Mapping[int, float], repeated_numbers: Collection[int]) -> np.ndarray:
     numbers, scores = list(scores_by_trial), np.array(list(scores_by_trial.values()))
-    ranks = scores + np.where(np.isin(numbers, list(again)), 0.0, 1e6)
+    ranks = scores + np.where(np.isin(numbers, list(repeated_numbers)), 0.0, 1e6)
     draws = np.random.default_rng(0).integers(1, max(2, len(numbers)), (RESAMPLES, len(numbers)))
     draws[:, 0] = 0
     draws = np.minimum(draws, len(numbers) - 1)

@@ -263,8 +263,8 @@ class Allowance:
 
     def grant_one(self, longest_s: float) -> bool:
         """Return whether one training may start now beside others, if a training takes ``longest_s`` seconds."""
-        late = self._end_s is not None and self._now() + longest_s > self._end_s
-        if late or self._left == 0:
+        ends_too_late = self._end_s is not None and self._now() + longest_s > self._end_s
+        if ends_too_late or self._left == 0:
             self.spent = True
             return False
         self._left = None if self._left is None else self._left - 1
