@@ -200,21 +200,3 @@ def _format(value: float, base: str, ascending: dict[str, float]) -> str:
     unit = next((unit for unit in reversed(ascending) if rounded_value >= ascending[unit]), next(iter(ascending)))
     # float() in between, because :.3g alone writes 1000 and more as 1e+03
     return f"{float(f'{value / ascending[unit]:.3g}'):.10g} {unit}"
-
-
-COLUMN_UNITS = {
-    "microbatches_per_s": "1/s", "bytes_per_s": "B/s", "bytes": "B", "bytes_per_worker": "B", "bytes_low": "B",
-    "bytes_high": "B", "bytes_per_worker_and_step": "B", "_s": "s", "seconds": "s", "s_per_bit": "s", "_ms": "ms",
-    "_j": "J", "_kg": "kg", "_deg": "degrees", "tokens": "tokens", "tokens_per_worker": "tokens", "sequence": "tokens",
-    "steps": "steps", "period": "steps", "shortest": "steps", "diverged_at": "steps",
-}  # fmt: skip
-"""Units of the columns of results, by the ends of their names."""
-
-
-def unit_of_column(name: str) -> str:
-    """Return the unit of a column of results; an empty text for names, shares, and counts.
-
-    >>> unit_of_column("faster_bandwidth_bytes_per_s"), unit_of_column("step_time_s"), unit_of_column("method")
-    ('B/s', 's', '')
-    """
-    return next((unit for end, unit in COLUMN_UNITS.items() if name.endswith(end)), "")

@@ -24,6 +24,7 @@ from replication.studies.quantisers.spec import NoiseSpec, TuningSpec, VectorsSp
 from replication.studies.staleness.spec import LateMethod
 from replication.studies.vote_ties.spec import PaperVotes
 from syncline.cli.application import app
+from syncline.columns import columns, records
 from syncline.fields import Spec
 from syncline.methods import METHOD_KINDS, METHODS
 from syncline.methods.parts import asynchronous, compressors, diloco, rules
@@ -34,7 +35,7 @@ from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.compute import PauseSpec, SlowWorkerSpec
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.stages import PipelineClockSpec, StagesSpec
-from syncline.units import COLUMN_UNITS, unit_of_column
+from tests import records as records_page
 from tests.doc_outputs import commands, is_as_shown, printed, write_files
 from tests.torchrun import TORCHRUN, run
 
@@ -380,12 +381,14 @@ def test_run_json_holds_what_is_documented(
         assert record["rows"] == result["rows"]
 
 
-def test_units_are_those_of_the_names() -> None:
-    """One table says the units of files, of ``--columns`` and of the page."""
-    rows = re.findall(r"^\| `(\w+)` \| *([^|]*?) *\|", (DOCS / "records.md").read_text(encoding="utf-8"), re.M)
-    known = {*COLUMN_UNITS.values()}
-    wrong = {name: unit for name, unit in rows if unit_of_column(name) != unit and {unit_of_column(name), unit} & known}
-    assert not wrong and len(rows) > 600
+def test_the_page_of_records_is_made_of_the_declared_columns() -> None:
+    text = records_page.FILE.read_text(encoding="utf-8")
+    assert records_page.written_anew(text) == text, "python -m tests.records"
+    titles = {re.split(r":|\n", part, maxsplit=1)[0] for part in re.split(r"(?m)^## ", text)}
+    assert {*records()} <= titles
+    assert len(columns()) > 500 and {*columns()} == {*columns()} | {
+        name for names in records().values() for name in names
+    }
 
 
 # Specs.

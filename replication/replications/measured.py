@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from syncline.planner.tables.columns import four_digits
+from syncline.columns import four_digits
 from syncline.runs.folders.result_files import read_parquet
 from syncline.runs.sweep.folder import Swept
 

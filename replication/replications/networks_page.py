@@ -21,7 +21,7 @@ from replication.replications.pages import filled
 from replication.replications.replicated import Replicated
 from replication.replications.spec import ReplicationSpec
 from syncline.analysis import loss_against_clock
-from syncline.planner.tables.columns import four_digits
+from syncline.columns import four_digits
 from syncline.specs import network
 from syncline.units import format_bytes, format_seconds
 

@@ -26,8 +26,8 @@ from replication.replications.stage_tables import CompletedStage
 from replication.replications.stages import DEFAULT_NETWORK
 from replication.replications.verdicts import RESAMPLES, SURE
 from syncline import SynclineError
+from syncline.columns import four_digits
 from syncline.files import atomic_path
-from syncline.planner.tables.columns import four_digits
 from syncline.runs.sweep.search import Tuned
 from syncline.units import format_bytes, format_seconds
 

@@ -13,7 +13,7 @@ from replication.replications.reading import claim_texts, command_in, read_repli
 from replication.replications.replicate import StageListener, command_of, default_folder, replicate
 from replication.replications.spec import CPU, load_replication, scales_of
 from replication.replications.tables import replication_tables
-from syncline.planner.tables.columns import Column, count_of, table, text_of
+from syncline.planner.tables.table import table
 from syncline.runs.sweep.grid import seeds_of
 from syncline.runs.sweep.jobs import Allowance
 from syncline.units import parse_seconds
@@ -86,12 +86,11 @@ def known_replications() -> sl.Result:
                 "trainings": trainings[CPU], "stages": spec.num_trainings_by_stage(), "description": spec.description,
             }
         )  # fmt: skip
-    columns: list[Column] = [
-        text_of("name"), ("trainings\nby scale", _trainings_by_scale), count_of("methods"), count_of("claims"),
-        text_of("description"),
-    ]  # fmt: skip
+    columns = "name trainings_by_scale methods claims description"
     return sl.Result(
-        "replicate", {"rows": rows}, tables=lambda: [table("replications", columns, rows, text_columns=(0, 1, 4))]
+        "replicate",
+        {"rows": rows},
+        tables=lambda: [table("replications", columns, rows, values={"trainings_by_scale": _trainings_by_scale})],
     )
 
 

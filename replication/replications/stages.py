@@ -21,7 +21,7 @@ from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
 from syncline.runs.sweep.jobs import Allowance
 from syncline.runs.sweep.ranking import value_or_infinite
-from syncline.runs.sweep.search import Tuned, searched
+from syncline.runs.sweep.search import Search, Tuned, searched
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import Override
 
@@ -134,8 +134,7 @@ class ReplicationStage:
             overrides=self.overrides(),
             out=out,
             jobs=jobs,
-            tune=[Tuned.parse(text) for text in self.tune],
-            trials=self.trials,
+            search=Search.from_options([Tuned.parse(text) for text in self.tune], self.trials),
             allowance=allowance,
             listener=listener,
         )

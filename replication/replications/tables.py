@@ -9,14 +9,16 @@ from rich.console import Group
 
 from replication.replications.networks import TO_ALL, TO_FIRST, WON, firsts
 from replication.replications.replicated import Replicated
-from syncline.planner.tables.columns import Column, count_of, four_digits, seconds_of, table, text_of
+from syncline.columns import four_digits
+from syncline.planner.tables.table import table
+from syncline.units import format_seconds
 
 
 def replication_tables(result: Replicated, claims: Mapping[str, str]) -> list[Group]:
     """Return tables of the stages and of the results that exist so far."""
     fields = result.json()
-    columns: list[Column] = [text_of("stage"), count_of("finished"), count_of("trainings")]
-    tables = [table(f"{result.spec.name}: {sum(result.planned.values())} trainings", columns, fields["stages"])]
+    title = f"{result.spec.name}: {sum(result.planned.values())} trainings"
+    tables: list[Group] = [table(title, "stage finished trainings", fields["stages"])]
     if result.chosen:
         tables.append(_chosen_table(result))
     if result.networks:
@@ -35,14 +37,15 @@ def _network_table(result: Replicated) -> Group:
         for name, row in firsts(result.networks, column).items()
     ]
     seeds = len(result.spec.finals.seeds)
-    columns: list[Column] = [
-        text_of("network"),
-        ("at loss", lambda row: four_digits(row["loss"])),
-        ("first", lambda row: row["method"]),
-        ("after", seconds_of("seconds")),
-        ("seeds on\nwhich it is", lambda row: f"{row['won']} of {seeds}"),
-    ]
-    return table("first over networks: finals, by arithmetic", columns, rows, text_columns=(0, 2))
+    return table(
+        "first over networks: finals, by arithmetic", "network at_loss first after seeds_on_which_it_is", rows,
+        values={
+            "at_loss": lambda row: four_digits(row["loss"]),
+            "first": lambda row: row["method"],
+            "after": lambda row: format_seconds(row["seconds"]),
+            "seeds_on_which_it_is": lambda row: f"{row['won']} of {seeds}",
+        },
+    )  # fmt: skip
 
 
 def _chosen_table(result: Replicated) -> Group:
@@ -54,22 +57,22 @@ def _chosen_table(result: Replicated) -> Group:
         }
         for label, choice in result.chosen.items()
     ]
-    return table(
-        "tuning effort: equal", [text_of("method"), count_of("trials"), text_of("knobs")], rows, text_columns=(0, 2)
-    )
+    return table("tuning effort: equal", "method trials knobs", rows)
 
 
 def _verdict_table(result: Replicated, claims: Mapping[str, str]) -> Group:
-    columns: list[Column] = [
-        ("claim", lambda row: claims.get(row["claim"], row["claim"])),
-        text_of("state"),
-        text_of("comparison"),
-        ("difference: median\n(lowest to highest)", _difference),
-        ("seeds\nas claimed", lambda row: f"{row['as_claimed']} of {row['seeds']}"),
-        ("P over trials\nand seeds", lambda row: f"{row['probability']:.2f}"),
-        ("seen\nfrom", lambda row: f"{row['resolution']:.3f}"),
-    ]
-    return table("verdicts", columns, result.verdicts, text_columns=(0, 1, 2))
+    return table(
+        "verdicts", "claim state comparison difference seeds_as_claimed probability resolution", result.verdicts,
+        note="Difference: median (lowest to highest). Probability: over trials and seeds. Resolution: the smallest "
+        "that the seeds can show.",
+        values={
+            "claim": lambda row: claims.get(row["claim"], row["claim"]),
+            "difference": _difference,
+            "seeds_as_claimed": lambda row: f"{row['as_claimed']} of {row['seeds']}",
+            "probability": lambda row: f"{row['probability']:.2f}",
+            "resolution": lambda row: f"{row['resolution']:.3f}",
+        },
+    )  # fmt: skip
 
 
 def _difference(row: Mapping[str, Any]) -> str:

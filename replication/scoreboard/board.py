@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from replication.claims import PAPERS
 from replication.scoreboard.rows import TARGETS, PaperRow, paper_rows
 from replication.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
-from syncline.planner.tables.columns import Column, four_digits, table, text_of
+from syncline.columns import four_digits
+from syncline.planner.tables.table import table
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -68,23 +69,16 @@ def counts(rows: list[Scored]) -> list[dict[str, Any]]:
 
 def tables_of(rows: list[Scored]) -> list[Group]:
     """Return a table of counts, then per paper a table of the rows that differ, with links to the explanations."""
-    count_columns: list[Column] = [text_of("paper"), *((name, _count(name)) for name in COUNTED)]
     differ = [row for row in rows if row["verdict"] == DIFFER]
     footnotes = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
-    columns: list[Column] = [
-        text_of("where"),
-        text_of("quantity"),
-        ("paper", lambda row: _shown(row["paper_value"])),
-        ("ours", _ours),
-        ("told in", lambda row: f"[{footnotes[row['finding']]}]"),
-    ]
+    told_in = {"told_in": lambda row: f"[{footnotes[row['finding']]}]"}
     footnote_text = "".join(f"[{number}] docs/{where}\n" for where, number in footnotes.items())
     per_paper = [
         table(
             f"{paper}: where we differ",
-            columns,
+            "where quantity paper_text ours_text told_in",
             [row for row in differ if row["paper"] == paper],
-            text_columns=(0, 1, 2, 3),
+            values={"paper_text": lambda row: _shown(row["paper_value"]), "ours_text": _ours, **told_in},
         )
         for paper in dict.fromkeys(row["paper"] for row in differ)
     ]
@@ -93,14 +87,10 @@ def tables_of(rows: list[Scored]) -> list[Group]:
         "All rows, with commands and reasons: --json.\n"
     )
     return [
-        table("verdicts", count_columns, counts(rows), note),
+        table("verdicts", ["paper", *COUNTED], counts(rows), note=note),
         *per_paper,
         *([_lines(footnote_text)] if footnote_text else []),
     ]
-
-
-def _count(name: str) -> Any:
-    return lambda row: f"{row[name]:,}"
 
 
 def _lines(text: str) -> Any:

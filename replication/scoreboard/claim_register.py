@@ -30,7 +30,7 @@ from replication.scoreboard.trained import run_of, verdicts_of
 from replication.scoreboard.verdicts import NOT_CHECKABLE
 from syncline import SpecError
 from syncline.errors import one_of
-from syncline.planner.tables.columns import Column, digits_of, table, text_of
+from syncline.planner.tables.table import table
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -131,13 +131,15 @@ def _matching(claim: Claim, beginnings: tuple[str, ...]) -> Iterator[Scored]:
 
 def claims_table(paper: str | None = None) -> Group:
     """Return a table with the number of claims in each state, per paper."""
-    columns: list[Column] = [text_of("paper"), *((state, digits_of(state, "d")) for state in STATES)]
     rows = [
         {"paper": name, **counted_states([claim.state for claim in judged_of(name)])}
         for name in ([paper] if paper is not None else PAPERS)
     ]
     return table(
-        "claims", columns, rows, "Which they are, on what evidence, and what would settle them: docs/claims.md\n"
+        "claims",
+        ["paper", *STATES],
+        rows,
+        note="Which they are, on what evidence, and what would settle them: docs/claims.md\n",
     )
 
 

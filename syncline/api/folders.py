@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
 from syncline.api.clock import collectives_result
 from syncline.api.projection import projection_result
-from syncline.api.result import ReportPage, Result, check_results, later, write_page
+from syncline.api.result import Result, check_results, later
 from syncline.api.trainings import SweepResult, replay_result, training_result
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError
@@ -27,6 +27,9 @@ from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
 from syncline.runs.sweep.folder import read_sweep
 from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
+
+if TYPE_CHECKING:
+    from syncline.runs.report.page import ReportPage
 
 
 @checked
@@ -71,6 +74,8 @@ def answer_report(question: Report) -> ReportPage:
         result = source if isinstance(source, Result) else load(source)
         is_folder = result is not source and result.folder is not None
         pages.append(reported(result, result.folder.name if is_folder and result.folder else ""))
+    from syncline.runs.report.page import write_page
+
     return write_page(pages, question.out, question.title)
 
 

@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from syncline.api.result import ReportPage, Result
+from syncline.api.result import Result
 from syncline.api.trainings import SweepResult
+from syncline.runs.report.page import ReportPage
 
 def answer(question: Any, *progress: Any) -> Any: ...
 def advise(

@@ -5,18 +5,17 @@ from __future__ import annotations
 import io
 import os
 import shutil
-import tempfile
 import weakref
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.errors import SpecError, SynclineError, names_options
+from syncline.errors import SpecError, SynclineError
 from syncline.files import refuse_changed_files
 from syncline.planner.projection.columns import ColumnRows
 from syncline.registry import lazy_function
@@ -28,84 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import Group
 
-    from syncline.runs.report.reported import Reported
-
-TEXT_WIDTH = 120
-"""Characters per line of a result printed as text."""
+    from syncline.runs.report.page import ReportPage
 
 SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
 """Columns of the summary that the text of a result shows if the result has no tables."""
 
 NOTEBOOK_DPI = 110
 """Resolution of the picture in a notebook, in dots per inch."""
-
-
-class ReportPage:
-    """An HTML page of results, which a notebook shows.
-
-    Attributes:
-        html: the HTML of the page.
-        path: the file of the page; None if it was not written.
-    """
-
-    def __init__(self, html: str, path: Path | None) -> None:
-        self.html, self.path = html, path
-
-    def _repr_html_(self) -> str:
-        """Return the page inside a frame, which keeps its styles and scripts apart from those of a notebook."""
-        frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
-        return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
-
-    def __repr__(self) -> str:
-        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
-
-
-def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
-    """Return one HTML page of several results, and write it to the file ``out`` unless that is None."""
-    from syncline.runs.report.page import report_page, write_report
-
-    html = report_page(results, title)
-    return ReportPage(html, None if out is None else write_report(html, Path(out)))
-
-
-class Place(NamedTuple):
-    """The path to which a result's files are written.
-
-    Attributes:
-        path: the path; None if nothing is written.
-        exact: refuse a path that exists; otherwise a number is added to its name.
-        scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
-    """
-
-    path: Path | None
-    exact: bool = False
-    scratch: Path | None = None
-
-
-@contextmanager
-def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
-    """Yield the `Place` of a question's result.
-
-    The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
-    called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.
-
-    Args:
-        question: the question.
-        name: name of the path.
-        folder: folder of a command's results; None if the command writes nothing, or chooses the path itself.
-    """
-    if question.out is not None:
-        yield Place(Path(question.out), exact=getattr(question, "exact", True))
-    elif names_options.get():
-        yield Place(None if folder is None else Path(folder) / name)
-    else:
-        scratch = Path(tempfile.mkdtemp(prefix="syncline-"))
-        try:
-            yield Place(scratch / name, scratch=scratch)
-        except BaseException:
-            with suppress(OSError):  # the folder is not empty
-                scratch.rmdir()
-            raise
 
 
 def later(function: str, *arguments: Any, **options: Any) -> Callable[[], Any]:
@@ -332,6 +260,7 @@ class Result:
         Raises:
             SynclineError: the file exists and is no report, it cannot be written, or the result's files have changed.
         """
+        from syncline.runs.report.page import write_page
         from syncline.runs.report.reported import reported
 
         return write_page([reported(self)], out, title)
@@ -349,12 +278,9 @@ class Result:
             return medians.to_string()
         if not self.tables and self.rows:
             return self.summary.to_string()
-        from rich.console import Console
+        from syncline.planner.tables.table import as_text
 
-        console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
-        for table in self.tables:
-            console.print(table)
-        return console.file.getvalue()  # type: ignore[attr-defined]
+        return as_text(*self.tables)
 
 
 def check_results(name: str, sources: Sequence[Any]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from syncline.api.arguments import checked
-from syncline.api.result import Result, check_results, later, place
+from syncline.api.result import Result, check_results, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.checkout import import_replication
 from syncline.errors import SpecError, SynclineError, names_options
@@ -22,6 +22,7 @@ from syncline.questions.declare import listed
 from syncline.questions.processes import Calibrate, Launch
 from syncline.questions.scripts import NETWORKS, Trace, Whatif
 from syncline.questions.trainings import Compare, Replicate, Run, Sweep
+from syncline.runs.folders.places import place
 from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.ranking import ranked
@@ -210,6 +211,7 @@ def answer_replicate(question: Replicate) -> Result:
 
 def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
     """Train the configurations of a sweep, and return their rows; without a listener, warnings are Python's."""
+    from syncline.runs.sweep.search import Search
     from syncline.runs.sweep.sweep import sweep
 
     names = ("problem", "method", "network", "workers", "steps", "compute")
@@ -217,8 +219,8 @@ def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResu
         swept = sweep(
             {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
             seeds=question.seeds, overrides=changes_of(question, names), out=target.path,
-            jobs=question.jobs, dask=question.dask, search=question.search, tune=question.tune or {},
-            trials=question.trials, equal_effort=question.equal_effort,
+            jobs=question.jobs, dask=question.dask, equal_effort=question.equal_effort,
+            search=Search.from_options(question.tune or (), question.trials, question.search),
             listener=_Warner() if listener is None else listener,
         )  # fmt: skip
     return SweepResult(swept, target.scratch)
@@ -270,7 +272,7 @@ def answer_trace(question: Trace) -> Result:
 
     if question.ranks is not None and not question.shapes:
         raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
-    command_lines = scripts_of(question)
+    command_lines = question.command_lines()
     programs = [script_of(words) for words in command_lines] or [program_of(source) for source in listed(question.what)]
     if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")
@@ -308,19 +310,6 @@ def answer_whatif(question: Whatif) -> Result:
     with place(question, "whatif", folder=None) as target:
         answer = whatif(folders, replay, target.path, exact=target.exact)
     return replay_result("whatif", answer, question=replay, scratch=target.scratch)
-
-
-def scripts_of(question: Trace) -> list[list[str]]:
-    """Return the words of each script that a command line names; an empty list for a question from Python.
-
-    Raises:
-        SpecError: the words of a script cannot be read.
-    """
-    try:
-        commands = [shlex.split(text) for text in question.scripts or ()]
-    except ValueError as error:
-        raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
-    return commands or ([list(question.script)] if question.script else [])
 
 
 def replay_result(command: str, answer: Mapping[str, Any], question: ReplayedOn, scratch: Path | None = None) -> Result:

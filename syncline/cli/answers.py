@@ -7,22 +7,19 @@ import webbrowser
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 from syncline.api.functions import answer
 from syncline.api.result import Result
 from syncline.cli.application import Missing
 from syncline.cli.shell import emit, new_console, print_each, say, show_files, tables_of, warn
-from syncline.errors import SpecError, SynclineError, one_of
+from syncline.errors import SynclineError
 from syncline.planner.projection.projections import write_csv
 from syncline.planner.transfer import refuse_transfers, transfers_of
 from syncline.questions.catalogue import Doctor, List, Reproduce
 from syncline.questions.declare import Question
 from syncline.questions.explore import Explore
 from syncline.questions.projections import Project
-from syncline.questions.scripts import ACTIONS, Chakra, Trace, Whatif
-from syncline.units import format_bytes
+from syncline.questions.scripts import Chakra, Trace, Whatif
 
 
 def print_answer(question: Question) -> None:
@@ -107,29 +104,16 @@ def print_replays(question: Reproduce | Trace | Whatif) -> Result:
 print_whatif = print_replays
 
 
-FRAMEWORK = "nicegui"
-
-
 def print_list(question: List) -> None:
     """Print the names in one of the catalogues of ``syncline list``, such as networks or methods."""
     from syncline.planner.tables.display import catalogue_table
-    from syncline.runs.catalogue import CATALOGUES
-    from syncline.specs import model as model_of
+    from syncline.runs.catalogue import rows_of_catalogue
 
-    catalogue = question.catalogue
-    if catalogue not in CATALOGUES:
-        raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
-    options: dict[str, Any] = {"model": question.model, "workers": question.workers}
-    options = {name: value for name, value in options.items() if value is not None}
-    for name, value in options.items() if catalogue != "methods" else ():
-        raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
-    if "model" in options:
-        options["shape"] = model_of(options.pop("model"), "--model")
-    rows = CATALOGUES[catalogue](**options, report=lambda line: warn([line]))
+    rows = rows_of_catalogue(question, report=lambda line: warn([line]))
     if question.json:
         emit({"rows": rows})
     else:
-        new_console().print(catalogue_table(catalogue, rows))
+        new_console().print(catalogue_table(question.catalogue, rows))
 
 
 def print_doctor(question: Doctor) -> None:
@@ -145,43 +129,23 @@ def print_doctor(question: Doctor) -> None:
 
 def print_explore(question: Explore) -> None:
     """Serve the local page of ``syncline explore`` until Ctrl-C."""
-    if find_spec(FRAMEWORK) is None:
+    if find_spec("nicegui") is None:
         raise SynclineError("explore: needs packages that are not installed; pip install 'syncline[explore]' adds them")
-    if not 0 <= question.port < 2**16:
-        raise SpecError("--port", question.port, "0 for a free one, or a number up to 65,535")
-    from syncline.planner.explore import server, settings
-
-    query = urlsplit(question.link).query if "?" in question.link else question.link
-    fields = dict(parse_qsl(query, keep_blank_values=True))
-    if question.network is not None:
-        fields = {"network": settings.offer_network(question.network)} | fields
-    page_settings, problems = settings.from_query(fields)
-    if problems:
-        raise SynclineError(problems[0])
+    from syncline.planner.explore import server
 
     def ready(address: str) -> None:
         say(f"{address}  (Ctrl-C ends it)")
         if question.open:
             webbrowser.open(address)
 
-    server.serve_page(settings.to_query(page_settings) if fields else "", question.port, ready)
+    server.serve_question(question, ready)
 
 
 def print_chakra(question: Chakra) -> None:
     """Convert a recorded trace to Chakra execution traces, or back, and print the path of the new folder."""
-    from syncline.measure.replaying.chakra.folders import export_record, import_chakra
+    from syncline.measure.replaying.chakra.folders import converted
 
-    if question.action not in ACTIONS:
-        raise SpecError("action", question.action, one_of(ACTIONS, question.action))
-    source, exact = question.source, question.out is not None
-    kind = "chakra" if question.action == "export" else "record"
-    target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
-    if question.action == "export":
-        rows, folder = export_record(source, question.hardware, question.host, target, exact=exact)
-        summary = f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
-    else:
-        rows, folder = import_chakra(source, target, exact=exact)
-        summary = f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
+    rows, folder, summary = converted(question)
     if question.json:
         emit({"rows": rows, "folder": str(folder)})
     else:

@@ -26,9 +26,9 @@ from syncline.runs.folders.run_index import (
     find_run,
     finished_folder,
     finished_run,
+    folders_of_one_kind,
     remove_run,
     run_entries,
-    run_entry,
     runs_table,
 )
 from syncline.units import format_bytes
@@ -120,12 +120,7 @@ def print_same(question: Same) -> None:
 
     if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
         raise SpecError("--tolerance", question.tolerance, "a number >= 0")
-    first = finished_folder(question.a, question.folder)
-    second = finished_folder(question.b, question.folder)
-    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
-    if kinds[0] != kinds[1]:
-        expected = f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
-        raise SpecError("run", question.b, expected)
+    first, second = folders_of_one_kind(question)
     comparison = compare_folders(first, second)
     verdict = comparison.verdict(question.tolerance)
     if question.json:

@@ -61,7 +61,7 @@ def tables_of(result: Result, columns: str | None = None) -> list[Group]:
     """Return the result's tables, with other columns if ``columns`` is given."""
     if columns is None:
         return result.tables
-    from syncline.planner.tables.columns import chosen_tables
+    from syncline.planner.tables.table import chosen_tables
 
     return chosen_tables(result.tables, result.rows, columns)
 

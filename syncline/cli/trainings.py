@@ -101,28 +101,23 @@ def print_sweep(question: Sweep) -> None:
 
 def print_best(question: Best) -> None:
     """Print the ranking of the configurations in the folder of a sweep."""
-    from syncline.planner.tables.columns import chosen_tables
-    from syncline.runs.sweep.folder import read_sweep
-    from syncline.runs.sweep.ranking import effort, effort_line, ranked, ranking_table, with_equal_effort
+    from syncline.planner.tables.table import chosen_tables
+    from syncline.runs.sweep.folder import stored_ranking
+    from syncline.runs.sweep.ranking import effort_line
 
     with refuse_changed_files(question.folder):
-        swept = read_sweep(question.folder)
-        rows = with_equal_effort(swept.rows, swept.requests) if question.equal_effort else swept.rows
-        names = {row["run"] for row in rows}
-        tuned = effort(run for run in swept.requests if run["run"] in names)
-        records = ranked(rows, question.by)
-        tables = [ranking_table(records, question.by, swept.paths, question.top, name=swept.name)]
+        record, tables = stored_ranking(question)
         if question.columns is not None:
-            tables = chosen_tables(tables, records, question.columns)
+            tables = chosen_tables(tables, record["rows"], question.columns)
     if question.json:
-        emit({"rows": records, "effort": tuned, "runs": len(swept.requests), "finished": len(swept.rows)})
+        emit(record)
         return
-    if records:
+    if record["rows"]:
         print_each(new_console(), tables)
-    if line := effort_line(tuned):
+    if line := effort_line(record["effort"]):
         say(line)
-    if len(swept.rows) < len(swept.requests):
-        say(f"{len(swept.rows):,} of {len(swept.requests):,} runs are finished")
+    if record["finished"] < record["runs"]:
+        say(f"{record['finished']:,} of {record['runs']:,} runs are finished")
 
 
 def print_replicate(question: Replicate) -> None:

@@ -43,7 +43,6 @@ from .quantisers import (
     quantise_lp as quantise_lp,
     quantise_max as quantise_max,
     sign_agreement as sign_agreement,
-    ternary_sign as ternary_sign,
     without_zeros as without_zeros,
 )
 from .rotation import (

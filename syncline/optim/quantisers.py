@@ -286,11 +286,6 @@ def divisor(norm: Tensor) -> Tensor:
     return torch.where(norm == 0, 1.0, norm)
 
 
-def ternary_sign(x: Tensor) -> Tensor:
-    """Return the sign of each entry, 1, 0 or -1, as a vote in which zeros abstain."""
-    return x.sign()
-
-
 class Agreement(NamedTuple):
     """Shares of entries with the right sign (``match``), with the opposite sign (``flip``), and without (``zero``)."""
 

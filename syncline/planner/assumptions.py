@@ -18,7 +18,7 @@ from syncline.costmodel.scaling.published import batch_source, default_batch
 from syncline.methods import MethodBase
 from syncline.planner.periods import PRESET as SAME_AS_PRESET
 from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
-from syncline.planner.tables.columns import NOTE_WIDTH
+from syncline.planner.tables.table import NOTE_WIDTH
 from syncline.specs import ProjectSpec
 from syncline.specs.layout import MemorySpec
 from syncline.units import format_seconds

@@ -10,19 +10,12 @@ from rich.console import Group
 from syncline.costmodel import Network
 from syncline.costmodel.network.places import ring_text
 from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
-from syncline.planner.tables.columns import Column, shown, table
 from syncline.planner.tables.display import MORE
+from syncline.planner.tables.table import table
 from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
-COLUMNS: list[Column] = [
-    ("algorithm", lambda row: row["algorithm"]),
-    ("closed\nform", shown("closed_form_s", format_seconds)),
-    ("lockstep", shown("lockstep", format_seconds)),
-    ("events", shown("events", format_seconds)),
-    ("sent\n/worker", shown("bytes_per_worker", format_bytes)),
-    ("chosen by", lambda row: ", ".join(row["chosen_by"])),
-]
+COLUMNS = "algorithm closed_form_s lockstep_after_s events_after_s bytes_per_worker chosen_by"
 SIZES = {
     "all_gather": "from each worker",
     "gather": "from each worker",
@@ -86,7 +79,7 @@ def _gaps(rows: list[Record]) -> list[str]:
 
 def _from_last_start(row: Record, last_s: float) -> Record:
     """Return the row with times from the last start on, because a start of minutes would hide the collective."""
-    columns = {"lockstep": row["lockstep_s"], "events": row["events_s"]}
+    columns = {"lockstep_after_s": row["lockstep_s"], "events_after_s": row["events_s"]}
     return row | {name: None if end_s is None else end_s - last_s for name, end_s in columns.items()}
 
 

@@ -130,27 +130,11 @@ def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
 
 def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     """Return one table, with the basis of each loss below it."""
-    from syncline.planner.tables.columns import table, text_of
+    from syncline.planner.tables.table import range_text, table
 
-    def number(name: str) -> Any:
-        return lambda row: "-" if row[name] is None else f"{row[name]:,.4g}"
+    def between(row: Mapping[str, Any]) -> str:
+        return "nobody knows" if row["loss"] is not None and row["loss_low"] is None else range_text(row, "loss")
 
-    def bounds(row: Mapping[str, Any]) -> str:
-        if row["loss_low"] is None:
-            return "-" if row["loss"] is None else "nobody knows"
-        return f"{row['loss_low']:.3f} to {row['loss_high']:.3f}"
-
-    def large(name: str) -> Any:
-        return lambda row: "-" if row[name] is None else f"{row[name] / 1e9:,.4g} B"
-
-    def loss(row: Mapping[str, Any]) -> str:
-        return "-" if row["loss"] is None else f"{row['loss']:.3f}{' ~' if row['extrapolation'] else ''}"
-
-    columns = [
-        text_of("method"), ("model", large("parameters")), ("tokens", large("tokens")),
-        ("replicas", number("replicas")), ("period", number("period")),
-        ("loss", loss), ("nine of ten", bounds), text_of("fit"),
-    ]  # fmt: skip
     lines: dict[str, None] = {}
     for row in rows:
         if row["unknown"]:
@@ -169,4 +153,6 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
                 ends_text = " to ".join("?" if end is None else f"{end:.3g}" for end in ends)
                 lines[f"{heading}, nine of ten: {ends_text}."] = None
         lines[f"{row['fit']}: {row['basis']}. Of {row['data']}. {row['source']}."] = None
-    return [table("Loss by published fits, in nats per token", columns, [dict(row) for row in rows], "\n".join(lines))]
+    columns = "method parameters tokens replicas period loss between fit"
+    title = "Loss by published fits, in nats per token"
+    return [table(title, columns, [dict(row) for row in rows], note="\n".join(lines), values={"between": between})]

@@ -18,7 +18,7 @@ from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError
-from syncline.planner.tables.columns import NOTE_WIDTH
+from syncline.planner.tables.table import NOTE_WIDTH
 from syncline.specs import ProjectSpec
 from syncline.specs.failures import FailuresSpec
 

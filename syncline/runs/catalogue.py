@@ -13,9 +13,10 @@ from syncline.costmodel import MODELS, NETWORKS, Link, Model, mean_bytes_per_ste
 from syncline.costmodel.failures import FAILURE_RATES
 from syncline.costmodel.prices import PRICES
 from syncline.costmodel.scaling.published import loss_fits
-from syncline.errors import SpecError, error_text
+from syncline.errors import SpecError, error_text, one_of
 from syncline.methods import METHOD_KINDS, METHODS, load_plugins, method_of
 from syncline.planner.projection.memory_plan import memory_of
+from syncline.questions.catalogue import List
 from syncline.registry import Registry
 from syncline.specs import (
     STUDIES,
@@ -243,3 +244,21 @@ CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
     "failures": failure_rows,
 }  # fmt: skip
 """The function that returns the rows of each catalogue; ``method_rows`` also takes a model and a number of workers."""
+
+
+def rows_of_catalogue(question: List, report: ReportLine = _ignore_line) -> CatalogueRows:
+    """Return the rows of the catalogue that ``syncline list`` asks for.
+
+    Raises:
+        SpecError: there is no such catalogue, or it does not depend on an option that is given.
+    """
+    catalogue = question.catalogue
+    if catalogue not in CATALOGUES:
+        raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
+    options: dict[str, Any] = {"model": question.model, "workers": question.workers}
+    options = {name: value for name, value in options.items() if value is not None}
+    for name, value in options.items() if catalogue != "methods" else ():
+        raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
+    if "model" in options:
+        options["shape"] = model(options.pop("model"), "--model")
+    return CATALOGUES[catalogue](**options, report=report)

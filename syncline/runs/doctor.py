@@ -13,11 +13,11 @@ from importlib import metadata
 from pathlib import Path
 
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from syncline.errors import error_text
 from syncline.files import temporary_folder
+from syncline.planner.tables.table import table
 from syncline.runs.folders.folder import PACKAGES, installed_version
 from syncline.runs.folders.path_lock import PathLock
 from syncline.runs.training.limits import memory_bytes
@@ -94,20 +94,15 @@ def findings() -> list[Finding]:
 
 def finding_tables(results: Iterable[Finding]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    groups: dict[str, Table] = {}
-    num_lacking = 0
-    for finding in results:
-        if finding.group not in groups:
-            groups[finding.group] = rows = Table.grid(padding=(0, 2))
-            rows.add_column(min_width=20, no_wrap=True)
-            rows.add_column(overflow="fold")
-        description = finding.found + (f"; {finding.without}" if finding.without else "")
-        groups[finding.group].add_row(f"  {finding.name}", Text(description))
-        num_lacking += not finding.ok
-    summary = (
-        f"not here: {num_lacking}, as told above; all else works" if num_lacking else "all that can be used is here"
-    )
-    return [*(Group(Text(group, style="bold"), rows, Text()) for group, rows in groups.items()), Group(Text(summary))]
+    found = list(results)
+    lacking = sum(not finding.ok for finding in found)
+    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
+    groups = dict.fromkeys(finding.group for finding in found)
+    tables = [
+        table(group, "name found without", [vars(finding) for finding in found if finding.group == group])
+        for group in groups
+    ]
+    return [*tables, Group(Text(summary))]
 
 
 def _package(name: str) -> Answer:

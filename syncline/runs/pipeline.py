@@ -18,8 +18,7 @@ from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.planner.bounds import basis_text, combined_bounds
 from syncline.planner.pipeline_placement import PlacedPipeline, run_placed
-from syncline.planner.tables.columns import Column, seconds_of, table
-from syncline.planner.tables.display import around
+from syncline.planner.tables.table import table
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.tables import timeline_columns
 from syncline.sim import PipelineReport, Timeline, chrome_trace, report, task_spans
@@ -30,7 +29,6 @@ from syncline.sim.pipelines.schedules import schedule_kind
 from syncline.specs import PipelineSpec
 from syncline.specs.pipeline import FREE
 from syncline.specs.study import Record
-from syncline.units import format_bytes
 
 MOST_DRAWN = 1500, 20_000
 """Limits of the number of a schedule's tasks in the figure, which otherwise is twice the square of the stages."""
@@ -45,30 +43,20 @@ MOST_STAGES = 16
 """Largest number of stages in the table; of more stages it has half of this number from each end."""
 
 
-def _largest(field: str) -> Callable[[Record], str]:
-    """Return a function that shows the largest value of a field over the stages of a schedule's row."""
-    return lambda row: str(max(stage[field] for stage in row["per_stage"]))
+def largest_of_stages(field: str) -> Callable[[Record], int]:
+    """Return a function from a schedule's row to the largest value of a field over the stages."""
+    return lambda row: max(stage[field] for stage in row["per_stage"])
 
 
-def _makespan_text(row: Record) -> str:
-    """Return the makespan of a row as text, with its bounds if there are any."""
-    makespan, low_s, high_s = seconds_of("makespan_s")(row), row.get("makespan_low_s"), row.get("makespan_high_s")
-    if low_s is None or high_s is None or low_s == high_s:
-        return makespan
-    return f"{makespan} {around(row['makespan_s'], low_s, high_s)}"
+COLUMNS = (
+    "schedule makespan_s closed_form_s bubble utilisation microbatches_per_s most_delay most_activations most_versions"
+)
+LARGEST: dict[str, Any] = {
+    "most_delay": largest_of_stages("delay_steady"), "most_activations": largest_of_stages("peak_activations"),
+    "most_versions": largest_of_stages("weight_versions"),
+}  # fmt: skip
+"""Columns of a schedule that its stages decide."""
 
-
-COLUMNS: list[Column] = [
-    ("schedule", lambda row: row["schedule"]),
-    ("makespan", _makespan_text),
-    ("closed\nform", seconds_of("closed_form_s")),
-    ("bubble", lambda row: f"{row['bubble']:.1%}"),
-    ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
-    ("micro-batches\nper second", lambda row: f"{row['microbatches_per_s']:.4g}"),
-    ("delay,\nup to", _largest("delay_steady")),
-    ("activations,\nup to", _largest("peak_activations")),
-    ("weight\nversions", _largest("weight_versions")),
-]
 FORM_NOTE = (
     "Closed form: the makespan with equal stages, no jitter and free links (of gpipe with its messages on equal "
     "links); '-' where there is none.\n"
@@ -78,19 +66,7 @@ NOTE = (
     "Delay, activations, weight versions: of the stage where they are highest, see below."
 )
 
-STAGE_COLUMNS: list[Column] = [
-    ("schedule", lambda row: row["schedule"]),
-    ("stage", lambda row: str(row["stage"])),
-    ("utilisation", lambda row: f"{row['utilisation']:.1%}"),
-    ("delay", lambda row: str(row["delay_steady"])),
-    ("mean\ndelay", lambda row: f"{row['delay_mean']:.2f}"),
-    ("activations", lambda row: str(row["peak_activations"])),
-    ("weight\nversions", lambda row: str(row["weight_versions"])),
-]
-BYTES_COLUMNS: list[Column] = [
-    ("activations\n(bytes)", lambda row: format_bytes(row["activations_bytes"])),
-    ("weights\n(bytes)", lambda row: format_bytes(row["weights_bytes"])),
-]
+STAGE_COLUMNS = "schedule stage utilisation delay_steady delay_mean peak_activations weight_versions"
 STAGE_NOTE = (
     "Delay: updates of a stage between a micro-batch's forward and the update by its gradient; of the last "
     "micro-batch, and the mean of all. Activations: most micro-batches (where stages have chunks, in one each) "
@@ -98,12 +74,6 @@ STAGE_NOTE = (
 )
 
 
-PLACEMENT_COLUMNS: list[Column] = [
-    ("schedule", lambda row: row["schedule"]),
-    ("placement", lambda row: row["placement"]),
-    ("makespan", seconds_of("makespan_s")),
-    ("saved", lambda row: f"{row['saved']:.1%}"),
-]
 PLACEMENT_NOTE = (
     "Given: as the network places the ranks. Stages inside: the stages of a replica are neighbours. Replicas inside: "
     "the replicas of a stage are. The other table has the fastest; the place of each rank: --json."
@@ -262,12 +232,15 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     """Return a table of the schedules on each network, then a table of the stages on the first network."""
     tables = []
     has_closed_form = any(row["closed_form_s"] is not None for row in rows)
-    columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else ([*COLUMNS[:2], *COLUMNS[3:]], NOTE)
+    columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else (COLUMNS.replace("closed_form_s ", ""), NOTE)
     for network in spec.links:
         network_rows = [row for row in rows if row["network"] == network.name]
         tables.append(
-            table(_table_title(network, spec), columns, network_rows, note=note if network is spec.links[-1] else "")
-        )
+            table(
+                _table_title(network, spec), columns, network_rows, note=note if network is spec.links[-1] else "",
+                bounds=("makespan_s",), values=LARGEST,
+            )
+        )  # fmt: skip
         tables += _placement_tables(network_rows)
     first = [row for row in rows if row["network"] == spec.links[0].name]
     hidden = slice(MOST_STAGES // 2, -MOST_STAGES // 2) if spec.stages > MOST_STAGES else slice(0)
@@ -276,7 +249,7 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
         schedule_stages = [{"schedule": row["schedule"]} | stage for stage in row["per_stage"]]
         del schedule_stages[hidden]
         stages += schedule_stages
-    columns = STAGE_COLUMNS + (BYTES_COLUMNS if spec.model else [])
+    columns = STAGE_COLUMNS + (" activations_bytes weights_bytes" if spec.model else "")
     title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
     note = STAGE_NOTE + ("" if len(stages) == len(first) * spec.stages else "\nStages in the middle: --json.")
     tables.append(table(title, columns, rows=stages, note=note, section="schedule"))
@@ -298,7 +271,8 @@ def _placement_tables(rows: list[Record]) -> list[Group]:
                 )
     if not lines:
         return []
-    return [table("Placements of the ranks", PLACEMENT_COLUMNS, rows=lines, note=PLACEMENT_NOTE, section="schedule")]
+    columns = "schedule placement makespan_s saved"
+    return [table("Placements of the ranks", columns, lines, note=PLACEMENT_NOTE, section="schedule")]
 
 
 def _table_title(network: Network, spec: PipelineSpec) -> str:

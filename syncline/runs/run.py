@@ -12,7 +12,7 @@ from typing import Any
 from syncline.analysis import save
 from syncline.errors import SynclineError
 from syncline.interrupts import is_interrupted
-from syncline.planner.tables.columns import ALL, chosen_names
+from syncline.planner.tables.table import ALL, chosen_names
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.result_files import CLOCK, TRAINING
 from syncline.runs.folders.streams import TrainingStream

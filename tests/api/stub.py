@@ -18,7 +18,8 @@ MODULES = {
     "collections.abc": ("Callable", "Iterable", "Mapping", "Sequence"),
     "pathlib": ("Path",),
     "typing": ("Any",),
-    "syncline.api.result": ("ReportPage", "Result"),
+    "syncline.api.result": ("Result",),
+    "syncline.runs.report.page": ("ReportPage",),
     "syncline.api.trainings": ("SweepResult",),
     "syncline.specs": ("Experiment",),
 }

@@ -31,7 +31,7 @@ def test_it_is_told_as_json_and_for_people(command):
     assert all(set(row) == documented("doctor") for row in rows)
     named = {row["name"]: row for row in rows}
     assert named["syncline"]["found"].startswith(__version__) and named["this folder"]["ok"]
-    assert all(f"  {name} " in shown.err for name in named)
+    assert all(f" {name} " in shown.err for name in named)
 
 
 def test_whatever_fails_is_told_and_nothing_else_is_lost(monkeypatch, command):

@@ -9,7 +9,7 @@ from syncline.cli import answers
 
 def test_without_the_extra_it_says_what_to_install(command, monkeypatch):
     found = importlib.util.find_spec
-    monkeypatch.setattr(answers, "find_spec", lambda name: None if name == answers.FRAMEWORK else found(name))
+    monkeypatch.setattr(answers, "find_spec", lambda name: None if name == "nicegui" else found(name))
     done = command("explore")
     assert done.code == 2 and done.err.count("\n") == 1 and "pip install 'syncline[explore]'" in done.err
 

@@ -20,7 +20,6 @@ from syncline.optim import (
     quantise_lp,
     quantise_max,
     sign_agreement,
-    ternary_sign,
     without_zeros,
 )
 
@@ -37,7 +36,7 @@ QUANTISERS = {
     "stochastic": quantise_max,
     "octaves": lambda x, s, u: log_quantise(x, s),
     "euclidean": lambda x, s, u: qsgd(x, s, u)[0],
-    "ternary": lambda x, s, u: ternary_sign(x),
+    "ternary": lambda x, s, u: x.sign(),
 }
 SYMMETRIC = [name for name in QUANTISERS if name not in ("stochastic", "euclidean")]
 
@@ -257,7 +256,7 @@ def test_the_signs_of_four_and_eight_gaussian_votes():
     g = torch.Generator().manual_seed(5)
     for workers in (4, 8):
         x = torch.randn(workers, 200_000, generator=g)
-        rates = sign_agreement(ternary_sign(x).sum(0), x.sum(0))
+        rates = sign_agreement(x.sign().sum(0), x.sum(0))
         tie = math.comb(workers, workers // 2) / 2**workers
         assert rates.zero.item() == pytest.approx(tie, abs=5 * math.sqrt(tie * (1 - tie) / 200_000))
         assert sum(rates).item() == pytest.approx(1.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replication.studies.alignment.spec import AlignmentSpec
-from syncline.planner.tables.columns import RATE, Column, count_of, digits_of, table, text_of
+from syncline.columns import column_of
+from syncline.planner.tables.table import table
 from syncline.specs import Record
 
 if TYPE_CHECKING:
@@ -27,59 +28,65 @@ RANK_NOTE = "Rank: rank correlation with the misalignment; what never arrives ha
 def alignment_tables(rows: list[Record], spec: AlignmentSpec) -> list[Group]:
     """Return the tables: steps and slowdown per angle, summaries over the angles, random problems and the trap."""
     angles = [row for row in rows if row["part"] == "angles"]
-    tables = []
+    tables: list[Group] = []
     if angles and len(spec.angles_deg) <= MOST_ANGLES:
-        columns: list[Column] = [
-            text_of("method"),
-            *([RATE] if len(spec.rates) > 1 else []),
-            ("angle", lambda row: f"{row['angle_deg']:g}°"),
-            ("misalignment", digits_of("misalignment", ".2f")),
-            ("arrived", lambda row: f"{row['arrived']}/{row['draws']}"),
-            ("steps", digits_of("steps", ",.0f")),
-            ("steps,\nlate", digits_of("steps_delayed", ",.0f")),
-            ("slowdown", digits_of("slowdown", ".2f")),
-            ("range", slowdown_range),
-            ("undone", lambda row: f"{digits_of('undone', '.0%')(row)}, {digits_of('undone_delayed', '.0%')(row)}"),
-            ("restored", digits_of("restored", ".0%")),
-        ]
-        tables.append(table(spec.description or spec.name, columns, angles, NOTE, (0,), "method"))
+        columns = f"method {'lr ' if len(spec.rates) > 1 else ''}angle_deg misalignment arrived_of steps steps_delayed"
+        columns += " slowdown slowdown_range undone_both restored"
+        title = spec.description or spec.name
+        tables.append(
+            table(
+                title, columns, angles, note=NOTE, section="method", values={
+                    "arrived_of": _arrived,
+                    "slowdown_range": slowdown_range,
+                    "undone_both": lambda row: ", ".join(
+                    column_of("undone").text(row[name]) for name in ("undone", "undone_delayed")
+                    ),
+                },
+            )
+        )  # fmt: skip
     if angles:
         summaries = [angle_summary(angles, lr, method) for lr in spec.rates for method in spec.methods]
-        columns = [
-            text_of("method"),
-            RATE,
-            ("arrived", lambda row: f"{row['arrived']:,}/{row['draws']:,}"),
-            ("steps,\nlowest", digits_of("steps_min", ",.0f")),
-            ("median", digits_of("steps", ",.0f")),
-            ("highest", digits_of("steps_max", ",.0f")),
-            ("slowdown", digits_of("slowdown", ".2f")),
-            ("rank of\nsteps", digits_of("steps_rank", ".2f")),
-            ("rank of\nslowdown", digits_of("slowdown_rank", ".2f")),
-            ("of all\ndraws", digits_of("slowdown_rank_draws", ".2f")),
-        ]
+        columns = "method lr arrived_of steps_min steps steps_max slowdown steps_rank slowdown_rank slowdown_rank_draws"
         with_draws = [row for row in summaries if row["draws"]]
-        tables.append(table(f"Over {len(spec.angles_deg)} angles", columns, with_draws, RANK_NOTE, (0,), "lr"))
+        tables.append(
+            table(
+                f"Over {len(spec.angles_deg)} angles",
+                columns,
+                with_draws,
+                note=RANK_NOTE,
+                section="lr",
+                values={"arrived_of": _arrived},
+            )
+        )
     claims = [row for row in rows if row["part"] == "random"]
     if claims:
-        columns = [text_of("claim"), ("share", digits_of("share", ".0%")), count_of("arrived"), count_of("draws")]
-        tables.append(table("Random quadratics", columns, claims, "Arrived: problems with a slowdown at every angle."))
+        columns = "claim share arrived draws"
+        tables.append(
+            table("Random quadratics", columns, claims, note="Arrived: problems with a slowdown at every angle.")
+        )
     traps = [row for row in rows if row["part"] == "trap"]
     if traps:
-        columns = [
-            RATE,
-            ("trapped below", digits_of("trap_radius", ".3g")),
-            ("closed form", digits_of("trap_closed_form", ".3g")),
-            ("starts", count_of("draws")[1]),
-            ("came away", count_of("arrived")[1]),
-        ]
-        tables.append(table("Starts on the axes", columns, traps, "Radii. Closed form: 64 (rate / 0.1)^2."))
+        columns = "lr trap_radius trap_closed_form draws arrived"
+        tables.append(
+            table(
+                "Starts on the axes",
+                columns,
+                traps,
+                note="Radii. Draws: starts; arrived: those that came away. Closed form: 64 (rate / 0.1)^2.",
+            )
+        )
     return tables
+
+
+def _arrived(row: Record) -> str:
+    """Return the number of draws that arrived, and of all."""
+    return f"{row['arrived']:,}/{row['draws']:,}"
 
 
 def slowdown_range(row: Record) -> str:
     """Return the lowest and the highest slowdown of a row's draws, as text."""
     # If some draws did not arrive, the highest slowdown is unknown.
-    low, high = (digits_of(name, ".2f")(row) for name in ("slowdown_min", "slowdown_max"))
+    low, high = (column_of("slowdown").text(row[name]) for name in ("slowdown_min", "slowdown_max"))
     return low if low == high == "-" else f"{low}-{high}"
 
 

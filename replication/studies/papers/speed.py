@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, model_validator
 
-from replication.studies.papers.base import PaperTable, Printed, bandwidth_of, paper_table
+from replication.studies.papers.base import PaperTable, Printed, paper_table
 from replication.theory.votes import vote_bits_per_parameter
 from syncline.fields import Spec, parsed, refusal
-from syncline.planner.tables.columns import Column, seconds_of
-from syncline.specs import Record
 from syncline.units import parse_bandwidth
 
 
@@ -149,25 +147,11 @@ def verdict(rows: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _signed(name: str) -> Callable[[Record], str]:
-    return lambda row: f"{row[name]:+.0%}"
+SPEED_COLUMNS = (
+    "method bandwidth_bytes_per_s paper_step_s step_s step_error paper_communication_share communication_share "
+    "communication_error unexplained_s origin"
+)
 
-
-def _part(name: str) -> Callable[[Record], str]:
-    return lambda row: f"{row[name]:.1%}"
-
-
-SPEED_COLUMNS: list[Column] = [
-    ("optimizer", lambda row: row["method"]),
-    ("bandwidth", bandwidth_of("bandwidth_bytes_per_s")),
-    ("step\n(paper)", seconds_of("paper_step_s")),
-    ("step", seconds_of("step_s")),
-    ("error", _signed("step_error")),
-    ("comm.\n(paper)", _part("paper_communication_share")),
-    ("comm.", _part("communication_share")),
-    ("error of\nits time", _signed("communication_error")),
-    ("not\nexplained", lambda row: f"{row['unexplained_s'] * 1e3:+.0f} ms"),
-    ("", lambda row: "fitted" if row["fitted"] else "predicted"),
-]
-
-STUDY = paper_table(SpeedTableSpec, speed_rows, SPEED_COLUMNS, lambda rows: f"{verdict(rows)}\n", "method")
+STUDY = paper_table(SpeedTableSpec, speed_rows, SPEED_COLUMNS, lambda rows: f"{verdict(rows)}\n", "method",
+    values={"origin": lambda row: "fitted" if row["fitted"] else "predicted"},
+)  # fmt: skip

@@ -12,7 +12,6 @@ from replication.studies.papers.base import PaperTable, Printed, paper_table
 from syncline.costmodel import bytes_per_step, mean_bytes_per_step
 from syncline.fields import Spec, Steps
 from syncline.methods import MethodSpec
-from syncline.planner.tables.columns import Column, count_of, text_of
 from syncline.specs import ModelField
 
 ANY_GROUP = 2
@@ -113,30 +112,8 @@ def _deviation(paper: Decimal, ours: Decimal) -> float:
     return float(paper / ours - 1) if ours else math.inf
 
 
-VERDICT_COLUMNS: list[Column] = [
-    ("same", lambda row: "yes" if row["matches"] else "no"),
-    ("paper's\ndeviation", lambda row: f"{row['deviation']:+.1%}"),
-]
-
-TRAFFIC_COLUMNS: list[Column] = [
-    text_of("method"),
-    text_of("model"),
-    count_of("k"),
-    count_of("chunk"),
-    ("MB/step", lambda row: f"{row['megabytes_per_step']:,.3f}"),
-    ("MB/step\n(paper)", lambda row: f"{row['paper_megabytes_per_step']:,}"),
-    *VERDICT_COLUMNS,
-]
-
-VOLUME_COLUMNS: list[Column] = [
-    text_of("method"),
-    text_of("model"),
-    count_of("steps"),
-    ("volume", lambda row: f"{row['volume']:,.2f}"),
-    text_of("unit"),
-    ("volume\n(paper)", lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"),
-    *VERDICT_COLUMNS,
-]
+TRAFFIC_COLUMNS = "method model k chunk megabytes_per_step paper_megabytes_per_step matches deviation"
+VOLUME_COLUMNS = "method model steps volume unit paper_volume matches deviation"
 
 TRAFFIC = paper_table(
     TrafficTableSpec,
@@ -149,4 +126,5 @@ VOLUMES = paper_table(
     volume_rows,
     VOLUME_COLUMNS,
     "Unit: the reading of the paper's unit that comes nearest to its number; without 'same', none explains it. ",
+    values={"paper_volume": lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"},
 )

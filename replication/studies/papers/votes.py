@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from replication.studies.papers.base import PaperTable, digits, paper_table
+from replication.studies.papers.base import PaperTable, paper_table
 from replication.theory.votes import VOTES, VotePart, vote_bits_per_parameter, vote_crossover, vote_parts, vote_s
 from syncline.costmodel import Link, collective_s, rounds_and_block
 from syncline.fields import Positive, Spec, Workers
-from syncline.planner.tables.columns import Column, count_of, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record
 from syncline.specs.cluster.clusters import LinkField
 
@@ -172,30 +171,22 @@ def _slips(rows: list[Record]) -> str:
     )
 
 
-VOTE_COLUMNS: list[Column] = [
-    text_of("vote"),
-    text_of("network"),
-    count_of("workers"),
-    ("α\n(paper)", digits("paper_latencies")),
-    ("α", digits("latencies")),
-    ("bits\n(paper)", digits("paper_bits_per_parameter")),
-    ("bits", digits("bits_per_parameter")),
-    ("time\n(paper)", seconds_of("paper_s")),
-    ("closed\nform", seconds_of("closed_form_s")),
-    ("lockstep", seconds_of("lockstep_s")),
-    ("events", seconds_of("events_s")),
-]
-
-CROSSOVER_COLUMNS: list[Column] = [
-    ("Nβ/α", digits("ratio")),
-    count_of("workers"),
-    ("naive", digits("naive_over_alpha")),
-    ("efficient", digits("efficient_over_alpha")),
-    ("direct", digits("direct_over_alpha")),
-    ("one-bit", digits("one_bit_over_alpha")),
-    ("cheapest", lambda row: row["fastest"]),
-    ("one-bit is\nfrom Nβ/α", digits("crossover_ratio")),
-]
+VOTE_COLUMNS = (
+    "vote network workers paper_latencies latencies paper_bits_per_parameter bits_per_parameter paper_s closed_form_s "
+    "lockstep_s events_s"
+)
+CROSSOVER_COLUMNS = (
+    "ratio workers naive_over_alpha efficient_over_alpha direct_over_alpha one_bit_over_alpha fastest_vote "
+    "crossover_ratio"
+)
 
 TABLE = paper_table(VoteTableSpec, table_rows, VOTE_COLUMNS, _slips, "workers")
-FIGURE = paper_table(VoteFigureSpec, figure_rows, CROSSOVER_COLUMNS, "Cost in latencies α. ", "ratio", vote_figure)
+FIGURE = paper_table(
+    VoteFigureSpec,
+    figure_rows,
+    CROSSOVER_COLUMNS,
+    "Cost in latencies α. ",
+    "ratio",
+    vote_figure,
+    values={"fastest_vote": lambda row: row["fastest"]},
+)

@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from replication.studies.papers.base import PaperTable, bandwidth_of, paper_table
+from replication.studies.papers.base import PaperTable, paper_table
 from replication.theory.wall_clock import half_life_total_s, unified_total_s
 from syncline.costmodel import Call, Exchange, Link, calls_by_step, compute_s
 from syncline.fields import Period, Seconds, Spec, Steps, Workers, parsed, refusal
-from syncline.planner.tables.columns import Column, seconds_of, text_of
 from syncline.specs import Figures, ModelField, Record
 from syncline.specs.cluster.clusters import HardwareField
 from syncline.units import parse_bandwidth
@@ -174,17 +173,10 @@ def wall_clock_figure(spec: WallClockFigureSpec, records: list[Record], rows: li
     yield spec.name, time_over_bandwidth(list(spec.bandwidths), panels, time_label=time_label, title=title)
 
 
-WALL_CLOCK_COLUMNS: list[Column] = [
-    text_of("method"),
-    ("for", lambda row: row["panel"]),
-    ("bandwidth", bandwidth_of("bandwidth_bytes_per_s")),
-    ("total\n(equation)", seconds_of("equation_total_s")),
-    ("total\n(events)", seconds_of("events_total_s")),
-    ("total\n(overlap)", seconds_of("overlap_total_s")),
-    ("comm.\n(equation)", seconds_of("equation_communication_s")),
-    ("comm.\n(events)", seconds_of("events_communication_s")),
-    ("comm.\n(overlap)", seconds_of("overlap_communication_s")),
-]
+WALL_CLOCK_COLUMNS = (
+    "method panel bandwidth_bytes_per_s equation_total_s events_total_s overlap_total_s equation_communication_s "
+    "events_communication_s overlap_communication_s"
+)
 
 STUDY = paper_table(
     WallClockFigureSpec,

@@ -19,7 +19,6 @@ from syncline.optim import (
     quantise_lp,
     quantise_max,
     sign_agreement,
-    ternary_sign,
     without_zeros,
 )
 from syncline.problems.random_draws import torch_generator
@@ -96,7 +95,7 @@ def quantised_sums(x: Tensor, levels: int, uniform: Tensor) -> dict[str, Tensor]
     """
 
     by_maximum = quantise_max(x, levels, uniform)
-    sent = {"vote": ternary_sign(x)} | {name: quantise_lp(x, levels, p) for name, p in POWERS.items()}
+    sent = {"vote": x.sign()} | {name: quantise_lp(x, levels, p) for name, p in POWERS.items()}
     sent |= {"Qinf": by_maximum, "Qinf, no zeros": without_zeros(by_maximum, x)}
     sent |= {"log": log_restore(log_quantise(x, levels), levels)}
     return {name: integers.sum(0) for name, integers in sent.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from replication.studies.swings.spec import SwingsSpec
-from syncline.planner.tables.columns import Column, count_of, digits_of, table, text_of
+from syncline.planner.tables.table import table
 from syncline.specs import Record
 
 if TYPE_CHECKING:
@@ -20,16 +20,7 @@ SWING_NOTE = (
 
 def swing_tables(rows: list[Record], spec: SwingsSpec) -> list[Group]:
     """Return the table of the rows, one line per method and number of stages."""
-    columns: list[Column] = [
-        text_of("method"),
-        count_of("stages"),
-        ("loss", digits_of("loss", ".3f")),
-        ("eigenvalue", digits_of("eigenvalue", ".1f")),
-        ("norm", digits_of("norm_per_parameter", ".2f")),
-        ("in its\nbasis", digits_of("own_norm_per_parameter", ".2f")),
-        ("step\n(rms)", digits_of("rms", ".1e")),
-        ("undone", digits_of("undone", ".0%")),
-        ("beside\n(rms)", digits_of("rms_beside", ".1e")),
-        ("undone", digits_of("undone_beside", ".0%")),
-    ]
-    return [table(spec.description or spec.name, columns, rows, SWING_NOTE, (0,), "method")]
+    columns = (
+        "method stages loss eigenvalue norm_per_parameter own_norm_per_parameter rms undone rms_beside undone_beside"
+    )
+    return [table(spec.description or spec.name, columns, rows, note=SWING_NOTE, section="method")]

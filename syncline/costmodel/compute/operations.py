@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
@@ -120,8 +120,3 @@ def operations_s(
         device += operation.kernels * operation_s(operation, on, attention)
         count += operation.kernels
     return Seconds(device, count * launch_s)
-
-
-def flops_of(operations: Sequence[Operation]) -> float:
-    """Return the FLOPs of all kernels of the operations."""
-    return sum(operation.kernels * operation.flops for operation in operations)

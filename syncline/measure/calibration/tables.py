@@ -6,16 +6,16 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.planner.tables.columns import Column, count_of, percent_of, seconds_of, table, text_of
+from syncline.planner.tables.table import table
 from syncline.specs.study import Record
-from syncline.units import format_bandwidth, format_bytes, format_seconds
+from syncline.units import format_bandwidth, format_seconds
 
 CONSTANTS_NOTE = (
     "Spread: standard error of the fit. latency: one way, with the software's time per message. call_overhead: "
     "per call among this many processes. byte_overhead: per GB of the largest tensor. The fit found no other costs."
 )
 RESIDUALS_NOTE = (
-    "In percent of the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions "
+    "Relative to the measured medians. Bias: mean with sign, + is predicted too slow. Spread: of the repetitions "
     "themselves, median; where it is as large as the errors, they are noise."
 )
 COMPUTE_NOTE = (
@@ -23,8 +23,8 @@ COMPUTE_NOTE = (
     "products. Memory: read and written by a copy. Medians over blocks of repetitions."
 )
 WIRES_NOTE = (
-    "Fixed time, and time per million numbers (of sparse formats, pairs). fp32/s: both ways, without the fixed times, "
-    "as 'compute.encode_bandwidth' of a spec has it."
+    "Fixed time, and time per million numbers (of sparse formats, pairs). Memory: fp32 numbers both ways, without the "
+    "fixed times, as 'compute.encode_bandwidth' of a spec has it."
 )
 
 
@@ -36,60 +36,9 @@ def _value(row: Record) -> str:
     return f"{format_seconds(1e9 * value)}/GB" if name.startswith("byte_overhead.") else format_seconds(value)
 
 
-def _rate(name: str) -> Any:
-    """Return a function that shows a row's bytes per second; "-" if the row has none."""
-    return lambda row: "-" if row.get(name) is None else f"{format_bytes(row[name])}/s"
-
-
-def _flops(name: str) -> Any:
-    """Return a function that shows a row's FLOP/s; "-" if the row has none."""
-    return lambda row: "-" if row.get(name) is None else f"{row[name] / 1e9:.3g} GFLOP/s"
-
-
-def _percent(row: Record) -> str:
-    """Return the spread of a row in percent; "-" if the row has none."""
-    return "-" if row["spread"] is None else f"{100 * row['spread']:.3g}%"
-
-
-def _both(direction: str) -> Any:
-    """Return a function that shows a wire format's fixed time and its time per million numbers."""
-
-    def show(row: Record) -> str:
-        return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
-
-    return show
-
-
-WORKERS: Column = ("processes", lambda row: "-" if row["workers"] is None else str(row["workers"]))
-
-CONSTANTS: list[Column] = [
-    text_of("constant"),
-    ("value", _value),
-    ("spread", lambda row: "given" if row["given"] else _percent(row)),
-]
-RESIDUALS: list[Column] = [
-    text_of("collective"),
-    WORKERS,
-    ("points", lambda row: str(row["points"])),
-    *((name, percent_of(name)) for name in ("median", "worst", "bias", "spread")),
-]
-COMPUTE: list[Column] = [
-    WORKERS,
-    ("step", seconds_of("step_s")),
-    ("slowest", seconds_of("slowest_s")),
-    ("spread", _percent),
-    ("achieved", _flops("flops_per_s")),
-    ("peak", _flops("peak_flops")),
-    ("mfu", lambda row: "-" if row.get("mfu") is None else f"{row['mfu']:.3g}"),
-    ("memory", _rate("memory_bytes_per_s")),
-]
-WIRES: list[Column] = [
-    text_of("wire"),
-    WORKERS,
-    ("encode", _both("encode")),
-    ("decode", _both("decode")),
-    ("fp32/s", _rate("bytes_per_s")),
-]
+def _wire_time(row: Record, direction: str) -> str:
+    """Return the fixed time of encoding or decoding a wire format, and the time per million numbers."""
+    return f"{format_seconds(row[f'{direction}_fixed_s'])} + {format_seconds(1e6 * row[f'{direction}_element_s'])}"
 
 
 def calibrate_tables(result: dict[str, Any]) -> list[Group]:
@@ -97,29 +46,30 @@ def calibrate_tables(result: dict[str, Any]) -> list[Group]:
     measured = result["measured"]
     link_note = "" if measured["link_fitted"] else "; latency and bandwidth as given"
     return [
-        table(f"Network: {measured['backend']}{link_note}", CONSTANTS, rows=result["constants"], note=CONSTANTS_NOTE),
-        table("Errors of the fit", RESIDUALS, rows=result["residuals"], note=RESIDUALS_NOTE),
-        table(f"Compute: {measured['problem']}", COMPUTE, rows=result["compute"], note=COMPUTE_NOTE, text_columns=()),
-        table("Wire formats", WIRES, rows=result["wires"], note=WIRES_NOTE, section="workers"),
-    ]
+        table(
+            f"Network: {measured['backend']}{link_note}", "constant value constant_spread", result["constants"],
+            note=CONSTANTS_NOTE, values={
+                "value": _value,
+                "constant_spread": lambda row: "given" if row["given"] else row["spread"],
+            },
+        ),
+        table(
+            "Errors of the fit", "collective workers points median worst bias spread", result["residuals"],
+            note=RESIDUALS_NOTE,
+        ),
+        table(
+            f"Compute: {measured['problem']}",
+            "workers step_s slowest_s spread flops_per_s peak_flops mfu memory_bytes_per_s", result["compute"],
+            note=COMPUTE_NOTE,
+        ),
+        table(
+            "Wire formats", "wire workers encode decode bytes_per_s", result["wires"], note=WIRES_NOTE,
+            section="workers",
+            values={"encode": lambda row: _wire_time(row, "encode"), "decode": lambda row: _wire_time(row, "decode")},
+        ),
+    ]  # fmt: skip
 
 
-COLLECTIVES: list[Column] = [
-    text_of("collective"),
-    count_of("workers"),
-    ("size", lambda row: format_bytes(row["nbytes"])),
-    ("measured", seconds_of("measured_s")),
-    ("predicted", seconds_of("predicted_s")),
-    ("error", lambda row: f"{row['error']:+.1%}"),
-]
-STREAMS: list[Column] = [
-    text_of("from"),
-    text_of("to"),
-    count_of("streams"),
-    ("measured", lambda row: format_bandwidth(row["measured_bytes_per_s"])),
-    ("predicted", lambda row: format_bandwidth(row["predicted_bytes_per_s"])),
-    ("error", lambda row: f"{row['error']:+.1%}"),
-]
 STREAMS_NOTE = (
     "Predicted: min(streams x window / round trip, cap), with the window of the fewest streams. Error: of the time."
 )
@@ -137,5 +87,6 @@ def log_tables(result: dict[str, Any]) -> list[Group]:
         lacks_cap = "" if any(row["capped"] for row in rows) else (
             " No measurement reached a cap: the largest rate stands for it."
         )  # fmt: skip
-        return [table("Streams", STREAMS, rows, note=f"{STREAMS_NOTE}{lacks_cap} {note}", text_columns=(0, 1))]
-    return [table("Collectives", COLLECTIVES, rows, note)]
+        columns = "from to streams measured_bytes_per_s predicted_bytes_per_s error"
+        return [table("Streams", columns, rows, note=f"{STREAMS_NOTE}{lacks_cap} {note}")]
+    return [table("Collectives", "collective workers nbytes measured_s predicted_s error", rows, note=note)]

@@ -6,19 +6,13 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.planner.tables.display import (
-    Column,
-    clock_columns,
-    clock_note,
-    network_title,
-    run_tables,
-    seconds_of,
-    table,
-)
-from syncline.runs.pipeline import COLUMNS, NOTE
+from syncline.planner.tables.display import CLOCK, ages, clock_note, clock_table, network_title, run_tables
+from syncline.planner.tables.table import table
+from syncline.runs.pipeline import COLUMNS, LARGEST, NOTE
 from syncline.runs.training.results import failure_record
 from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
+from syncline.units import format_seconds
 
 MEDIAN, OPTIMIZER = "step_time_median_s", "optimizer_s"
 """Fields that only a measured row has."""
@@ -55,14 +49,9 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
         clocks = [rows[0], simulated]
-        world: Column = ("world", lambda row: row["network"])
-        split_columns: list[Column] = [
-            (heading, lambda row, name=name: seconds_of(name)(row) if name in row else "-")  # type: ignore[misc]
-            for heading, name in (("gradients", "compute_s"), ("optimizer", OPTIMIZER), ("median", MEDIAN))
-        ]
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
-        tables.append(table(title, [world, *clock_columns(clocks), *split_columns], rows=clocks, note=note))
+        tables.append(clock_table(title, f"world {CLOCK} compute_s optimizer_s step_time_median_s", clocks, note=note))
         if "ages" in rows[0]:
             tables.append(_ages(clocks))
     return tables
@@ -70,16 +59,11 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
 
 def _ages(worlds: list[dict[str, Any]]) -> Group:
     """Return the table of the ages of updates and of the updates by worker, measured and simulated."""
-    columns: list[Column] = [
-        ("world", lambda row: row["network"]),
-        ("versions", lambda row: f"{row['versions']:,}"),
-        ("mean\nage", lambda row: f"{row['age_mean']:.2f}"),
-        ("most", lambda row: str(row["age_max"])),
-        ("ages: how many updates", lambda row: ", ".join(f"{a}: {n}" for a, n in enumerate(row["ages"]) if n)),
-        ("updates\nby worker", lambda row: ", ".join(map(str, row["contributions"]))),
-    ]
     note = "Ages of updates: versions of the model since a worker took its own."
-    return table("who came, and how late", columns, rows=worlds, note=note)
+    columns = "world versions age_mean age_max ages contributions"
+    return table(
+        "who came, and how late", columns, worlds, note=note, values={"ages": ages, "world": lambda row: row["network"]}
+    )
 
 
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
@@ -88,21 +72,14 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     rows = [row for measured in result["rows"] for row in (measured, simulated[measured["schedule"]])]
     if not rows:
         return []
-    columns: list[Column] = [
-        *COLUMNS[:1],
-        ("world", lambda row: row["network"]),
-        *COLUMNS[1:2],
-        ("replayed", _replayed),
-        *COLUMNS[3:],
-        ("optimizer", lambda row: seconds_of("optimizer_s")(row) if "optimizer_s" in row else "-"),
-        ("loss", lambda row: f"{row['loss']:.4g}" if "loss" in row else "-"),
-    ]
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
-    return [table(title, columns, rows, note, text_columns=(0, 1), section="schedule")]
+    columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
+    computed = {"world": lambda row: row["network"], "replayed": _replayed, **LARGEST}
+    return [table(title, columns, rows, note=note, section="schedule", values=computed)]
 
 
-def _replayed(row: dict[str, Any]) -> str:
-    """Return the replayed makespan of a schedule and its error; "-" for a simulated row."""
-    return f"{seconds_of('replayed_s')(row)}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else "-"
+def _replayed(row: dict[str, Any]) -> str | None:
+    """Return the replayed makespan of a schedule and its error; None for a simulated row."""
+    return f"{format_seconds(row['replayed_s'])}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else None

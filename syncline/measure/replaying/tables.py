@@ -11,16 +11,9 @@ from rich.constrain import Constrain
 from rich.text import Text
 
 from syncline.measure.replaying.scenario import ReplayedOn
-from syncline.planner.tables.columns import NOTE_WIDTH, Column, four_digits, seconds_of, table, text_of, times_of
-from syncline.planner.tables.display import (
-    bounds_note,
-    clock_columns,
-    clock_note,
-    lost_or_number,
-    network_title,
-    speedup_column,
-)
-from syncline.units import format_bytes, format_seconds
+from syncline.planner.tables.display import CLOCK, bounds_note, clock_note, clock_table, network_title, target_note
+from syncline.planner.tables.table import NOTE_WIDTH, table
+from syncline.units import format_seconds
 
 MOST_SITES = 5
 """Largest number of lines of a script that a table has for each network."""
@@ -46,80 +39,55 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
         sites += [row for row in group if row["communication_s"] > least_s][:MOST_SITES]
     if sites:
         name = line_names([row["site"] for row in sites])
-        line: Column = "line", lambda row: name(row["site"])
+        columns = "calls bytes communication_s exposed_communication_s"
+        tables.append(_by_network("lines that communicate", "line", columns, sites, SITES_NOTE, has_several, name))
+    if links := result.get("links"):
         tables.append(
-            _table_by_network(
-                "lines that communicate", line, SITE_COLUMNS, rows=sites, note=SITES_NOTE, several=has_several
-            )
-        )
-    if result.get("links"):
-        tables.append(
-            _table_by_network(
-                "links", text_of("link"), LINK_COLUMNS, rows=result["links"], note=LINKS_NOTE, several=has_several
-            )
+            _by_network("links", "link", "channels bytes most_bytes busy", links, LINKS_NOTE, has_several, str)
         )
     if result.get("sensitivities"):
         tables.append(_causes(result["sensitivities"], rows, has_several))
     return tables
 
 
-SITE_COLUMNS: list[Column] = [
-    ("calls", lambda row: f"{row['calls']:.4g}"),
-    ("bytes", lambda row: format_bytes(row["bytes"])),
-    ("on the\nnetwork", seconds_of("communication_s")),
-    ("waited\nfor", seconds_of("exposed_communication_s")),
-]
 SITES_NOTE = (
-    "Means per worker and step. Waited for: with nothing to compute, wherever the script waits for what the line began."
+    "Means per worker and step. Exposed: waiting with nothing to compute, wherever the script waits for what the line "
+    "began."
 )
-LINK_COLUMNS: list[Column] = [
-    ("ways", lambda row: f"{row['channels']:,}"),
-    ("bytes\nof each", lambda row: format_bytes(row["bytes"])),
-    ("of the\nbusiest", lambda row: format_bytes(row["most_bytes"])),
-    ("busy", lambda row: f"{row['busy']:.0%}"),
-]
 LINKS_NOTE = (
-    "Per step. Ways: directions of links that carry anything. Busy: of a step, at the busiest link's full rate."
+    "Per step. Ways: directions of links that carry anything; bytes: of each, and of the busiest. Busy: of a step, at "
+    "the busiest link's full rate."
 )
 
 
-def _table_by_network(
-    title: str, first: Column, columns: Sequence[Column], rows: ReplayRows, note: str, several: bool
+def _by_network(
+    title: str, first: str, columns: str, rows: ReplayRows, note: str, several: bool, name: Callable[[str], str]
 ) -> Group:
     """Return a table with a section for each network, and with the names of the scripts if there are several."""
-    names: list[Column] = [first, *([("script", text_of("method")[1])] if several else []), text_of("network")]
-    left_aligned = range(len(names))
-    return table(title, [*names, *columns], list(rows), note, text_columns=left_aligned, section="network")  # type: ignore[arg-type]
+    names = f"{first} {'script ' if several else ''}network {columns}"
+    computed = {"script": lambda row: row["method"], "line": lambda row: name(row["site"])}
+    return table(title, names, list(rows), note=note, section="network", values=computed)  # type: ignore[arg-type]
 
 
 def _table_of_script(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
     """Return the table of one script: a row per network."""
     first = rows[0]
-    columns = [text_of("network"), *_changed(question), *clock_columns(rows), *_losses(rows)]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_machine(question)}"
-    return table(title, columns, rows, _note(rows))
+    return clock_table(title, f"network{_changed(question)} {CLOCK}{_losses(rows)}", rows, note=_note(rows))
 
 
 def _compared(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
     """Return the tables of several scripts: one table per network."""
-    columns = [
-        ("script", lambda row: row["method"]),
-        *_changed(question),
-        *_losses(rows),
-        *clock_columns(rows),
-        speedup_column(rows),
-        *_reached(rows),
-    ]
-    note = f"{_note(rows)}\nSpeedups: over {rows[0]['method']}."
+    reached = "" if rows[0]["target_loss"] is None else " time_to_target_s time_to_target_speedup"
+    columns = f"script{_changed(question)}{_losses(rows)} {CLOCK} speedup{reached}"
+    note = f"{_note(rows)}{target_note(rows)}\nSpeedups: over {rows[0]['method']}."
     sizes = {(row["workers"], row["steps"]) for row in rows}
     tables = []
-    for network in question.networks:
-        title = (
-            network_title(network, *sizes.copy().pop()) if len(sizes) == 1 else f"{network.name}: {network.describe()}"
-        )
-        network_rows = [row for row in rows if row["network"] == network.name]
-        last_note = note if network is question.networks[-1] else ""
-        tables.append(table(f"{title}, {_machine(question)}", columns, network_rows, last_note))
+    for on in question.networks:
+        title = network_title(on, *sizes.copy().pop()) if len(sizes) == 1 else f"{on.name}: {on.describe()}"
+        network_rows = [row for row in rows if row["network"] == on.name]
+        last_note = note if on is question.networks[-1] else ""
+        tables.append(clock_table(f"{title}, {_machine(question)}", columns, network_rows, note=last_note))
     return tables
 
 
@@ -129,25 +97,14 @@ def _machine(question: ReplayedOn) -> str:
     return f"computing on {question.hardware.name}" + (f"; {changes}" if changes else "")
 
 
-def _changed(question: ReplayedOn) -> list[Column]:
+def _changed(question: ReplayedOn) -> str:
     """Return the column of the step time without changes, if something is changed."""
-    return [("before", seconds_of("unchanged_step_time_s"))] if question.changes.describe() else []
+    return " unchanged_step_time_s" if question.changes.describe() else ""
 
 
-def _losses(rows: ReplayRows) -> list[Column]:
+def _losses(rows: ReplayRows) -> str:
     """Return the column of the last loss, if the scripts have losses."""
-    return [("loss", lost_or_number("loss"))] if any(row["last_loss"] is not None for row in rows) else []
-
-
-def _reached(rows: ReplayRows) -> list[Column]:
-    """Return the columns of the time to a target loss, if there is one."""
-    target = rows[0]["target_loss"]
-    if target is None:
-        return []
-    return [
-        (f"to loss\n{four_digits(target)}", seconds_of("time_to_target_s")),
-        ("speedup\nto it", times_of("time_to_target_speedup")),
-    ]
+    return " loss" if any(row["last_loss"] is not None for row in rows) else ""
 
 
 def _note(rows: list[dict[str, Any]]) -> str:

@@ -6,19 +6,12 @@ from typing import Any
 
 from rich.console import Group
 
+from syncline.columns import column_of
 from syncline.measure.validation.measured_steps import BOTH, GROUPS, LEFT_OUT
-from syncline.planner.tables.columns import Column, count_of, table, text_of
+from syncline.planner.tables.table import table
 from syncline.specs import ClustersSpec, StepTimesSpec, ValidationSpec
 from syncline.specs.study import Record
 from syncline.units import format_seconds
-
-
-def _percent(name: str, sign: str = "", digits: int = 2, title: str = "", missing: str = "-") -> Column:
-    """Return a column of percents, with the text ``missing`` in the place of None."""
-    return title or name, lambda row: missing if row[name] is None else f"{100 * row[name]:{sign}.{digits}f}%"
-
-
-ERRORS = [_percent("mape", title="mean"), _percent("median"), _percent("worst"), _percent("bias", "+")]
 
 NOTE = (
     "Absolute errors, |predicted / measured - 1|: mean, median, worst; bias: the mean with its sign, + is too slow.\n"
@@ -31,6 +24,7 @@ CLUSTERS_NOTE = (
     "expected, the median; within: how many are (of what comes with the package, in the interval that the others give)."
 )
 LEFT_OUT_NOTE = "Errors of the rows of a group when the constants are fitted to all rows but these."
+ERRORS = "points mape median worst bias"
 
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
@@ -39,10 +33,10 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
         return _cluster_tables(result, spec)
     rows = result["summary"]
     roles = [row for row in rows if row["by"] == "tensor" and row["role"] not in ("repeats", LEFT_OUT)]
-    first: list[Column] = [("of", _role), count_of("points"), *ERRORS]
     note = NOTE.format(calibration=_repeats(rows, spec))
-    tables = [table(f"{spec.name}: predicted against measured", first, rows=roles, note=note)]
-    groups: list[Column] = [text_of("by"), text_of("value"), count_of("points"), *ERRORS]
+    title = f"{spec.name}: predicted against measured"
+    tables: list[Group] = [table(title, f"group {ERRORS}", roles, note=note, values={"group": _role})]
+    groups = f"by value {ERRORS}"
     group_rows = [row for row in rows if row["by"] in (*GROUPS, BOTH) and row["role"] != LEFT_OUT]
     tables.append(table("One node without tensor parallelism, by group", groups, group_rows, section="by"))
     left_out_rows = [row for row in rows if row["role"] == LEFT_OUT]
@@ -50,48 +44,36 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
         cells = [row for row in left_out_rows if row["by"] == BOTH]
         total = next(row for row in left_out_rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
         tables.append(table("The same, each cell predicted from points outside of it", groups, [*cells, total]))
-    tables.append(table("Constants", [text_of("name"), ("value", _value), ("spread", _spread)], result["constants"]))
+    constants = result["constants"]
+    tables.append(
+        table("Constants", "name value constant_spread", constants, values={
+            "value": _value,
+            "constant_spread": _spread,
+        })
+    )  # fmt: skip
     return tables
 
 
 def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
     """Return the tables of ``validate clusters``: errors by file and regime, and after fits without a group."""
-    median, worst, bias = (ERRORS[index] for index in (1, 2, 3))
-    columns: list[Column] = [
-        ("", lambda row: f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])),
-        count_of("points"), median, worst, bias, _percent("half_width", digits=1, title="+-", missing=""),
-        _percent("coverage", digits=0, title="within", missing=""),
-    ]  # fmt: skip
-    shown = [
+    tables: list[Group] = [
         table(
-            f"{spec.name}: predicted against measured",
-            columns,
-            rows=result["summary"],
-            note=CLUSTERS_NOTE,
-            text_columns=(0,),
-            section="file",
+            f"{spec.name}: predicted against measured", "group points median worst bias half_width coverage",
+            result["summary"], note=CLUSTERS_NOTE, section="file",
+            values={"group": lambda row: f"all of {row['file']}" if row["regime"] == "all" else row["regime"]},
         )
-    ]
-    if result["cross_validation"]:
-        columns = [
-            text_of("stage"), ("left out", lambda row: f"{row['held_out']} {row['value']}"), count_of("points"), median,
-            ERRORS[0], worst, bias,
-        ]  # fmt: skip
-        fits = result["cross_validation"]
-        shown.append(
+    ]  # fmt: skip
+    if fits := result["cross_validation"]:
+        tables.append(
             table(
-                "Constants fitted without a group",
-                columns,
-                rows=fits,
-                note=LEFT_OUT_NOTE,
-                text_columns=(0, 1),
-                section="stage",
+                "Constants fitted without a group", "stage group_left_out points mape median worst bias", fits,
+                note=LEFT_OUT_NOTE, section="stage", values={
+                    "group_left_out": lambda row: f"{row['held_out']} {row['value']}",
+                },
             )
-        )
-    return shown
+        )  # fmt: skip
+    return tables
 
-
-NOISY = "~"
 
 TRAININGS_NOTE = (
     "A mean step, of medians over repetitions; error: predicted / measured - 1; spread: the median deviation of the "
@@ -103,29 +85,29 @@ TRAININGS_NOTE = (
 def validation_tables(result: dict[str, Any]) -> list[Group]:
     """Return tables of predicted and measured trainings, and of the errors of the predictions."""
     rows = result["rows"]
-    columns: list[Column] = [
-        text_of("method"),
-        ("network", lambda row: f"{row['network']}, {row['workers']}"),
-        ("bound by", lambda row: row["bound"]),
-        ("predicted", lambda row: format_seconds(row["predicted_s"])),
-        ("measured", lambda row: format_seconds(row["measured_s"])),
-        ("error", lambda row: f"{100 * row['error']:+.2f}%" + (NOISY if row["noisy"] else "")),
-        ("spread", lambda row: f"{100 * row['spread']:.2f}%"),
-        ("communication", lambda row: ", ".join(
-            format_seconds(row[f"{source}_communication_s"]) for source in ("predicted", "measured"))),
-        ("bytes", lambda row: ", ".join(  # once if they are equal
-            f"{nbytes:,.0f}" for nbytes in dict.fromkeys((row["predicted_bytes"], row["measured_bytes"])))),
-        ("device", lambda row: "-" if row["device_error"] is None else f"{100 * row['device_error']:+.1f}%"),
-        ("loss", lambda row: f"{row['loss_difference']:+.1e}" if row["loss_difference"] else "the same"),
-    ]  # fmt: skip
-    tables = []
+    columns = (
+        "method network bound predicted_s measured_s error spread both_communications both_bytes device_error "
+        "loss_difference"
+    )
+    tables: list[Group] = []
     for spec in dict.fromkeys(row["spec"] for row in rows):
-        spec_rows = [row for row in rows if row["spec"] == spec]
-        tables.append(table(f"{spec}: predicted, then measured", columns, spec_rows, TRAININGS_NOTE))
-    errors: list[Column] = [
-        text_of("by"), text_of("value"), count_of("points"), *(_percent(name) for name in ("median", "worst")),
-        _percent("bias", "+"), _percent("spread"),
-    ]  # fmt: skip
+        tables.append(
+            table(
+                f"{spec}: predicted, then measured", columns, [row for row in rows if row["spec"] == spec],
+                note=TRAININGS_NOTE, values={
+                    "network": lambda row: f"{row['network']}, {row['workers']}",
+                    "error": lambda row: column_of("error").text(row["error"]) + ("~" if row["noisy"] else ""),
+                    "both_communications": lambda row: ", ".join(
+                    format_seconds(row[f"{source}_communication_s"]) for source in ("predicted", "measured")
+                    ),
+                    "both_bytes": lambda row: ", ".join(  # once if they are equal
+                    f"{nbytes:,.0f}" for nbytes in dict.fromkeys((row["predicted_bytes"], row["measured_bytes"]))
+                    ),
+                    "loss_difference": lambda row: row["loss_difference"] or "the same",
+                },
+            )
+        )  # fmt: skip
+    errors = "by value points median worst bias spread"
     return [*tables, table("Errors of a mean step", errors, result["summary"], section="by")]
 
 
@@ -155,9 +137,7 @@ def _value(row: Record) -> str:
     return f"{value / 1e12:.4g} TFLOP/s" if name.endswith("_flops") else format_seconds(value)
 
 
-def _spread(row: Record) -> str:
+def _spread(row: Record) -> Any:
     """Return the relative standard error of a fitted constant, or that the fit ended at its limit."""
-    if row["spread"] is None:
-        return "-"
     at_ceiling = row["ceiling"] is not None and row["value"] >= row["ceiling"] * (1 - 1e-9)
-    return "at its ceiling" if at_ceiling else f"{row['spread']:.1%}"
+    return "at its ceiling" if at_ceiling and row["spread"] is not None else row["spread"]

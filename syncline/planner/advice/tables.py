@@ -8,14 +8,15 @@ from textwrap import wrap
 from rich.console import Group
 from rich.text import Text
 
+from syncline.columns import column_of, share_text
 from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import compared, layout_words, level_words, method_words, plan_words
 from syncline.planner.assumptions import SHARDING_TEXTS, assumptions_block
-from syncline.planner.tables.columns import Column, table
-from syncline.units import format_bytes, format_seconds
+from syncline.planner.tables.table import cell_text, range_text, table
+from syncline.units import format_seconds
 
 MOST_SHOWN = 8
 """Limit on the plans of a list that are shown; data parallelism always is."""
@@ -50,8 +51,8 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
     if advice.infeasible:
         num_hidden = len(advice.infeasible) - MOST_SHOWN
         more = f"\n{num_hidden} more: --json, --csv." if num_hidden > 0 else ""
-        columns: list[Column] = [("plan", _plan_cell), ("why not", lambda row: row["infeasible"])]
-        groups.append(table("Cannot be", columns, rows=advice.infeasible[:MOST_SHOWN], note=more, text_columns=(0, 1)))
+        impossible = advice.infeasible[:MOST_SHOWN]
+        groups.append(table("Cannot be", "plan infeasible", impossible, note=more, values={"plan": _plan_cell}))
     for heading, lines in (
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
@@ -83,18 +84,12 @@ def _short_table(advice: Advice) -> Group:
     Plans of unknown loss have one period. The fastest plan that sends gradients in every step is always shown.
     """
     ranked = fastest_by_loss(advice.ranked)
-    unranked = compared(advice.question, advice.loss_unknown)
-    shown = ranked[: max(SHORT // 2, SHORT - len(unranked))]
-    data_parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
-    if data_parallel is not None and data_parallel not in shown:
-        shown[-1] = data_parallel
-    shown += unranked[: SHORT - len(shown)]
-    columns: list[Column] = [
-        ("plan", lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}"),
-        ("loss", lambda row: "same" if row["loss_unknown"] is None else "unknown"),
-        ("time", lambda row: format_seconds(row["time_s"])),
-        ("nine of ten", lambda row: _time_and_bounds(row).partition("\n")[2]),
-    ]
+    others = compared(advice.question, advice.loss_unknown)
+    shown = ranked[: max(SHORT // 2, SHORT - len(others))]
+    parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
+    if parallel is not None and parallel not in shown:
+        shown[-1] = parallel
+    shown += others[: SHORT - len(shown)]
     hidden = len(advice.ranked) + len(advice.loss_unknown) - len(shown)
     note = (
         "Nine of ten: the times between which nine of ten measurements are expected. Loss unknown: no fit covers the "
@@ -104,7 +99,14 @@ def _short_table(advice: Advice) -> Group:
         note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
     note += "".join(_at_risk(advice))
     title = f"Plans by time to the same loss, then plans of unknown loss, {_period_words(advice)}"
-    return table(title, columns, rows=shown, note=note, text_columns=(0, 1))
+    return table(
+        title, "plan loss_known time_s between", shown, note=note,
+        values={
+            "plan": lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}",
+            "between": _bounds,
+            "loss_known": lambda row: "same" if row["loss_unknown"] is None else "unknown",
+        },
+    )  # fmt: skip
 
 
 def _period_words(advice: Advice) -> str:
@@ -144,34 +146,31 @@ def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanR
     def place_and_plan(row: PlanRow) -> str:
         return f"{ranks[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
 
-    def waiting_and_utilisation(row: PlanRow) -> str:
-        use = "-" if row["utilisation"] is None else f"{row['utilisation']:.0%}"
-        return f"{1 - row['compute_s'] / row['step_time_s']:.0%}\n{use}"
-
-    def memory_and_traffic(row: PlanRow) -> str:
-        sent_text = "-" if row["wan_bytes"] is None else format_bytes(row["wan_bytes"])
-        return f"{format_bytes(row['memory_bytes'])}\n{sent_text}"
-
-    def money_and_energy(row: PlanRow) -> str:
-        energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g}"
-        return energy if row["cost"] is None else f"{row['cost']:,.0f}\n{energy}"
-
-    def goodput_and_interval(row: PlanRow) -> str:
-        interval_s = row["checkpoint_interval_s"]
-        return f"{row['goodput']:.1%}\n{'at its end' if interval_s is None else format_seconds(interval_s)}"
-
-    columns: list[Column] = [
-        ("plan", place_and_plan),
-        ("time\nbounds", _time_and_bounds),
-        ("waits\nuse", waiting_and_utilisation),
-        ("memory\nsent", memory_and_traffic),
-        ("MWh" if rows[0]["cost"] is None else f"{rows[0]['currency']}\nMWh", money_and_energy),
-    ]
+    columns = ["plan", "time_and_bounds", "waiting_and_use", "memory_and_sent", "cost_and_energy"]
     if question.failures is not None:
-        columns.insert(2, ("goodput\nsaves", goodput_and_interval))
+        columns.insert(2, "goodput_and_saves")
     num_hidden = len(rows) - len(chosen)
     notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
-    return table("\n" + title, columns, rows=list(chosen), note="".join(notes))
+    return table(
+        "\n" + title, columns, list(chosen), note="".join(notes), values={
+            "plan": place_and_plan,
+            "time_and_bounds": lambda row: f"{format_seconds(row['time_s'])}\n{_bounds(row)}",
+            "waiting_and_use": lambda row: f"{share_text(not_computing(row))}\n{_text(row, 'utilisation')}",
+            "memory_and_sent": lambda row: f"{_text(row, 'memory_bytes')}\n{_text(row, 'wan_bytes')}",
+            "cost_and_energy": lambda row: f"{_text(row, 'cost')}\n{_text(row, 'energy_j')}",
+            "goodput_and_saves": lambda row: f"{_text(row, 'goodput')}\n{_text(row, 'checkpoint_interval_s')}",
+        },
+    )  # fmt: skip
+
+
+def not_computing(row: PlanRow) -> float:
+    """Return the share of a step in which nothing is computed."""
+    return float(1 - row["compute_s"] / row["step_time_s"])
+
+
+def _text(row: PlanRow, name: str) -> str:
+    """Return a field of a plan as text."""
+    return cell_text(row, column_of(name))
 
 
 def _plan_cell(row: PlanRow) -> str:
@@ -180,18 +179,9 @@ def _plan_cell(row: PlanRow) -> str:
     return "\n".join(part for line in lines for part in wrap(line, PLAN_WIDTH))
 
 
-def _time_and_bounds(row: PlanRow) -> str:
-    """Return the time of a plan, and below it the bounds; the lower one has no unit if the upper one has the same."""
-    low_s, high_s = row["low_s"], row["high_s"]
-    if low_s is None:
-        bounds = "unknown"
-    elif high_s is None:
-        bounds = f"{format_seconds(low_s)} or more"
-    else:
-        low, high = format_seconds(low_s), format_seconds(high_s)
-        same_unit = low.split(" ")[1] == high.split(" ")[1]
-        bounds = f"{low.split(' ')[0] if same_unit else low} to {high}"
-    return f"{format_seconds(row['time_s'])}\n{bounds}"
+def _bounds(row: PlanRow) -> str:
+    """Return the bounds of a plan's time; the lower one has no unit if the upper one has the same."""
+    return "unknown" if row["low_s"] is None else range_text(row, "_s")
 
 
 def _sharding_note(rows: Sequence[PlanRow]) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from syncline.columns import column_of, share_text
 from syncline.costmodel import Link
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError
@@ -30,6 +31,7 @@ from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.planner.tables.table import waiting
 from syncline.planner.transfer import Transfer, transfers_of
 from syncline.questions.explore import SITES, PageSettings
 from syncline.specs.cluster.networks import network
@@ -253,32 +255,8 @@ MORE_IS_NOTHING = 1.05
 """Ratio of a step's time to that at the highest bandwidth, up to which more bandwidth is of no use."""
 
 
-DAY_S = 86400.0
 EVERY = "every bandwidth that is drawn"
 ALL_DRAWN = "at all bandwidths drawn"
-
-
-def duration_text(seconds: float) -> str:
-    """Return a time with its unit, days with all their digits."""
-    if seconds >= 1000 * DAY_S:
-        return f"{float(f'{seconds / DAY_S:.3g}'):,.0f} d"
-    return format_seconds(seconds).replace(" us", " µs")
-
-
-def percent(part: float) -> str:
-    """Return a share in percent without decimals, except near 0 and 100."""
-    if 0 < part < 0.0005:
-        return "<0.1%"
-    if 0.9995 < part < 1:
-        return ">99.9%"
-    if 0 < part < 0.005 or 0.995 < part < 1:
-        return f"{part:.1%}"
-    return f"{part:.0%}"
-
-
-def speedup_text(speedup: float | None) -> str:
-    """Return a speedup with three digits; a dash if it is unknown."""
-    return "-" if speedup is None else f"{float(f'{speedup:.3g}'):g}x"
 
 
 def computing_now(ranking: Ranking) -> dict[str, float]:
@@ -287,14 +265,9 @@ def computing_now(ranking: Ranking) -> dict[str, float]:
     return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed_rows}
 
 
-def waiting(row: Mapping[str, Any]) -> float:
-    """Return the share of the time in which a worker waits for the network with nothing to compute."""
-    return float(row["exposed_communication_s"] / row["step_time_s"]) if row["step_time_s"] else 0.0
-
-
 def setting_line(settings: PageSettings) -> str:
-    """Return the page's settings as a line of text: model, workers, link, tokens and failures."""
-    rate = f"{format_bandwidth(settings.bandwidth)} and {duration_text(settings.latency)} one way"
+    """Return the settings in one line."""
+    rate = f"{format_bandwidth(settings.bandwidth)} and {format_seconds(settings.latency)} one way"
     if settings.network == SITES:
         cluster = f"{settings.model} on {settings.sites} x {settings.workers} {settings.hardware}"
         line = f"{rate} between sites"
@@ -328,18 +301,18 @@ def headline(ranking: Ranking) -> str:
         return "None of these methods fits into the memory of a worker: share a replica among more workers."
     first, baseline = usable[0], ranking.baseline
     time_text = (
-        f"{duration_text(first['wall_clock_s'])} ({duration_text(first['wall_clock_low_s'])} to "
-        f"{duration_text(first['wall_clock_high_s'])})"
+        f"{format_seconds(first['wall_clock_s'])} ({format_seconds(first['wall_clock_low_s'])} to "
+        f"{format_seconds(first['wall_clock_high_s'])})"
     )
     equal = ties(ranking.rows)
     subject = f"{', '.join(equal[:-1])} and {equal[-1]} tie" if equal else f"{first['method']} is first"
     if first["method"] == BASELINE:
-        return f"{subject}: {time_text}. It waits for the network {percent(waiting(first))} of the time."
+        return f"{subject}: {time_text}. It waits for the network {share_text(waiting(first) or 0.0)} of the time."
     comparison = ""
     if baseline["wall_clock_s"] is not None:
         comparison = (
-            f", {speedup_text(first['speedup'])} as fast as {BASELINE}, which waits for the network "
-            f"{percent(waiting(baseline))} of the time"
+            f", {column_of('speedup').text(first['speedup'])} as fast as {BASELINE}, which waits for the network "
+            f"{share_text(waiting(baseline) or 0.0)} of the time"
         )
     return f"{subject}: {time_text}{comparison}."
 

@@ -6,7 +6,7 @@ One part has all plans for the page's cluster and training, by the functions of 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from html import escape
@@ -15,12 +15,13 @@ from typing import Any
 import yaml
 from markupsafe import Markup
 
+from syncline.columns import column_of, share_text
 from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import compared, layout_words, method_words
 from syncline.planner.assumptions import Assumption
-from syncline.planner.explore.answers import Ranking, duration_text, percent, speedup_text, ties, waiting
+from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import (
     BASELINE,
@@ -32,10 +33,10 @@ from syncline.planner.explore.settings import (
     to_query,
 )
 from syncline.planner.pages import templates
+from syncline.planner.tables.table import cell_text, range_text, waiting
 from syncline.questions.explore import OFFERED, OWN, PageSettings
 from syncline.questions.projections import Advise
 from syncline.specs.cluster.networks import network
-from syncline.units import format_bytes
 
 GROUPS = (
     ("Cluster", ("network", "sites", "workers", "hardware", "inside", "bandwidth", "latency")),
@@ -83,14 +84,23 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     ranked_cells = [
         _cells(row, str(rank), ends, tied=row["method"] in equal) for rank, row in enumerate(fitting, start=1)
     ]
-    heads = [
-        ("", "place"), ("method", ""), ("time of the training", "number"), ("nine of ten between", "between"),
-        ("speedup", "number"), ("waits", "number"), ("sends per step", "number wide"), ("memory", "number wide"),
-        ("loss", "number wide"), *([("goodput", "number wide")] if ranking.settings.mtbf else []),
-    ]  # fmt: skip
+    heads = [("", "place"), *((column_of(name).header, kind) for name, kind in RANKED.items())]
+    heads += [(column_of("goodput").header, "number wide")] if ranking.settings.mtbf else []
     untimed = [row for row in ranking.rows if row["wall_clock_s"] is None]
     sections = [("", ranked_cells), ("Does not fit into a worker's memory", misfit_cells)]
     return filled("ranking_table", heads, sections, untimed, drawn)
+
+
+RANKED = {
+    "method": "", "wall_clock_s": "number", "between": "between", "speedup": "number", "waiting": "number",
+    "bytes_per_worker": "number wide", "memory_bytes": "number wide", "loss": "number wide",
+}  # fmt: skip
+"""Columns of the ranking, with the class of their heading in the style sheet."""
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    """Return a cell of a row as the commands' tables show it."""
+    return cell_text(row, column_of(name))
 
 
 def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: bool) -> dict[str, Any]:
@@ -102,22 +112,21 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         ends: shortest and longest time of all rows.
         tied: whether the method ties with the first.
     """
-    low, seconds, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
-    around = f"{speedup_text(row['speedup_low'])} to {speedup_text(row['speedup_high'])}"
-    loss = "unknown" if row["loss"] is None else f"{row['loss']:.3f}{'*' if row['extrapolation'] else ''}"
-    goodput = [] if row.get("goodput") is None else [percent(row["goodput"])]
+    low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
+    wide = ["bytes_per_worker", "memory_bytes", "loss", *([] if row.get("goodput") is None else ["goodput"])]
+    around = "" if row["speedup"] is None else range_text(row, "speedup")
     return {
         "method": row["method"],
         "place": place,
         "tied": tied,
-        "seconds": repr(seconds),
-        "time": duration_text(seconds),
-        "interval": Markup(interval_picture(low, seconds, high, ends, method=row["method"])),
-        "between": f"{duration_text(low)} to {duration_text(high)}",
-        "speedup": speedup_text(row["speedup"]),
-        "around": "baseline" if row["method"] == BASELINE else around if row["speedup"] is not None else "",
-        "waits": percent(waiting(row)),
-        "wide": [format_bytes(row["bytes_per_worker"]), format_bytes(row["memory_bytes"]), loss, *goodput],
+        "seconds": repr(middle),
+        "time": _text(row, "wall_clock_s"),
+        "interval": Markup(interval_picture(low, middle, high, ends, method=row["method"])),
+        "between": range_text(row, "wall_clock_s"),
+        "speedup": _text(row, "speedup"),
+        "around": "baseline" if row["method"] == BASELINE else around,
+        "waits": column_of("waiting").text(waiting(row)),
+        "wide": [_text(row, name) for name in wide],
     }
 
 
@@ -259,33 +268,28 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
 
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the first chosen rows of a list, each with its place among all rows."""
-    shown_rows = list(chosen)[:MOST_SHOWN]
-    heads = [("", "place"), ("plan", ""), ("time", "number"), ("waits", "number")]
-    heads += [("goodput", "number")] if rows[0]["goodput"] is not None else []
-    heads += [("memory", "number rest"), ("energy", "number rest")]
+    shown = list(chosen)[:MOST_SHOWN]
+    names = {"plan": "", "time_s": "number", "waiting": "number"}
+    names |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
+    names |= {"memory_bytes": "number rest", "energy_j": "number rest"}
+    heads = [("", "place"), *((column_of(name).header, kind) for name, kind in names.items())]
     cells = [
-        _plan_cells(row, 1 + next(index for index, ranked_row in enumerate(rows) if ranked_row is row))
-        for row in shown_rows
+        _plan_cells(row, 1 + next(index for index, ranked_row in enumerate(rows) if ranked_row is row)) for row in shown
     ]
-    return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown_rows)}
+    return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
 
 
-def _plan_cells(row: dict[str, Any], rank: int) -> dict[str, Any]:
-    """Return the texts of a plan's table row, by the names that the template uses."""
-    low, high = row["low_s"], row["high_s"]
-    bounds = "unknown"
-    if low is not None:
-        bounds = f"{duration_text(low)} {'or more' if high is None else f'to {duration_text(high)}'}"
-    further_cells = [("number", percent(1 - row["compute_s"] / row["step_time_s"]))]
-    further_cells += [] if row["goodput"] is None else [("number", percent(row["goodput"]))]
-    energy = "-" if row["energy_j"] is None else f"{row['energy_j'] / 3.6e9:,.3g} MWh"
+def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
+    """Return the texts of a plan's row."""
+    others = [("number", share_text(1 - row["compute_s"] / row["step_time_s"]))]
+    others += [] if row["goodput"] is None else [("number", _text(row, "goodput"))]
     return {
-        "place": rank,
+        "place": place,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),
         "seconds": repr(row["time_s"]),
-        "time": duration_text(row["time_s"]),
-        "between": bounds,
-        "others": [*further_cells, ("number rest", format_bytes(row["memory_bytes"])), ("number rest", energy)],
+        "time": _text(row, "time_s"),
+        "between": "unknown" if row["low_s"] is None else range_text(row, "_s"),
+        "others": [*others, *(("number rest", _text(row, name)) for name in ("memory_bytes", "energy_j"))],
     }

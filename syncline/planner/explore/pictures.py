@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from syncline.planner.explore.answers import Curves, duration_text, percent
+from syncline.columns import share_text
+from syncline.planner.explore.answers import Curves
 from syncline.planner.explore.settings import BASELINE
 from syncline.planner.pages import DARK, LIGHT
 from syncline.planner.projection.sync_round import ActivitySpan, MethodRound
 from syncline.questions.explore import OFFERED
-from syncline.units import format_bandwidth
+from syncline.units import format_bandwidth, format_seconds
 
 HUES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a3300")
 """Okabe and Ito's colours without yellow and black, which are visible on a white and on a dark ground."""
@@ -132,7 +133,7 @@ def utilisation_picture(
     if not narrow:
         out += _end_labels(ends, now, right=margin + plot_width, between=(top, top + plot_height))
     description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
-        f"{name} {percent(value)}" for name, value in now.items()
+        f"{name} {share_text(value)}" for name, value in now.items()
     )
     return _svg(width, height, inside=out, description=description)
 
@@ -160,7 +161,7 @@ def _end_labels(
         out.append(f'<circle cx="{right + 21:.0f}" cy="{height:.1f}" r="3.5" style="fill:{color}"/>')
         out.append(
             f'<text class="ink" x="{right + 29:.0f}" y="{height + 4:.1f}">{escape(_short(method))} '
-            f'<tspan class="strong">{percent(now[method])}</tspan></text>'
+            f'<tspan class="strong">{share_text(now[method])}</tspan></text>'
         )
     return out
 
@@ -202,7 +203,7 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
         description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if index == 0 else _steps_text(count)
         out.append(
             f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
-            f"computes {percent(_computing_share(row.round))}</text>"
+            f"computes {share_text(_computing_share(row.round))}</text>"
         )
         out += _spans(row.round, window, margin, plot_width, base)
     axis = top + row_height * len(rows) + 2
@@ -213,8 +214,8 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
         anchor = "start" if seconds == 0 else "end" if x > margin + plot_width - 24 else "middle"
         out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{axis}" y2="{axis + 4}"/>')
         out.append(f'<text x="{x:.1f}" y="{axis + 17}" text-anchor="{anchor}">{text}</text>')
-    names = ", ".join(f"{row.method} computes {percent(_computing_share(row.round))}" for row in rows)
-    return _svg(width, height, inside=out, description=f"{duration_text(window)} of training: {names}")
+    names = ", ".join(f"{row.method} computes {share_text(_computing_share(row.round))}" for row in rows)
+    return _svg(width, height, inside=out, description=f"{format_seconds(window)} of training: {names}")
 
 
 _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0), ("d", 86400.0))
@@ -280,7 +281,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, across: floa
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
         spans = [span for span in method_round.spans if span.what == kind]
         for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
-            title = f"{label or kind}: {duration_text((end - begin) / scale)}"
+            title = f"{label or kind}: {format_seconds((end - begin) / scale)}"
             out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))
     if seconds * MOST_TILES < window:
         x = margin + scale * seconds * MOST_TILES + 6

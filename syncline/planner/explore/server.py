@@ -10,6 +10,7 @@ from contextlib import suppress
 from html import escape
 from pathlib import Path
 from typing import TypeVar, cast
+from urllib.parse import parse_qsl, urlsplit
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -19,6 +20,7 @@ from starlette.datastructures import Headers
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from syncline.columns import share_text
 from syncline.errors import SpecError, SynclineError
 from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
@@ -27,11 +29,9 @@ from syncline.planner.explore.answers import (
     computing_now,
     curves,
     curves_cached,
-    duration_text,
     headline,
     leading_methods,
     line_name,
-    percent,
     ranking_of,
     round_of,
     setting_line,
@@ -40,8 +40,17 @@ from syncline.planner.explore.answers import (
 )
 from syncline.planner.explore.markup import advice_on, advice_part, question_settings, search_notice, search_prompt
 from syncline.planner.explore.pictures import RoundRow, round_picture, standalone_svg, utilisation_picture
-from syncline.planner.explore.settings import BASELINE, BY_NAME, from_query, spec_text, to_query, with_text
-from syncline.questions.explore import PageSettings
+from syncline.planner.explore.settings import (
+    BASELINE,
+    BY_NAME,
+    from_query,
+    offer_network,
+    spec_text,
+    to_query,
+    with_text,
+)
+from syncline.questions.explore import Explore, PageSettings
+from syncline.units import format_seconds
 
 A = TypeVar("A")
 B = TypeVar("B")
@@ -165,7 +174,7 @@ class Page:
         self.curves.classes(remove="busy")
         now, line = computing_now(ranked), line_name(settings)
         pictures = [utilisation_picture(times, settings.bandwidth, now, width, line) for width in WIDTHS]
-        key = markup.key(now, map(percent, now.values()))
+        key = markup.key(now, map(share_text, now.values()))
         self.curves.set_content(_heading(COMPUTES) + markup.figure(pictures) + key)
         table = markup.threshold_table(threshold_rows(ranked, times))
         self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading_methods(ranked, times)) + table)
@@ -201,7 +210,7 @@ def _round_title(rows: list[RoundRow]) -> str:
     """Return the heading of the picture of a round."""
     first = rows[0].round
     steps = "1 step" if first.steps == 1 else f"{first.steps:,} steps"
-    return f"One round of {rows[0].method}: {steps} in {duration_text(first.seconds)}"
+    return f"One round of {rows[0].method}: {steps} in {format_seconds(first.seconds)}"
 
 
 def _heading(text: str) -> str:
@@ -333,3 +342,21 @@ def serve_page(query: str, port: int, ready: Callable[[str], None]) -> None:
     ready(address)
     threading.Thread(target=_compute_first_answer, args=(query,), daemon=True).start()
     server.run(sockets=[listening])
+
+
+def serve_question(question: Explore, ready: Callable[[str], None]) -> None:
+    """Serve the page with the settings of a question until Ctrl-C.
+
+    Raises:
+        SynclineError: the port or a setting cannot be used.
+    """
+    if not 0 <= question.port < 2**16:
+        raise SpecError("--port", question.port, "0 for a free one, or a number up to 65,535")
+    query = urlsplit(question.link).query if "?" in question.link else question.link
+    fields = dict(parse_qsl(query, keep_blank_values=True))
+    if question.network is not None:
+        fields = {"network": offer_network(question.network)} | fields
+    page_settings, problems = from_query(fields)
+    if problems:
+        raise SynclineError(problems[0])
+    serve_page(to_query(page_settings) if fields else "", question.port, ready)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY
 from syncline.planner.goodput.planned import reformed_goodput, restarted_goodput
-from syncline.planner.tables.columns import Column, count_of, percent_of, seconds_of, table, text_of
+from syncline.planner.tables.table import table
 from syncline.questions.clock import Goodput
 from syncline.questions.declare import listed
 from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps, equal_step_ends
@@ -249,15 +249,12 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
 
 
 def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> list[Group]:
-    """Return a table of the shares of the workers' time in percent, with remarks and best intervals below."""
-    columns: list[Column] = [
-        count_of("workers"), text_of("recovery"), ("interval", seconds_of("interval_s")),
-        ("goodput", percent_of("goodput")), ("formula", percent_of("expected_goodput")),
-        ("lost", percent_of("lost_share")), ("saving", percent_of("checkpoint_share")),
-        ("restart", percent_of("restart_share")), ("down", percent_of("down_share")),
-    ]  # fmt: skip
+    """Return a table of the shares of the workers' time, with remarks and best intervals below."""
+    columns = (
+        "workers recovery interval_s goodput expected_goodput lost_share checkpoint_share restart_share down_share"
+    )
     lines = [*remarks, *dict.fromkeys(filter(None, map(_best, rows)))]
-    return [table("Where the workers' time goes, in percent", columns, list(rows), "\n".join(lines), text_columns=(1,))]
+    return [table("Where the workers' time goes", columns, list(rows), note="\n".join(lines))]
 
 
 def _best(row: dict[str, Any]) -> str:

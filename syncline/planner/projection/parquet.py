@@ -1,4 +1,4 @@
-"""Rows of a projection as a parquet file, with units in the metadata of its columns."""
+"""Rows of a projection as a parquet file, with the unit and the meaning of each column in its metadata."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from syncline.columns import described
 from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.interrupts import raise_if_interrupted
 from syncline.planner.projection.columns import Categorical, ColumnRows, Columns, RowColumn
-from syncline.units import unit_of_column
 
 
 def write_parquet(
@@ -43,7 +43,7 @@ def write_parquet(
             for part in parts:
                 table = pa.table({name: _array(column) for name, column in part.items()})
                 if writer is None:
-                    schema = pa.schema([_with_unit(field) for field in table.schema], dict(about))
+                    schema = described(table.schema, "project", "whole-training").with_metadata(dict(about))
                     writer = stack.enter_context(pq.ParquetWriter(working, schema, compression="zstd"))
                 writer.write_table(table.cast(writer.schema))
                 rows += len(table)
@@ -64,12 +64,6 @@ def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
         raise SpecError("--parquet", str(file), "a projection, and these are the rows of a paper: --csv has them")
     write_parquet(rows.parts, file, {})
     return file
-
-
-def _with_unit(field: pa.Field) -> pa.Field:
-    """Return a schema field with its column's unit as metadata, if the column has a unit."""
-    unit = unit_of_column(field.name)
-    return field.with_metadata({"unit": unit}) if unit else field
 
 
 def _array(column: RowColumn) -> pa.Array:

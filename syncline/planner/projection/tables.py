@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
 from rich.console import Group
 
+from syncline.columns import large_text
 from syncline.costmodel.collectives.prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
 from syncline.costmodel.network.paths import Network
@@ -15,53 +16,21 @@ from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, assumptions_block, projection_assumptions
 from syncline.planner.projection.training_totals import at_scale, method_covered
-from syncline.planner.tables.columns import (
-    TOO_LARGE,
-    Column,
-    count_of,
-    memory_text,
-    percent_of,
-    seconds_of,
-    shown,
-    table,
-    text_of,
-)
-from syncline.planner.tables.display import MORE, few_columns, few_note, network_title, speedup_column
+from syncline.planner.tables.display import BOUNDED, MORE, few_note, network_title
+from syncline.planner.tables.table import EXTRAPOLATED, TOO_LARGE, table, waiting
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_bytes, format_seconds
 
-EXTRAPOLATED = " ~"
-"""Mark behind a loss outside the range that a fit has seen."""
 
-
-def training_columns(rows: Sequence[Record]) -> list[Column]:
+def training_columns(rows: Sequence[Record]) -> list[str]:
     """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
-    column_names = rows[0].keys() if rows else ()
-    columns: list[Column] = []
-    if "training_s" in column_names:
-        columns.append(("training", seconds_of("training_s")))
-        if len({row.get("tokens") for row in rows}) > 1:
-            columns.append(("tokens", shown("tokens", lambda tokens: f"{tokens / 1e9:,.3g} B")))
-        if "loss" in column_names:
-            columns.append(("loss", _loss))
-    if "goodput" in column_names:
-        columns += [("goodput", percent_of("goodput")), ("saves every", seconds_of("checkpoint_interval_s"))]
-    if "cost" in column_names:
-        cost = f"{{:,.0f}} {rows[0]['currency']}"
-        columns += [("cost", shown("cost", cost.format)), ("energy", shown("energy_j", energy_text))]
-    return columns
-
-
-def _loss(row: Record) -> str:
-    """Return a predicted loss with three decimals, and a mark behind an extrapolated one."""
-    return "unknown" if row["loss"] is None else f"{row['loss']:.3f}{EXTRAPOLATED if row['extrapolation'] else ''}"
-
-
-def energy_text(joules: float) -> str:
-    """Return an energy in kWh, or in MWh from 1000 kWh on."""
-    kwh = joules / 3.6e6
-    return f"{kwh:,.4g} kWh" if kwh < 1e3 else f"{kwh / 1e3:,.3g} MWh"
+    fields = rows[0].keys() if rows else ()
+    columns = [*(["training_s"] if "training_s" in fields else [])]
+    columns += ["tokens"] if columns and len({row.get("tokens") for row in rows}) > 1 else []
+    columns += ["loss"] if columns and "loss" in fields else []
+    columns += ["goodput", "checkpoint_interval_s"] if "goodput" in fields else []
+    return [*columns, *(["cost", "energy_j"] if "cost" in fields else [])]
 
 
 def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
@@ -114,19 +83,11 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
     variables = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
     for name, span in fit.seen.items():
         if name in variables and span.factor_outside(variables[name]) != 1:
-            seen_range = f"{_count(span.low)} to {_count(span.high)}"
-            count = f"{_count(variables[name])} {name.replace('_', ' ')}"
+            seen_range = f"{large_text(span.low)} to {large_text(span.high)}"
+            count = f"{large_text(variables[name])} {name.replace('_', ' ')}"
             return f"{count}, where fits have seen {seen_range}; --extrapolate tells it all the same"
     return str(row["loss_unknown"])
 
-
-def _count(value: float) -> str:
-    """Return a count with three digits, in billions from `NAMED` on."""
-    return f"{value:.3g}" if value < NAMED else f"{value / 1e9:.3g} B"
-
-
-NAMED = 1e6
-"""Number from which on numbers are shown in billions."""
 
 MOST_LINES = 8
 """Limit on the lines about losses in a note."""
@@ -167,7 +128,7 @@ def project_tables(
             setting_columns = ("model", "hardware", "layout", "network")
             tables.append((title, [row for row in rows if tuple(row[name] for name in setting_columns) == subject]))
     note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
-    if any(heading.startswith("5%") for heading, _ in columns):
+    if "faster_by_5_percent" in columns:
         note += WORTH_NOTE.format(projections[0].methods[0].name)
     note += training_note(rows, projections) + simulation_note(rows) + places_note(rows, projections[0].networks)
     note += memory_note(rows, projections) + MORE
@@ -176,14 +137,15 @@ def project_tables(
         assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
         *(
             table(
-                title, columns, table_rows, note=note if index == len(tables) - 1 else "", section="workers", keys=keys
+                title, columns, table_rows, note=note if number == len(tables) - 1 else "", section="workers",
+                keys=keys, bounds=BOUNDED, values={"waiting": waiting, "faster_by_5_percent": _worth},
             )
-            for index, (title, table_rows) in enumerate(tables)
+            for number, (title, table_rows) in enumerate(tables)
         ),
-    ]
+    ]  # fmt: skip
 
 
-def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
+def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
     """Return the few most important columns of a projection, which fit into 80 characters.
 
     For whole trainings, time and loss replace the bandwidths, and money replaces the step time. The memory has a column
@@ -194,17 +156,14 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[Column]:
         several: whether there are several numbers of workers, which then have a column.
     """
     training = training_columns(rows)
-    headings = {heading for heading, _ in training}
-    step, waiting = few_columns(list(rows))
-    columns: list[Column] = [text_of("method"), ("every", shown("period", "{:,}".format))]
-    columns += [count_of("workers")] if several else []
-    columns += [] if "cost" in headings else [step]
-    columns += [] if {"cost", "tokens"} & headings else [waiting]
-    columns.append(speedup_column(list(rows)))
+    columns = ["method", "period", *(["workers"] if several else [])]
+    columns += [] if "cost" in training else ["step_time_s"]
+    columns += [] if {"cost", "tokens"} & {*training} else ["waiting"]
+    columns.append("speedup")
     if not training and any(row.get("faster") for row in rows):
-        columns.append(("5% faster\non links", _worth("faster_by_5_percent")))
+        columns.append("faster_by_5_percent")
     if any(row["fits"] is False for row in rows):
-        columns.append(("memory", memory_text))
+        columns.append("memory_bytes")
     return columns + training
 
 
@@ -215,16 +174,10 @@ def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
     return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
 
-def _worth(name: str) -> Callable[[Record], str]:
-    """Return a function from a row to the bandwidths of a threshold: ``< 10 Gbit/s``, ``any``, or "-" if unknown."""
-
-    def show(row: Record) -> str:
-        when, rate = row[name], row[f"{name}_bandwidth_bytes_per_s"]
-        if when is None:
-            return "-"
-        return WAYS[when] if rate is None else f"{WAYS[when]} {format_bandwidth(rate)}"
-
-    return show
+def _worth(row: Record) -> str | None:
+    """Return the bandwidths at which a method is 5 % faster: ``< 10 Gbit/s``, ``any``, or None if unknown."""
+    when, rate = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
+    return when and WAYS[when] + ("" if rate is None else f" {format_bandwidth(rate)}")
 
 
 def simulation_note(rows: Sequence[Record]) -> str:

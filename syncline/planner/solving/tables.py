@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from syncline.planner.assumptions import Assumption, assumptions_block
 from syncline.planner.projection.tables import training_columns, training_note
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
-from syncline.planner.tables.columns import TOO_LARGE, Column, memory_text, seconds_of, shown, table, waiting_text
-from syncline.planner.tables.display import BOUNDS_NOTE, bounds_note
+from syncline.planner.tables.display import bases_note
+from syncline.planner.tables.table import TOO_LARGE, table, waiting
 from syncline.specs.study import Record
 from syncline.units import format_bandwidth, format_seconds
 
@@ -58,8 +58,17 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: 
     for group in groups:
         note = _table_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
         columns = _columns(group, _shows_losses(group, question) and not question.best)
-        left_columns = range(2 if question.best else 1)
-        tables.append(table(_title(group[0], question), columns, group, note.lstrip("\n"), left_columns))
+        tables.append(
+            table(
+                _title(group[0], question), columns, group, note=note.lstrip("\n"), values={
+                    "method": _method,
+                    "value": _value,
+                    "between": _interval,
+                    "waiting": waiting,
+                    "layout": lambda row: row["layout"] or "one worker",
+                },
+            )
+        )  # fmt: skip
     return tables
 
 
@@ -88,23 +97,13 @@ def _title(row: Record, question: InverseProblem) -> str:
     return f"{heading}: {row['target']}. {row['model']}{machine}{network}{count}{layout}"
 
 
-def _columns(rows: Sequence[Record], losses: bool) -> list[Column]:
+def _columns(rows: Sequence[Record], losses: bool) -> list[str]:
     """Return the columns of a table; ``losses`` says whether the loss has one."""
-    variable = rows[0]["sought"]
-    columns: list[Column] = [("method", _method)]
-    if "list" in rows[0]:
-        columns.append(("layout", lambda row: row["layout"] or "one worker"))
-    columns += [(variable, _value), ("nine of ten", _interval)]
-    columns.append(("now", shown("now_holds", lambda holds: "yes" if holds else "no")))
-    if variable == "workers":
-        columns.append(("replicas", shown("replicas", "{:,}".format)))
-    columns += [("step\nthere", seconds_of("step_time_s")), ("waiting", waiting_text)]
-    has_several_tokens = len({row.get("tokens") for row in rows}) > 1
-    is_shown = {"tokens": has_several_tokens, "loss": losses}
-    columns += [(heading, show) for heading, show in training_columns(rows) if is_shown.get(heading, True)]
-    if rows[0].get("money") is not None:
-        columns.append(("money", shown("money", "{:,.0f}".format)))
-    return [*columns, ("memory", memory_text)]
+    hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
+    columns = ["method", *(["layout"] if "list" in rows[0] else []), "value", "between", "now_holds"]
+    columns += ["replicas"] if rows[0]["sought"] == "workers" else []
+    columns += ["step_time_s", "waiting", *(name for name in training_columns(rows) if name not in hidden)]
+    return [*columns, *(["money"] if rows[0].get("money") is not None else []), "memory_bytes"]
 
 
 def _method(row: Record) -> str:
@@ -214,7 +213,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     note += _batch_note(question)
     rows_with_loss = [row | {"method": _method(row)} for row in rows if _shows_losses([row], question)]
     rows_with_loss = [row for row in rows_with_loss if row.get("loss") is not None or not question.best]
-    note += training_note(rows_with_loss, question.specs) + bounds_note(rows).removeprefix(BOUNDS_NOTE)
+    note += training_note(rows_with_loss, question.specs) + bases_note(rows)
     if any(row["fits"] is False for row in rows):
         note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
     return note

@@ -31,7 +31,7 @@ class Sheet:
     """A table as text, drawn as wide as the terminal allows.
 
     Args:
-        headings: heading of each column, always folded at a line break.
+        headings: heading of each column; one that is wider than its cells is folded into two lines.
         cells: cells of each row.
         text_columns: indices of the columns with text, aligned to the left; the other columns have numbers.
         ends_section: for each row, whether a line follows.
@@ -94,9 +94,11 @@ class Sheet:
         """Return these columns as a table, by their widths; ``roomy`` tables have wider gaps."""
         rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
         for column, width in widths.items():
-            heading = Text(_folded(self.headings[column], width, BETWEEN_WORDS))
+            heading, halves = self.headings[column], "\n".join(_halves(self.headings[column])).lstrip("\n")
+            if cell_len(heading) > width:
+                heading = halves if _width(halves) <= width else _folded(heading, width, BETWEEN_WORDS)
             justify = "left" if column in self.text_columns else "right"
-            rich_table.add_column(heading, justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
+            rich_table.add_column(Text(heading), justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
         for row, ends_section in zip(self.cells, self.ends_section, strict=True):
             texts = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
             rich_table.add_row(*map(Text, texts), end_section=ends_section)
@@ -108,9 +110,9 @@ class Sheet:
 
     @cached_property
     def _natural(self) -> list[int]:
-        """Return the width of each column's longest line."""
-        columns = [[heading, *cells] for heading, *cells in zip(self.headings, *self.cells, strict=True)]
-        return [max(cell_len(line) for text in texts for line in text.split("\n")) for texts in columns]
+        """Return the width of each column's longest line; its heading takes two lines if that makes it narrower."""
+        columns = zip(self.headings, *self.cells, strict=True)
+        return [max(map(_width, [*_halves(heading), *cells])) for heading, *cells in columns]
 
     @cached_property
     def _minimum_widths(self) -> list[int]:
@@ -134,6 +136,22 @@ class Sheet:
         """Return the width of the longest piece of a column between break points."""
         words = [word for row in self.cells for word in breaks.split(row[column])]
         return max(map(cell_len, [*words, *BETWEEN_WORDS.split(self.headings[column])]))
+
+
+def _halves(heading: str) -> tuple[str, str]:
+    """Return the words of a heading in the two lines that need the least width.
+
+    >>> _halves("time to target"), _halves("micro-batches per second"), _halves("loss")
+    (('time to', 'target'), ('micro-batches', 'per second'), ('', 'loss'))
+    """
+    words = heading.split()
+    cuts = [(" ".join(words[:count]), " ".join(words[count:])) for count in range(max(1, len(words)))]
+    return min(cuts, key=lambda lines: max(map(cell_len, lines)))
+
+
+def _width(text: str) -> int:
+    """Return the width of the longest line of a text."""
+    return max(map(cell_len, text.split("\n")))
 
 
 def _total(widths: Iterable[int], gap: int) -> int:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 import yaml
 from pydantic import BaseModel
 
+from syncline.columns import described
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
 from syncline.runs.folders import streams
@@ -99,9 +100,13 @@ class RunFolder:
         return None
 
     def table(self, name: str, columns: Mapping[str, Sequence[Any]]) -> None:
-        """Write columns of equal length to ``NAME.parquet``; the same columns give the same bytes."""
+        """Write columns of equal length to ``NAME.parquet``; the same columns give the same bytes.
+
+        The metadata of a column has its unit and meaning.
+        """
         with atomic_path(self.working / f"{name}.parquet") as target:
-            pq.write_table(pa.table(dict(columns)), target)
+            table = pa.table(dict(columns))
+            pq.write_table(table.cast(described(table.schema, f"{name}.parquet")), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
         """Write ``NAME.parquet`` from parts with one schema, of which one is in memory at a time; no file if none."""
@@ -111,7 +116,7 @@ class RunFolder:
             return
         with (
             atomic_path(self.working / f"{name}.parquet") as target,
-            pq.ParquetWriter(target, first.schema, compression="zstd") as writer,
+            pq.ParquetWriter(target, described(first.schema, f"{name}.parquet", "run"), compression="zstd") as writer,
         ):
             for part in chain([first], tables):
                 writer.write_table(part)

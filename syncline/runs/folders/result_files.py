@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from syncline.columns import column_of
 from syncline.errors import SpecError, error_text
 from syncline.files import parse_yaml, read_json, refuse_changed_files
 
@@ -85,32 +86,21 @@ LIST = ColumnType("lists", (list,), ())
 
 ColumnTypes = dict[str, ColumnType]
 
-COLUMNS: ColumnTypes = {
-    **dict.fromkeys(
-        ("method", "network", "stream", "what", "label", "collective", "algorithm", "protocol", "schedule", "hardware",
-         "setting", "run", "training"), TEXT,
-    ),
-    **dict.fromkeys(("basis", "stuck"), TEXT_OR_NONE),
-    **dict.fromkeys(("workers", "steps", "seed", "step", "worker", "configuration"), WHOLE),
-    "diverged_at": WHOLE_OR_NONE,
-    **dict.fromkeys(
-        ("seconds", "bytes", "start_s", "end_s", "payload_bytes", "nbytes", "bubble", "utilisation",
-         "microbatches_per_s"), FINITE,
-    ),
-    **dict.fromkeys(
-        ("loss", "train_loss", "eval_loss", "trigger", "speedup", "step_time_s", "compute_s", "communication_s",
-         "communication_share", "exposed_communication_s", "bytes_per_worker", "wall_clock_s", "makespan_s",
-         "closed_form_s"), NUMBER_OR_NONE,
-    ),
-    **dict.fromkeys(("averaged", "contention", "fastest"), BOOLEAN),
-    **dict.fromkeys(("chosen_by", "per_stage"), LIST), "values": OBJECT,
+TYPES: ColumnTypes = {
+    "text": TEXT, "text?": TEXT_OR_NONE, "whole": WHOLE, "whole?": WHOLE_OR_NONE, "finite": FINITE, "bool": BOOLEAN,
+    "list": LIST, "object": OBJECT,
 }  # fmt: skip
-"""The type of each column that a reader checks; `syncline.units.unit_of_column` has the units."""
+"""Types by the names that `syncline.columns` uses; other columns have numbers or nothing."""
+
+
+def type_of(name: str) -> ColumnType:
+    """Return the type of a column."""
+    return TYPES.get(column_of(name).type, NUMBER_OR_NONE)
 
 
 def _columns(names: str) -> ColumnTypes:
     """Return the types of some columns, whose names are separated by spaces."""
-    return {name: COLUMNS[name] for name in names.split()}
+    return {name: type_of(name) for name in names.split()}
 
 
 CURVES = _columns("method network seed step seconds bytes loss train_loss")

@@ -15,11 +15,11 @@ from typing import Any, Literal
 from rich.console import Group
 
 from syncline.errors import SpecError, one_of
-from syncline.planner.tables.columns import Column, table
+from syncline.planner.tables.table import table
+from syncline.questions.results import Same
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
 from syncline.runs.folders.result_files import object_or_none, read_noted
 from syncline.runs.processes.progress import rough
-from syncline.units import format_bytes
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
 """States of a run folder.
@@ -142,20 +142,15 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
         more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
         return ", ".join(names[:MOST_NAMES]) + more
 
+    def trained(row: dict[str, Any]) -> str:
+        return (few(row["methods"]) or "-") + (f" on {few(row['networks'])}" if row["networks"] else "")
+
     now_s = time.time()
-    rows = [entry.record() | {"age": rough(now_s - entry.written_s)} for entry in entries]
-    columns: list[Column] = [
-        ("name", lambda row: row["name"]),
-        ("kind", lambda row: row["kind"]),
-        ("state", lambda row: row["state"]),
-        ("age", lambda row: row["age"]),
-        (
-            "methods on networks",
-            lambda row: (few(row["methods"]) or "-") + (f" on {few(row['networks'])}" if row["networks"] else ""),
-        ),
-        ("size", lambda row: format_bytes(row["size_bytes"])),
-    ]
-    return table(f"{folder}/", columns, rows, NOTE, text_columns=(0, 1, 2, 4))
+    rows = [entry.record() | {"age_text": rough(now_s - entry.written_s)} for entry in entries]
+    return table(
+        f"{folder}/", "name kind state age_text trained size_bytes", rows, note=NOTE,
+        values={"trained": trained},
+    )  # fmt: skip
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
@@ -268,3 +263,17 @@ def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
                 keys = ("label", "name", "preset", "kind")
                 names.append(next((str(value[key]) for key in keys if value.get(key)), ""))
     return tuple(filter(None, names))
+
+
+def folders_of_one_kind(question: Same) -> tuple[Path, Path]:
+    """Return the two folders that a question compares.
+
+    Raises:
+        SpecError: a folder cannot be shown, or the folders are of different kinds.
+    """
+    first, second = finished_folder(question.a, question.folder), finished_folder(question.b, question.folder)
+    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
+    if kinds[0] != kinds[1]:
+        expected = f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
+        raise SpecError("run", question.b, expected)
+    return first, second

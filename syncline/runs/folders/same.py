@@ -15,7 +15,7 @@ from rich.console import Group
 
 from syncline.errors import SpecError, SynclineError
 from syncline.files import parse_yaml, read_json
-from syncline.planner.tables.columns import Column, table
+from syncline.planner.tables.table import table
 
 NOT_COMPARED = {
     "folder": "a path",
@@ -156,19 +156,17 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
 def comparison_table(comparison: FolderComparison) -> Group:
     """Return a table of the columns that differ, losses first."""
     shown_rows = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
-    columns: list[Column] = [
-        ("file", lambda row: row["file"]),
-        ("column", lambda row: row["column"]),
-        ("different", lambda row: f"{row['different']:,} of {row['cells']:,}"),
-        ("absolute", lambda row: "-" if row["absolute"] is None else f"{row['absolute']:.2e}"),
-        ("relative", lambda row: "-" if row["relative"] is None else f"{row['relative']:.2e}"),
-        ("first at", lambda row: f"row {row['row']}" + ("" if row["step"] is None else f", step {row['step']}")),
-        ("there", lambda row: f"{_short(row['a'])} and {_short(row['b'])}"),
-    ]
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
     num_hidden = len(comparison.differences) - len(shown_rows)
     note += f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""
-    return table("", columns, rows=shown_rows, note=note, text_columns=(0, 1, 5, 6))
+    return table(
+        "", "file column different absolute relative first_at there", shown_rows, note=note,
+        values={
+            "different": lambda row: f"{row['different']:,} of {row['cells']:,}",
+            "first_at": lambda row: f"row {row['row']}" + ("" if row["step"] is None else f", step {row['step']}"),
+            "there": lambda row: f"{_short(row['a'])} and {_short(row['b'])}",
+        },
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)

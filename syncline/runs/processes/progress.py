@@ -19,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from syncline.planner.tables.columns import four_digits
+from syncline.columns import four_digits
 from syncline.units import format_seconds
 
 FIRST_LINE_S = 10.0

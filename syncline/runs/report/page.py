@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import colorsys
-import io
 import json
 from collections.abc import Iterable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
-from rich.console import Console, Group
+from rich.console import Group
 from rich.constrain import Constrain
 from rich.text import Text
 
@@ -19,8 +19,8 @@ from syncline.errors import SpecError
 from syncline.files import atomic_path, refuse_changed_files
 from syncline.planner import pages
 from syncline.planner.pages import templates
-from syncline.planner.tables.columns import RowsTable
 from syncline.planner.tables.layout import Sheet
+from syncline.planner.tables.table import RowsTable, as_text
 from syncline.runs.folders.result_files import plain
 from syncline.runs.report.charts import loss_lines, named_lines, placement_chart, spans_chart
 from syncline.runs.report.reported import Reported, provenance_of, titled
@@ -120,8 +120,31 @@ SCRIPTS = ("scales.js", "plot.js", "lines.js", "spans.js", "placement.js", "page
 
 HERE = Path(__file__).parent
 
-TEXT_WIDTH = 120
-"""Characters per line of an output that is not a table of rows, for example a tree."""
+
+class ReportPage:
+    """An HTML page of results, which a notebook shows.
+
+    Attributes:
+        html: the HTML of the page.
+        path: the file of the page; None if it was not written.
+    """
+
+    def __init__(self, html: str, path: Path | None) -> None:
+        self.html, self.path = html, path
+
+    def _repr_html_(self) -> str:
+        """Return the page inside a frame, which keeps its styles and scripts apart from those of a notebook."""
+        frame = 'style="width:100%;height:720px;border:1px solid #8888;border-radius:8px"'
+        return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
+
+    def __repr__(self) -> str:
+        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
+
+
+def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
+    """Return one HTML page of several results, and write it to the file ``out`` unless that is None."""
+    html = report_page(results, title)
+    return ReportPage(html, None if out is None else write_report(html, Path(out)))
 
 
 def report_page(results: Sequence[Reported], title: str = "") -> str:
@@ -252,14 +275,12 @@ def _read(name: str) -> str:
 def drawn_table(table: Group) -> dict[str, Any]:
     """Return a terminal table as title, headings, rows and notes; or the text of an output that is no table of rows."""
     if not isinstance(table, RowsTable):
-        console = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
-        console.print(table)
-        return {"title": "", "text": console.file.getvalue().strip("\n")}  # type: ignore[attr-defined]
+        return {"title": "", "text": as_text(table).strip("\n")}
     content: dict[str, Any] = {"title": table.title, "headings": [], "rows": [], "left": (), "notes": []}
     for part in table.renderables:
         if isinstance(part, Sheet):
             content |= {
-                "headings": [heading.replace("\n", " ") for heading in part.headings],
+                "headings": list(part.headings),
                 "rows": [list(row) for row in part.cells],
                 "left": tuple(part.text_columns),
             }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from syncline.planner.tables.columns import four_digits
+from syncline.columns import Column, column_of
 from syncline.units import format_seconds
 
 PARTS = {
@@ -78,46 +78,40 @@ class ValueRange(NamedTuple):
     high: float
 
 
-COLUMNS: tuple[tuple[str, tuple[str, str, str], Callable[[float], str], float | None], ...] = (
-    ("step time", ("step_time_low_s", "step_time_s", "step_time_high_s"), format_seconds, None),
-    ("speedup", ("speedup_low", "speedup", "speedup_high"), lambda value: f"{value:.3g}x", 1.0),
-    ("loss over the seeds", ("loss_min", "loss", "loss_max"), four_digits, None),
-    ("difference", ("difference_min", "difference", "difference_max"), lambda value: f"{value:+.3g}", 0.0),
-)
-"""Title of a column of ranges, the fields of its lower end, value and upper end, its format, and a value to mark."""
+RANGES = {"step_time_s": None, "speedup": 1.0, "loss": None, "difference": 0.0}
+"""Columns whose ranges are drawn, with a value to mark."""
 
 
 def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the ranges of `COLUMNS` for each method, grouped by network.
+    """Return the ranges of `RANGES` for each method, grouped by network.
 
     A group has its ``title``, the ``names`` of the methods, and the ``columns`` in which any row has a range.
     """
     groups = []
-    for title, rows_by_name in _grouped(rows):
-        columns = []
-        for name, fields, show, mark in COLUMNS:
-            column = _column(name, [_range(row, fields) for _, row in rows_by_name], show, mark)
-            columns += [] if column is None else [column]
-        if columns:
-            groups.append({"title": title, "names": [name for name, _ in rows_by_name], "columns": columns})
+    for title, named in _grouped(rows):
+        drawn = (
+            _column(column_of(name), [_range(row, name) for _, row in named], mark=RANGES[name]) for name in RANGES
+        )
+        if columns := [column for column in drawn if column is not None]:
+            groups.append({"title": title, "names": [name for name, _ in named], "columns": columns})
     return groups
 
 
-def _range(row: Mapping[str, Any], fields: Iterable[str]) -> ValueRange | None:
-    """Return the range of a row; None if it lacks one of the three numbers."""
-    values = [row.get(field) for field in fields]
+def _range(row: Mapping[str, Any], name: str) -> ValueRange | None:
+    """Return the range of a row, over the seeds or between its bounds; None if it lacks one of the three numbers."""
+    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
+    ends = ("_min", "", "_max") if f"{stem}_min{ending}" in row else ("_low", "", "_high")
+    values = [row.get(f"{stem}{end}{ending}") for end in ends]
     finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
     return ValueRange(*finite) if len(finite) == 3 else None
 
 
-def _column(
-    title: str, cells: Sequence[ValueRange | None], show: Callable[[float], str], mark: float | None = None
-) -> dict[str, Any] | None:
+def _column(column: Column, cells: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:
     """Return a column of ranges with positions in percent of the span of all ranges; None without different ends.
 
     Args:
+        column: the column whose ranges are drawn.
         cells: range of each row, or None.
-        show: function that returns a value as text.
         mark: a value that is marked, such as a speedup of 1.
     """
     present = [cell for cell in cells if cell is not None]
@@ -132,13 +126,13 @@ def _column(
         return round(100 * (math.log(value / first) if is_log else value - first) / span, 3)
 
     return {
-        "title": title + (" (logarithmic)" if is_log else ""),
+        "title": column.header + (" (logarithmic)" if is_log else ""),
         "mark": None if mark is None else place(mark),
         "cells": [
             cell
             and {
                 "low": place(cell.low), "at": place(cell.at), "high": place(cell.high),
-                "text": show(cell.at), "ends": f"{show(cell.low)} to {show(cell.high)}",
+                "text": column.text(cell.at), "ends": f"{column.text(cell.low)} to {column.text(cell.high)}",
             }
             for cell in cells
         ],

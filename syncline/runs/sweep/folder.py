@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.console import Group
+
 from syncline.errors import SpecError
+from syncline.questions.trainings import Best
 from syncline.runs.folders.path_lock import PathLock, lock_path
 from syncline.runs.folders.result_files import (
     ROWS,
@@ -23,7 +26,7 @@ from syncline.runs.folders.result_files import (
     remove_manifest,
     write_manifest,
 )
-from syncline.runs.sweep.ranking import effort
+from syncline.runs.sweep.ranking import effort, ranked, ranking_table, with_equal_effort
 from syncline.specs import RunSpec
 
 NAME = "sweep.json"
@@ -254,6 +257,18 @@ def _lock_existing(path: Path) -> PathLock:
     if lock is None:
         raise SpecError("--out", str(path), "a folder in which no other sweep is at work")
     return lock
+
+
+def stored_ranking(question: Best) -> tuple[dict[str, Any], list[Group]]:
+    """Return the object that ``syncline best --json`` prints, and the table of the ranking in a sweep's folder."""
+    stored = read_sweep(question.folder)
+    rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
+    names = {row["run"] for row in rows}
+    tuned = effort(run for run in stored.requests if run["run"] in names)
+    records = ranked(rows, question.by)
+    table_of_all = ranking_table(records, question.by, stored.paths, question.top, name=stored.name)
+    counts = {"effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)}
+    return {"rows": records} | counts, [table_of_all]
 
 
 def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:

@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 import yaml
 from joblib import cpu_count
 
+from syncline.columns import described
 from syncline.errors import SpecError, SynclineError, error_text, is_out_of_memory
 from syncline.runs.folders.result_files import json_text, write_manifest
 from syncline.runs.processes.shared_progress import SharedProgress, stoppable_results
@@ -79,7 +80,7 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
     files = {}
     for name, table in tables.items():
         target = BytesIO()
-        pq.write_table(table, target)
+        pq.write_table(table.cast(described(table.schema, name)), target)
         files[name] = target.getvalue()
     results = []
     for run in runs:

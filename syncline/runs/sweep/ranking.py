@@ -11,9 +11,9 @@ from typing import Any
 
 from rich.console import Group
 
+from syncline.columns import Column, column_of
 from syncline.errors import SpecError, one_of
-from syncline.planner.tables.columns import Column, four_digits, seconds_of, table
-from syncline.units import format_seconds
+from syncline.planner.tables.table import table
 
 NO_MEASURE = {"configuration", "seed", "workers", "steps", "diverged_at"}
 """Numeric columns that do not measure the quality of a run."""
@@ -117,17 +117,13 @@ def ranking_table(
     """
     shown_records = list(records[:limit])
     distinct = [path for path in paths if len({str(record.get(path)) for record in records}) > 1] or list(paths[:1])
-    columns: list[Column] = [
-        ("rank", lambda row: str(row["rank"])),
-        *((path, partial(_value, path)) for path in distinct),
-        (f"{measure.replace('_', ' ')}: median\n(lowest to highest)", partial(_median, measure)),
-        ("seeds", _seeds),
-        ("step\ntime", seconds_of("step_time_s")),
-    ]
     total = len(records)
     title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
     title += f", the best {len(shown_records)}" if len(shown_records) < total else ""
-    return table(title, columns, shown_records, text_columns=range(1, len(columns) - 3), keys=("rank", *distinct))
+    columns: list[str | Column] = ["rank", *map(_swept, distinct), measure, "lost_and_seeds", "step_time_s"]
+    values: dict[str, Any] = {measure: partial(_median, column_of(measure)), "lost_and_seeds": _seeds}
+    note = f"{column_of(measure).header.capitalize()}: median over the seeds (lowest to highest)."
+    return table(title, columns, shown_records, note=note, keys=("rank", *distinct), values=values)
 
 
 def effort_line(effort: Mapping[str, int]) -> str:
@@ -140,22 +136,19 @@ def effort_line(effort: Mapping[str, int]) -> str:
     return "tuning effort: not equal; configurations: " + ", ".join(f"{name} {n:,}" for name, n in effort.items())
 
 
-def _value(path: str, row: Mapping[str, Any]) -> str:
-    """Return the value of a swept field as text."""
-    value = row.get(path)
-    return f"{value:g}" if isinstance(value, float) else "-" if value is None else str(value)
+def _swept(path: str) -> Column:
+    """Return the column of a swept field, with the field's path as heading."""
+    return Column(path, path, type="text")
 
 
-def _median(measure: str, row: Mapping[str, Any]) -> str:
+def _median(column: Column, row: Mapping[str, Any]) -> str:
     """Return the median of a number over the seeds, and its range if there are several."""
 
     def text(value: float) -> str:
-        if not math.isfinite(value):
-            return "failed" if row["failed"] else "diverged"
-        return format_seconds(value) if measure.endswith("_s") else four_digits(value)
+        return column.text(value) if math.isfinite(value) else "failed" if row["failed"] else "diverged"
 
-    median, *ends = (text(row[name]) for name in (measure, f"{measure}_min", f"{measure}_max"))
-    return median if row["seeds"] == 1 else f"{median} ({' to '.join(dict.fromkeys(ends))})"
+    middle, *ends = (text(row[f"{column.name}{end}"]) for end in ("", "_min", "_max"))
+    return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
 
 
 def _seeds(row: Mapping[str, Any]) -> str:

@@ -134,6 +134,51 @@ class Tuned:
         return Grid(self.path, values, self.origin, method=self.method)
 
 
+@dataclass(frozen=True)
+class Search:
+    """The fields that a search tunes, and the number of its trials.
+
+    Args:
+        tuned: the fields, with their ranges.
+        trials: number of trials for each combination of the grids.
+        algorithm: the algorithm that proposes values, one of `SEARCHES`; ``optuna`` by default.
+    """
+
+    tuned: Sequence[Tuned] = ()
+    trials: int | None = None
+    algorithm: str | None = None
+
+    @classmethod
+    def from_options(
+        cls, tune: Mapping[str, Any] | Sequence[Tuned], trials: int | None = None, algorithm: str | None = None
+    ) -> Search:
+        """Return a search over fields or over their ranges by path, ``{"method.lr": (1e-4, 1e-1)}``."""
+        if isinstance(tune, Mapping):
+            tune = [Tuned.from_ends(path, ends) for path, ends in tune.items()]
+        return cls(tuple(tune), trials, algorithm)
+
+    def batches(
+        self, base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int], *, equal_effort: bool
+    ) -> tuple[Batches, int]:
+        """Return the configurations of the search, and their number; see `searched`.
+
+        Raises:
+            SpecError: no field is tuned, or there is no number of trials.
+        """
+        if not self.tuned:
+            raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
+        if self.trials is None:
+            raise SpecError("--trials", None, "how many trials of each combination of the grids")
+        return searched(
+            base, grids, self.tuned, self.trials, seeds=seeds, search=self.algorithm or "optuna",
+            equal_effort=equal_effort,
+        )  # fmt: skip
+
+
+NO_SEARCH = Search()
+"""No search: every configuration is known before the first training."""
+
+
 def searched(
     base: SweptSpec,
     grids: Sequence[Grid],

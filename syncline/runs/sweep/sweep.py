@@ -18,7 +18,7 @@ from syncline.runs.sweep.folder import SweepFolder, Swept, SweptRun
 from syncline.runs.sweep.grid import Configuration, SweptSpec, configurations, seeds_of
 from syncline.runs.sweep.identity import code_version, measured_name, run_names, training_name
 from syncline.runs.sweep.jobs import Allowance, Job, client_of, run_jobs, run_jobs_on_dask
-from syncline.runs.sweep.search import Batches, Tuned, searched
+from syncline.runs.sweep.search import NO_SEARCH, Batches, Search, Tuned
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.seeds import generator
 from syncline.specs import Override
@@ -37,9 +37,7 @@ def sweep(
     out: str | Path | None = None,
     jobs: int | None = None,
     dask: str | None = None,
-    search: str | None = None,
-    tune: Mapping[str, Any] | Sequence[Tuned] = (),
-    trials: int | None = None,
+    search: Search = NO_SEARCH,
     equal_effort: bool = False,
     allowance: Allowance | None = None,
     listener: Listener | None = None,
@@ -58,9 +56,7 @@ def sweep(
         out: the folder; ``runs/NAME-sweep`` by default, with a number if that exists.
         jobs: number of processes side by side; one per core if None. It changes no number.
         dask: the address of a scheduler of dask.distributed, whose workers train instead.
-        search: the algorithm that proposes values of tuned fields: ``optuna``.
-        tune: ranges of fields by their paths, for a search: ``{"method.lr": (1e-4, 1e-1)}``.
-        trials: number of trials of a search, for each combination of the grids.
+        search: fields that an algorithm tunes, for each combination of the grids; by default none.
         equal_effort: train the same number of configurations of each method, drawn at random: the smallest that any
             method has.
         allowance: limit on this call's trainings; a second call continues. It changes no number.
@@ -73,21 +69,13 @@ def sweep(
         grid = [Grid.from_values(path, values) for path, values in grid.items()]
     if isinstance(overrides, Mapping):
         overrides = [Override.option(f"overrides[{path!r}]", path, value) for path, value in overrides.items()]
-    if isinstance(tune, Mapping):
-        tune = [Tuned.from_ends(path, ends) for path, ends in tune.items()]
     base = SweptSpec.from_spec(spec, overrides, grid)
-    sweep_seeds, tuned_fields = seeds_of(seeds), list(tune)
+    sweep_seeds = seeds_of(seeds)
     grids = [*base.grids, *grid]
     about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
-    if tuned_fields or search or trials is not None:
-        if not tuned_fields:
-            raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
-        if trials is None:
-            raise SpecError("--trials", None, "how many trials of each combination of the grids")
-        batches, num_configurations = searched(
-            base, grids, tuned_fields, trials, seeds=sweep_seeds, search=search or "optuna", equal_effort=equal_effort
-        )
-        about["tuned"] = {_full_path(field): field.shown for field in tuned_fields}
+    if search != NO_SEARCH:
+        batches, num_configurations = search.batches(base, grids, sweep_seeds, equal_effort=equal_effort)
+        about["tuned"] = {_full_path(field): field.shown for field in search.tuned}
     else:
         configured = configurations(base, grids, sweep_seeds)
         configured = with_equal_numbers(configured) if equal_effort else configured
@@ -103,7 +91,7 @@ def sweep(
             allowance=allowance or Allowance(),
             listener=listener or Listener(),
         )
-        if not tuned_fields:  # a search over integers may propose the same values twice
+        if not search.tuned:  # a search over integers may propose the same values twice
             check_differ(running.first)
         return running.run(base.name, out)
     finally:

@@ -20,14 +20,14 @@ from matplotlib.figure import Figure
 
 from syncline.analysis import Curve, loss_against_clock, median_and_range, time_to_target_s
 from syncline.analysis.curves import FloatArray
+from syncline.columns import column_of
 from syncline.costmodel import Network
 from syncline.runs.folders.folder import RunFolder
-from syncline.runs.folders.result_files import COLUMNS, CURVES, NUMBER_OR_NONE, read_parquet
+from syncline.runs.folders.result_files import CURVES, read_parquet, type_of
 from syncline.runs.folders.streams import trace_columns
 from syncline.sim import Clock
 from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import Training
-from syncline.units import unit_of_column
 
 if TYPE_CHECKING:
     from syncline.runs.training.trained import Trained
@@ -284,7 +284,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
         values = [row.get(name) for row in rows]
         if name == "time_to_target_s":  # a target that was not reached is null
             values = [value if math.isfinite(value) else None for value in values]  # type: ignore[arg-type]
-        columns[name] = pa.array(values, COLUMNS.get(name, NUMBER_OR_NONE).stored)
+        columns[name] = pa.array(values, type_of(name).stored)
     return pa.table(columns)
 
 
@@ -300,7 +300,7 @@ def unit_of(column: str, loss_label: str) -> str:
     """
     if column in ("loss", "train_loss", "target_loss"):
         return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
-    return "completed steps" if column in ("step", "steps") else unit_of_column(column)
+    return "completed steps" if column in ("step", "steps") else column_of(column).unit
 
 
 def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:

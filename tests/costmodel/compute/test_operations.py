@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 
 from syncline.costmodel import HARDWARE, MODELS, ModelShape
 from syncline.costmodel.compute.kernel_rates import AttentionKind
-from syncline.costmodel.compute.operations import Operation, flops_of, memory, operation_s, operations_s, product
+from syncline.costmodel.compute.operations import Operation, memory, operation_s, operations_s, product
 from syncline.costmodel.compute.transformer_operations import (
     Module,
     Share,
@@ -29,6 +30,11 @@ RESULTS = Path(__file__).parents[3] / "results"
 GPT = ModelShape(
     "gpt", 4, 256, 4, vocabulary=1000, sequence=128, position_embedding=True, norms_per_layer=2, fused_qkv=True
 )
+
+
+def flops_of(operations: Sequence[Operation]) -> float:
+    """Return the FLOPs of all kernels of the operations."""
+    return sum(operation.kernels * operation.flops for operation in operations)
 
 
 def test_operations_are_the_flops_of_the_shape() -> None:

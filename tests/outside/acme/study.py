@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from syncline.planner.tables.columns import count_of, percent_of, table
+from syncline.columns import Column
+from syncline.planner.tables.table import table
 from syncline.specs import Experiment, Study
 
 
@@ -22,7 +23,7 @@ def rows(spec: Any, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def tables(found: list[dict[str, Any]], spec: Any) -> list[Any]:
     """For people."""
-    return [table(spec.name, [count_of("sides"), ("chance", percent_of("chance"))], found)]
+    return [table(spec.name, ["sides", Column("chance", "chance", format=".2%")], found)]
 
 
 STUDY = Study(DiceSpec, rows, tables)

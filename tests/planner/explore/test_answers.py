@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import syncline as sl
+from syncline.columns import share_text
 from syncline.errors import SpecError
 from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
@@ -18,7 +19,6 @@ from syncline.planner.explore.answers import (
     curves,
     headline,
     leading_methods,
-    percent,
     ranking_of,
     round_of,
     shown_method,
@@ -126,7 +126,7 @@ def test_ties_are_told():
     [(0, "0%"), (1e-4, "<0.1%"), (0.001, "0.1%"), (0.5, "50%"), (0.999, "99.9%"), (0.9999, ">99.9%"), (1, "100%")],
 )
 def test_shares_are_not_rounded_to_nothing_or_all(part, text):
-    assert percent(part) == text
+    assert share_text(part) == text
 
 
 def test_the_round_is_of_the_first_or_of_what_is_asked_for():

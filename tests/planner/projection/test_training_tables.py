@@ -24,7 +24,7 @@ LLAMA: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100", "toke
 def test_one_line_says_of_all_methods_why_their_loss_is_unknown() -> None:
     text = " ".join(drawn(200, methods=["ddp-adam", "diloco", "mt-dao", "demo"], **LLAMA))
     assert text.count("Loss unknown of") == 2
-    assert "ddp-adam, diloco: 6.74 B parameters, where fits have seen 0.035 B to 2.4 B; --extrapolate" in text
+    assert "ddp-adam, diloco: 6.738 B parameters, where fits have seen 35 M to 2.4 B; --extrapolate" in text
     assert "mt-dao, demo: no published fit covers such a method." in text
 
 
@@ -36,11 +36,11 @@ def test_what_the_fit_has_not_seen_is_named() -> None:
 @pytest.mark.parametrize(
     ("more", "headings"),
     [
-        ({}, "method every time waiting speedup training loss"),
+        ({}, "method every step time waiting speedup training loss"),
         ({"prices": "aws-p4de-2026-11"}, "method every speedup training loss cost energy"),
         (
             {"tokens": None, "target_loss": 2.3, "extrapolate": True},
-            "method every time speedup training tokens loss",
+            "method every step time speedup training tokens loss",
         ),
     ],
 )

@@ -9,8 +9,9 @@ import pytest
 from rich.console import Console
 
 import syncline as sl
+from syncline.columns import column_of
 from syncline.errors import SpecError
-from syncline.planner.tables.columns import cell_of, chosen_names, chosen_tables, table
+from syncline.planner.tables.table import cell_text, chosen_names, chosen_tables, table
 
 
 def drawn(result, columns, width=80):
@@ -33,7 +34,7 @@ def test_what_is_asked_for_stands_behind_what_tells_rows_apart(projected):
     cells = [line.split() for line in shown if line.startswith((" ddp-adam", " diloco"))]
     assert [(one[0], one[1]) for one in cells] == 2 * [(m, w) for w in ("8", "64") for m in ("ddp-adam", "diloco")]
     row = next(one for one in projected.rows if one["method"] == "diloco" and one["workers"] == 64)
-    assert cells[3] == ["diloco", "64", "21.6", "MB", f"{row['utilisation']:.4g}"]
+    assert cells[3] == ["diloco", "64", "21.6", "MB", f"{row['utilisation']:.1%}"]
     assert not any(re.search("Waiting|More", line) for line in shown)
 
 
@@ -62,7 +63,7 @@ def test_rows_that_were_shown_are_not_shown_again():
         ("faster_bandwidth_bytes_per_s", 1.25e9, "1.25 GB/s"),
         ("bytes_per_worker", 20e6, "20 MB"),
         ("workers", 4096, "4,096"),
-        ("speedup", 1.5, "1.5"),
+        ("speedup", 1.5, "1.50x"),
         ("fits", True, "yes"),
         ("loss", None, "-"),
         ("loss", float("inf"), "-"),
@@ -71,4 +72,4 @@ def test_rows_that_were_shown_are_not_shown_again():
     ],
 )
 def test_cells(name, value, shown):
-    assert cell_of(name)({name: value}) == shown
+    assert cell_text({name: value}, column_of(name)) == shown

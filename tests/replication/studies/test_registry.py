@@ -12,8 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.planner.tables.columns import count_of, table
 from syncline.planner.tables.display import run_tables
+from syncline.planner.tables.table import table
 from syncline.runs.run import run, steps_of
 from syncline.specs import STUDIES, Experiment, Piece, Study, load_spec, register_study, study_of
 from syncline.specs.load import command_of_kind
@@ -21,7 +21,7 @@ from syncline.specs.load import command_of_kind
 MODULE = """
 from functools import partial
 from typing import Literal
-from syncline.planner.tables.columns import count_of, table
+from syncline.planner.tables.table import table
 from syncline.specs import Experiment, Piece, Study
 
 class SumsSpec(Experiment):
@@ -39,7 +39,7 @@ def rows(spec, records):
     return sorted(records, key=lambda record: record["part"])
 
 def tables(rows, spec):
-    return [table(spec.name, [count_of("part"), count_of("sum")], rows)]
+    return [table(spec.name, "part sum", rows)]
 
 STUDY = Study(SumsSpec, rows, tables, pieces)
 NO_STUDY = 3
@@ -58,7 +58,7 @@ def answers(spec: AnswerSpec, records: list[Any]) -> list[dict[str, Any]]:
 
 
 def answer_tables(rows: list[dict[str, Any]], spec: AnswerSpec) -> list[Any]:
-    return [table(spec.name, [count_of("answer")], rows)]
+    return [table(spec.name, "answer", rows)]
 
 
 @pytest.fixture

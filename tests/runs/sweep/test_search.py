@@ -13,7 +13,7 @@ import pytest
 from syncline.errors import SpecError
 from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep import folder
-from syncline.runs.sweep.search import Tuned
+from syncline.runs.sweep.search import Search, Tuned
 from syncline.runs.sweep.sweep import sweep
 from tests.runs.sweep.small import FIELDS, counted_trainings
 
@@ -21,8 +21,9 @@ RATE = {"method.lr": (1e-4, 1.0)}
 
 
 def search(out, trials=12, **options):
-    given = {"tune": RATE, "seeds": 1, "jobs": 1, "trials": trials, "out": out} | options
-    return sweep(FIELDS, given.pop("grid", {}), **given)
+    given = {"tune": RATE, "seeds": 1, "jobs": 1, "out": out} | options
+    searched = Search.from_options(given.pop("tune"), trials, given.pop("search", None))
+    return sweep(FIELDS, given.pop("grid", {}), search=searched, **given)
 
 
 def test_a_search_learns_and_asks_for_rates_of_all_sizes(tmp_path):

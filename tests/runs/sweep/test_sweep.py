@@ -15,6 +15,7 @@ from syncline.errors import SpecError
 from syncline.runs.processes.progress import Listener
 from syncline.runs.run import run
 from syncline.runs.sweep.folder import read_sweep
+from syncline.runs.sweep.search import Search
 from syncline.runs.sweep.sweep import sweep
 from syncline.specs import load_spec
 from tests.runs.sweep.small import FIELDS, RATES, counted_trainings, small_sweep
@@ -283,4 +284,5 @@ def test_methods_with_knobs_of_their_own_can_have_equal_effort(tmp_path):
     assert drawn[0].effort == {"ddp-sgdm": 2, "local-sgdm": 2} and drawn[0].rows == drawn[1].rows
     assert len(drawn[0].rows) == 8 == drawn[0].repeated
     with pytest.raises(SpecError, match="--equal-effort: got 'ddp-sgdm 2, local-sgdm 6'; expected as many"):
-        sweep(FIELDS, grid, tune={"method.weight_decay": (0.01, 0.1)}, trials=2, equal_effort=True, **fields)
+        decay = Search.from_options({"method.weight_decay": (0.01, 0.1)}, trials=2)
+        sweep(FIELDS, grid, search=decay, equal_effort=True, **fields)

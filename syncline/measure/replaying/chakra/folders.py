@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import SpecError
+from syncline.errors import SpecError, one_of
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.recording.record_files import parts_of_record, read_record
@@ -22,7 +22,9 @@ from syncline.measure.replaying.chakra.schema import (
     write_messages,
 )
 from syncline.measure.replaying.replay import computing_on, known_host, segment_seconds
+from syncline.questions.scripts import ACTIONS, Chakra
 from syncline.runs.folders.folder import RunFolder, environment
+from syncline.units import format_bytes
 
 GROUPS = "comm_groups.json"
 """The file name for ASTRA-sim's ``--comm-group-configuration``."""
@@ -31,6 +33,20 @@ NAME = "trace"
 """The name of the trace files; ASTRA-sim's ``--workload-configuration`` is ``FOLDER/trace``."""
 
 FILE = re.compile(r"(.*)\.(\d+)\.et")
+
+
+def converted(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
+    """Convert a recorded trace to Chakra execution traces, or back; return the rows, the new folder and a line."""
+    if question.action not in ACTIONS:
+        raise SpecError("action", question.action, one_of(ACTIONS, question.action))
+    source, exact = question.source, question.out is not None
+    kind = "chakra" if question.action == "export" else "record"
+    target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
+    if question.action == "export":
+        rows, folder = export_record(source, question.hardware, question.host, target, exact=exact)
+        return rows, folder, f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
+    rows, folder = import_chakra(source, target, exact=exact)
+    return rows, folder, f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
 
 
 def export_record(

@@ -309,7 +309,7 @@ def test_draws_that_are_all_the_same_are_warned_about():
 
 
 @pytest.mark.parametrize(
-    ("least", "most", "shown"), [(1.5, 2.0, "1.50-2.00"), (1.5, None, "1.50--"), (None, None, "-")]
+    ("least", "most", "shown"), [(1.5, 2.0, "1.50x-2.00x"), (1.5, None, "1.50x--"), (None, None, "-")]
 )
 def test_a_range_of_which_an_end_is_not_known_is_shown(least, most, shown):
     assert slowdown_range({"slowdown_min": least, "slowdown_max": most}) == shown

@@ -1,0 +1,183 @@
+"""The columns of all results: name, heading, unit, format, type and meaning, and the columns that each record has.
+
+``columns.csv`` declares each column once, so that a name has the same heading, unit and format in each table, file and
+page. ``records.csv`` lists the columns of each kind of row or file (a *record*), with the meaning in this record if it
+differs from the general one. The tables in the terminal, the page of ``syncline report``, the metadata of parquet
+files, the checks of files that are read, and the tables of docs/records.md are made of these two files.
+
+A format is one of `FORMATS` or a format of Python, as ``.1%``. Without a format the unit decides; other numbers have
+four digits. A type is ``text``, ``whole``, ``finite``, ``bool``, ``list`` or ``object``, with ``?`` if a value can be
+missing; without a type a column has numbers, which can be missing.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from syncline.units import format_bandwidth, format_bytes, format_seconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+UNITS = {
+    "microbatches_per_s": "1/s", "bytes_per_s": "B/s", "bytes": "B", "bytes_per_worker": "B", "_s": "s",
+    "seconds": "s", "s_per_bit": "s", "_ms": "ms", "_j": "J", "_kg": "kg", "_deg": "degrees", "tokens": "tokens",
+    "steps": "steps",
+}  # fmt: skip
+"""Units of columns that are not declared, by the ends of their names."""
+
+MOST_ITEMS = 8
+"""Largest number of items of a list that a cell shows."""
+
+
+def energy_text(joules: float) -> str:
+    """Return an energy in kWh, or in MWh from 1000 kWh on."""
+    kwh = joules / 3.6e6
+    return f"{kwh:,.4g} kWh" if kwh < 1e3 else f"{kwh / 1e3:,.3g} MWh"
+
+
+def large_text(count: float) -> str:
+    """Return a number of tokens or parameters in millions or billions.
+
+    >>> large_text(162_322_944), large_text(1.3e9), large_text(512)
+    ('162.3 M', '1.3 B', '512')
+    """
+    size, sign = next((step for step in ((1e9, " B"), (1e6, " M")) if count >= step[0]), (1, ""))
+    return f"{count / size:,.4g}{sign}"
+
+
+def times_text(factor: float) -> str:
+    """Return a multiple with three digits, and with two decimals below 10.
+
+    >>> times_text(1.5), times_text(31.25)
+    ('1.50x', '31.2x')
+    """
+    return f"{factor:.{max(0, 2 - int(math.log10(max(factor, 1.0))))}f}x"
+
+
+def share_text(part: float) -> str:
+    """Return a share in percent without decimals, except near 0 and 100.
+
+    >>> share_text(0.5), share_text(1e-4), share_text(0.999)
+    ('50%', '<0.1%', '99.9%')
+    """
+    if 0 < part < 0.0005 or 0.9995 < part < 1:
+        return "<0.1%" if part < 0.5 else ">99.9%"
+    return f"{part:.1%}" if 0 < part < 0.005 or 0.995 < part < 1 else f"{part:.0%}"
+
+
+def four_digits(value: float) -> str:
+    """Return a number with four significant digits, including zeros."""
+    return format(value, "#.4g")
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "s": format_seconds, "B": format_bytes, "memory": format_bytes, "B/s": lambda rate: f"{format_bytes(rate)}/s",
+    "bandwidth": format_bandwidth, "FLOP/s": lambda rate: f"{rate / 1e12:.4g} TFLOP/s", "loss": four_digits,
+    "large": large_text, "share": share_text, "times": times_text, "energy": energy_text,
+    "money": lambda value: f"{value:,.0f}",
+}  # fmt: skip
+"""Functions from a number to its text, by the name of a format or of a unit."""
+
+
+class Column(NamedTuple):
+    """A column of results.
+
+    Attributes:
+        name: name in ``--json`` and in files.
+        header: heading in tables for people.
+        unit: unit of the numbers; empty for names, shares and counts.
+        format: how a table writes a number.
+        type: type of the values.
+        meaning: what the values are.
+    """
+
+    name: str
+    header: str
+    unit: str = ""
+    format: str = ""
+    type: str = ""
+    meaning: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        """Return whether the values are words, which tables align to the left."""
+        return self.type.startswith("text")
+
+    def text(self, value: Any) -> str:
+        """Return a value as a table shows it; "-" for None and numbers that are not finite."""
+        if isinstance(value, list | tuple):
+            return ", ".join([*map(self.text, value[:MOST_ITEMS]), *(["..."] if len(value) > MOST_ITEMS else [])])
+        if isinstance(value, dict):
+            texts = {key: self.text(inner) for key, inner in value.items()}
+            lists = {key for key, inner in value.items() if isinstance(inner, list)}
+            return ", ".join(f"{key}=[{text}]" if key in lists else f"{key}={text}" for key, text in texts.items())
+        if isinstance(value, bool):
+            return "yes" if value else "no"
+        if isinstance(value, int | float) and math.isfinite(value):
+            show = FORMATS.get(self.format or self.unit)
+            return show(value) if show else format(value, self.format or ("," if isinstance(value, int) else ".4g"))
+        return value if isinstance(value, str) else "-"
+
+
+@cache
+def columns() -> dict[str, Column]:
+    """Return the declared columns by their names."""
+    with Path(__file__).with_name("columns.csv").open(encoding="utf-8", newline="") as file:
+        declared = [Column(**row) for row in csv.DictReader(file)]
+    return {column.name: column._replace(header=column.header or _header(column)) for column in declared}
+
+
+@cache
+def records() -> dict[str, dict[str, str]]:
+    """Return the columns of each record, with the meaning of each, in the order of the rows and files."""
+    found: dict[str, dict[str, str]] = {}
+    with Path(__file__).with_name("records.csv").open(encoding="utf-8", newline="") as file:
+        for row in csv.DictReader(file):
+            found.setdefault(row["record"], {})[row["column"]] = row["meaning"] or columns()[row["column"]].meaning
+    return found
+
+
+def column_of(name: str) -> Column:
+    """Return the column of this name; the unit of one that is not declared follows from the end of its name.
+
+    >>> column_of("step_time_s").header, column_of("link_latency_s").unit, column_of("link_latency_s").text(0.05)
+    ('step time', 's', '50 ms')
+    """
+    if name in columns():
+        return columns()[name]
+    column = Column(name, "", next((unit for end, unit in UNITS.items() if name.endswith(end)), ""))
+    return column._replace(header=_header(column))
+
+
+def is_declared(name: str) -> bool:
+    """Return whether a column is declared in ``columns.csv``."""
+    return name in columns()
+
+
+def _header(column: Column) -> str:
+    """Return the heading that follows from a column's name: without its unit, in words."""
+    ending = {"B/s": "_bytes_per_s", "B": "_bytes", "FLOP/s": "_flops"}.get(column.unit, f"_{column.unit.lower()}")
+    return column.name.removesuffix(ending).replace("_", " ")
+
+
+def described(schema: pa.Schema, *sources: str) -> pa.Schema:
+    """Return the schema of a parquet file whose fields have their unit and meaning as metadata, as far as known.
+
+    Args:
+        schema: the schema; what its fields have already stays.
+        *sources: records that may have the columns, for example ``curves.parquet``; the first that has one counts.
+    """
+    meanings: dict[str, str] = {}
+    for source in reversed(sources):
+        meanings |= records().get(source, {})
+    for place, field in enumerate(schema):
+        known = {b"unit": column_of(field.name).unit.encode(), b"meaning": meanings.get(field.name, "").encode()}
+        known = {key: text for key, text in known.items() if text} | (field.metadata or {})
+        schema = schema.set(place, field.with_metadata(known)) if known else schema
+    return schema

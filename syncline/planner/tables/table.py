@@ -1,0 +1,222 @@
+"""Tables for the terminal: rows, shown by the columns of `syncline.columns`."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from rich.console import Console, Group, RenderableType
+from rich.constrain import Constrain
+from rich.text import Text
+
+from syncline.columns import Column, column_of, is_declared
+from syncline.errors import SpecError, one_of
+from syncline.planner.tables.layout import Sheet
+
+if TYPE_CHECKING:
+    from syncline.specs.study import Record
+
+ColumnNames: TypeAlias = "str | Iterable[str | Column]"
+"""Names of columns with spaces between, or names and columns of another package."""
+
+NOTE_WIDTH = 110
+"""Largest number of characters of a line of text."""
+
+TEXT_WIDTH = 120
+"""Number of characters per line of tables as plain text."""
+
+TOO_LARGE = " *"
+"""Mark behind the memory of a method that exceeds the hardware's."""
+
+EXTRAPOLATED = " ~"
+"""Mark behind a loss outside the range that a fit has seen."""
+
+ALL = "all"
+
+
+class RowsTable(Group):
+    """A drawn table together with its rows, so that other columns of the rows can be shown.
+
+    Args:
+        parts: the drawn parts.
+        title: title above the table.
+        rows: one row per line.
+        section: name of a field; a line is drawn where it changes.
+        keys: names of the fields that distinguish rows.
+    """
+
+    def __init__(
+        self, *parts: RenderableType, title: str, rows: list[Record], section: str = "", keys: Sequence[str] = ()
+    ) -> None:
+        super().__init__(*parts)
+        self.title, self.rows, self.section, self.keys = title, rows, section, tuple(keys)
+
+
+def table(
+    title: str,
+    columns: ColumnNames,
+    rows: list[Record],
+    *,
+    note: str = "",
+    section: str = "",
+    keys: Sequence[str] = (),
+    bounds: Collection[str] = (),
+    values: Mapping[str, Callable[[Record], Any]] | None = None,
+) -> Group:
+    """Return a title, a table and a note.
+
+    Args:
+        title: title of the table.
+        columns: names of the columns, with spaces between.
+        rows: rows of the table.
+        note: text below the table.
+        section: field of a row that begins a new block of the table when its value changes.
+        keys: see `RowsTable`.
+        bounds: columns that show the distances of their bounds in percent, in rows that have bounds.
+        values: functions from a row to the value of a column, for columns that the rows do not have.
+    """
+    names = columns.split() if isinstance(columns, str) else columns
+    declared = [column if isinstance(column, Column) else column_of(column) for column in names]
+
+    def cell(row: Record, column: Column) -> str:
+        text = cell_text(row, column, (values or {}).get(column.name))
+        return text + bounds_text(row, column.name) if column.name in bounds else text
+
+    cells = [[cell(row, column) for column in declared] for row in rows]
+    ends_section = [bool(section) and row[section] != next_row[section] for row, next_row in pairwise(rows)]
+    left = [place for place, column in enumerate(declared) if _is_text(column, rows)]
+    sheet = Sheet([column.header for column in declared], cells, left, [*ends_section, False][: len(rows)])
+    notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
+    return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
+
+
+def _is_text(column: Column, rows: Sequence[Record]) -> bool:
+    """Return whether a column has words; of one that is not declared the values decide."""
+    if column.type or is_declared(column.name):
+        return column.is_text
+    return any(isinstance(row.get(column.name), str) for row in rows)
+
+
+def cell_text(row: Mapping[str, Any], column: Column, value_of: Callable[[Any], Any] | None = None) -> str:
+    """Return a row's cell as text, with the marks that depend on other fields of the row.
+
+    A loss shows that a training diverged or ended early, or that a fit is extrapolated; a memory shows that it does not
+    fit; money shows its currency.
+
+    Args:
+        row: the row.
+        column: the column.
+        value_of: function that returns the value; by default the field of the column's name.
+    """
+    text = column.text(value_of(row) if value_of else row.get(column.name))
+    if column.format == "memory" and row.get("fits") is False:
+        text += TOO_LARGE
+    elif column.format == "money" and text != "-" and row.get("currency"):
+        text += f" {row['currency']}"
+    elif column.format == "loss":
+        text = _loss_text(row, column.name, text)
+    return text
+
+
+def _loss_text(row: Mapping[str, Any], name: str, text: str) -> str:
+    """Return the text of a loss with a mark, or the reason for which it is missing."""
+    if text == "-":
+        if name in row and row.get("diverged_at") is not None:
+            return f"diverged\n(step {row['diverged_at']})"
+        return "unknown" if row.get("loss_unknown") else "-"
+    if name == "loss" and "steps" in row and (row.get("interrupted") or row.get("stuck")):
+        return f"{text}\n(step {row['steps']})"
+    return text + EXTRAPOLATED if row.get("extrapolation") else text
+
+
+def bounds_text(row: Record, name: str) -> str:
+    """Return the distances of both bounds from a value behind a space; an empty text without bounds."""
+    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
+    value, low, high = (row.get(f"{stem}{bound}{ending}") for bound in ("", "_low", "_high"))
+    return f" {around(value, low, high)}" if value and low is not None and high is not None and low < high else ""
+
+
+def around(value: float, low: float, high: float) -> str:
+    """Return the distances of both bounds from a value, in percent of the value.
+
+    >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
+    ('-8+83%', '±7%')
+    """
+    below, above = (f"{max(0.0, distance):.0%}" for distance in (1 - low / value, high / value - 1))
+    return f"±{above}" if below == above else f"-{below.removesuffix('%')}+{above}"
+
+
+def range_text(row: Mapping[str, Any], name: str) -> str:
+    """Return the lower and the upper bound of a column as ``1.2 to 3.4 d``; "-" if they are not known.
+
+    >>> range_text({"low_s": 86400.0, "high_s": None}, "_s"), range_text({"low_s": 1.0, "high_s": 2.5}, "_s")
+    ('1 d or more', '1 to 2.5 s')
+    """
+    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
+    low, high = (row[f"{stem}_{bound}{ending}".removeprefix("_")] for bound in ("low", "high"))
+    column = column_of(name)
+    if low is None or high is None:
+        return "-" if low is None else f"{column.text(low)} or more"
+    low_text, high_text = column.text(low), column.text(high)
+    number, _, unit = low_text.partition(" ")
+    return f"{number if unit and high_text.endswith(' ' + unit) else low_text} to {high_text}"
+
+
+def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: str) -> list[Group]:
+    """Return the same tables with the selected columns; a table that repeats rows of earlier tables is left out.
+
+    The headings are the names of ``--json``, because users select columns by these names.
+
+    Args:
+        tables: tables as a command prints them.
+        rows: rows of ``--json``, whose names can be selected.
+        selection: ``all``, or names with commas between.
+
+    Raises:
+        SpecError: a name that no row has.
+    """
+    names = chosen_names(rows, selection)
+    shown_rows: set[int] = set()
+    chosen: list[Group] = []
+    for source in tables:
+        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown_rows:
+            continue
+        shown_rows |= {*map(id, source.rows)}
+        columns = [column_of(name)._replace(header=name) for name in dict.fromkeys([*source.keys, *names])]
+        chosen.append(table(source.title, columns, source.rows, section=source.section))
+    return chosen
+
+
+def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
+    """Return the selected names, each once.
+
+    Raises:
+        SpecError: a name that no row has.
+
+    >>> chosen_names([{"method": "diloco", "loss": 2.0}], "all")
+    ['method', 'loss']
+    """
+    available = [*dict.fromkeys(name for row in rows for name in row)]
+    selected = [*dict.fromkeys(part.strip() for part in selection.split(","))]
+    if selected == [ALL]:
+        return available
+    for name in selected:
+        if name not in available:
+            raise SpecError("--columns", name, one_of([ALL, *available], name))
+    return selected
+
+
+def waiting(row: Record) -> float | None:
+    """Return the share of a step that waits for the network; None if it is unknown or the step takes no time."""
+    waits_s = row["exposed_communication_s"]
+    return None if waits_s is None or not row["step_time_s"] else float(waits_s / row["step_time_s"])
+
+
+def as_text(*tables: Group) -> str:
+    """Return tables as plain text with lines of up to `TEXT_WIDTH` characters."""
+    written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+    for drawn in tables:
+        written.print(drawn)
+    return written.file.getvalue()  # type: ignore[attr-defined,no-any-return]

@@ -1,0 +1,51 @@
+"""The path of a result: the one that a question names, a new one in ``runs``, or a temporary folder."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from syncline.errors import names_options
+
+
+class Place(NamedTuple):
+    """The path to which a result's files are written.
+
+    Attributes:
+        path: the path; None if nothing is written.
+        exact: refuse a path that exists; otherwise a number is added to its name.
+        scratch: the temporary folder around the path, or None. It is removed with the result, or at the end of Python.
+    """
+
+    path: Path | None
+    exact: bool = False
+    scratch: Path | None = None
+
+
+@contextmanager
+def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
+    """Yield the `Place` of a question's result.
+
+    The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function
+    called from Python writes into a temporary folder. After an error, a temporary folder that has files is kept.
+
+    Args:
+        question: the question.
+        name: name of the path.
+        folder: folder of a command's results; None if the command writes nothing, or chooses the path itself.
+    """
+    if question.out is not None:
+        yield Place(Path(question.out), exact=getattr(question, "exact", True))
+    elif names_options.get():
+        yield Place(None if folder is None else Path(folder) / name)
+    else:
+        scratch = Path(tempfile.mkdtemp(prefix="syncline-"))
+        try:
+            yield Place(scratch / name, scratch=scratch)
+        except BaseException:
+            with suppress(OSError):  # the folder is not empty
+                scratch.rmdir()
+            raise
