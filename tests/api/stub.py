@@ -19,8 +19,8 @@ MODULES = {
     "pathlib": ("Path",),
     "typing": ("Any",),
     "syncline.api.result": ("Result",),
-    "syncline.runs.report.page": ("ReportPage",),
     "syncline.api.trainings": ("SweepResult",),
+    "syncline.runs.report.page": ("ReportPage",),
     "syncline.specs": ("Experiment",),
 }
 """The names of each module that annotations have."""
