@@ -136,11 +136,11 @@ def columns() -> dict[str, Column]:
 @cache
 def records() -> dict[str, dict[str, str]]:
     """Return the columns of each record, with the meaning of each, in the order of the rows and files."""
-    found: dict[str, dict[str, str]] = {}
+    meanings: dict[str, dict[str, str]] = {}
     with Path(__file__).with_name("records.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            found.setdefault(row["record"], {})[row["column"]] = row["meaning"] or columns()[row["column"]].meaning
-    return found
+            meanings.setdefault(row["record"], {})[row["column"]] = row["meaning"] or columns()[row["column"]].meaning
+    return meanings
 
 
 def column_of(name: str) -> Column:
@@ -177,7 +177,7 @@ def described(schema: pa.Schema, *sources: str) -> pa.Schema:
     for source in reversed(sources):
         meanings |= records().get(source, {})
     for place, field in enumerate(schema):
-        known = {b"unit": column_of(field.name).unit.encode(), b"meaning": meanings.get(field.name, "").encode()}
-        known = {key: text for key, text in known.items() if text} | (field.metadata or {})
-        schema = schema.set(place, field.with_metadata(known)) if known else schema
+        metadata = {b"unit": column_of(field.name).unit.encode(), b"meaning": meanings.get(field.name, "").encode()}
+        metadata = {key: text for key, text in metadata.items() if text} | (field.metadata or {})
+        schema = schema.set(place, field.with_metadata(metadata)) if metadata else schema
     return schema

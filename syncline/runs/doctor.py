@@ -94,12 +94,12 @@ def findings() -> list[Finding]:
 
 def finding_tables(results: Iterable[Finding]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    found = list(results)
-    lacking = sum(not finding.ok for finding in found)
+    all_findings = list(results)
+    lacking = sum(not finding.ok for finding in all_findings)
     summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
-    groups = dict.fromkeys(finding.group for finding in found)
+    groups = dict.fromkeys(finding.group for finding in all_findings)
     tables = [
-        table(group, "name found without", [vars(finding) for finding in found if finding.group == group])
+        table(group, "name found without", [vars(finding) for finding in all_findings if finding.group == group])
         for group in groups
     ]
     return [*tables, Group(Text(summary))]

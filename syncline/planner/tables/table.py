@@ -86,8 +86,8 @@ def table(
 
     cells = [[cell(row, column) for column in declared] for row in rows]
     ends_section = [bool(section) and row[section] != next_row[section] for row, next_row in pairwise(rows)]
-    left = [place for place, column in enumerate(declared) if _is_text(column, rows)]
-    sheet = Sheet([column.header for column in declared], cells, left, [*ends_section, False][: len(rows)])
+    text_columns = [place for place, column in enumerate(declared) if _is_text(column, rows)]
+    sheet = Sheet([column.header for column in declared], cells, text_columns, [*ends_section, False][: len(rows)])
     notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
     return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 
