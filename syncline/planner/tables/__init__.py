@@ -1,1 +1,1 @@
-"""Tables for the terminal: `columns` (headings and texts of fields), `layout` (widths), `display` (of commands)."""
+"""Tables for the terminal: `table` (rows by declared columns), `layout` (widths), `display` (of commands)."""
