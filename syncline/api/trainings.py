@@ -265,14 +265,14 @@ def answer_trace(question: Trace) -> Result:
 
     The scripts of a command line run in processes that this process forks. Functions run in processes of a new Python.
     """
-    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, traced, traced_apart
+    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, scripts_of, traced, traced_apart
     from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
     from syncline.measure.replaying.scenario import ReplayedOn
     from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
 
     if question.ranks is not None and not question.shapes:
         raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
-    command_lines = question.command_lines()
+    command_lines = scripts_of(question)
     programs = [script_of(words) for words in command_lines] or [program_of(source) for source in listed(question.what)]
     if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")

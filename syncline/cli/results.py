@@ -19,18 +19,8 @@ from syncline.errors import SpecError
 from syncline.files import refuse_changed_files
 from syncline.questions.results import Report, Rm, Runs, Same, Show, Verify
 from syncline.questions.trainings import Best
+from syncline.runs.folders import run_index
 from syncline.runs.folders.result_files import MANIFEST, num_files, verify
-from syncline.runs.folders.run_index import (
-    LEFT,
-    RunEntry,
-    find_run,
-    finished_folder,
-    finished_run,
-    folders_of_one_kind,
-    remove_run,
-    run_entries,
-    runs_table,
-)
 from syncline.units import format_bytes
 
 RUNS = Path("runs")
@@ -40,22 +30,22 @@ RUNS = Path("runs")
 def print_runs(question: Runs) -> None:
     """Print the table of the run folders in a folder."""
     folder = question.folder
-    entries = [] if folder == RUNS and not os.path.exists(folder) else run_entries(folder)
+    entries = [] if folder == RUNS and not os.path.exists(folder) else run_index.run_entries(folder)
     if question.json:
         emit({"rows": [entry.record() for entry in entries]})
         return
     if not entries:
         say(f"no run folders in {folder}/; 'syncline compare' writes one")
         return
-    new_console().print(runs_table(entries, folder))
-    if any(entry.state in LEFT for entry in entries):
+    new_console().print(run_index.runs_table(entries, folder))
+    if any(entry.state in run_index.LEFT for entry in entries):
         elsewhere = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
         say(f"what was killed is removed by: syncline rm --partial{elsewhere}")
 
 
 def print_show(question: Show) -> None:
     """Print the tables of a stored run again."""
-    entry = finished_run(question.run, question.folder)
+    entry = run_index.finished_run(question.run, question.folder)
     from syncline.api.folders import load  # only here, because it loads much more than the check above
 
     if entry.kind == "sweep":
@@ -82,7 +72,7 @@ def print_verify(question: Verify) -> None:
     """Print the files of a folder that differ from its manifest."""
     candidates = (Path(question.run), question.folder / question.run)
     with_manifest = (path for path in candidates if os.path.isfile(path / MANIFEST))
-    path = next(with_manifest, None) or finished_folder(question.run, question.folder)
+    path = next(with_manifest, None) or run_index.finished_folder(question.run, question.folder)
     rows = verify(path)
     for row in rows:
         print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
@@ -97,18 +87,18 @@ def print_rm(question: Rm) -> None:
     if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     folder = question.folder
-    entries = {entry.path: entry for entry in (find_run(name, folder) for name in question.runs or ())}
+    entries = {entry.path: entry for entry in (run_index.find_run(name, folder) for name in question.runs or ())}
     if question.partial and os.path.exists(folder):
-        entries |= {entry.path: entry for entry in run_entries(folder) if entry.state in LEFT}
+        entries |= {entry.path: entry for entry in run_index.run_entries(folder) if entry.state in run_index.LEFT}
     for entry in entries.values():
         if entry.state == "running":
             raise SpecError("run", str(entry.path), "a folder that no process is writing")
-    finished = [entry for entry in entries.values() if entry.state not in LEFT]
+    finished = [entry for entry in entries.values() if entry.state not in run_index.LEFT]
     if finished and not question.yes and not _agreed(finished):
         say("nothing is removed")
         raise typer.Exit(1)
     for entry in entries.values():
-        remove_run(entry)
+        run_index.remove_run(entry)
         say(f"removed {_entry_text(entry)}")
     if not entries:
         say(f"nothing that killed runs left in {folder}/")
@@ -120,7 +110,7 @@ def print_same(question: Same) -> None:
 
     if not (math.isfinite(question.tolerance) and question.tolerance >= 0):
         raise SpecError("--tolerance", question.tolerance, "a number >= 0")
-    first, second = folders_of_one_kind(question)
+    first, second = run_index.folders_of_one_kind(question)
     comparison = compare_folders(first, second)
     verdict = comparison.verdict(question.tolerance)
     if question.json:
@@ -139,11 +129,11 @@ def print_same(question: Same) -> None:
 
 def print_report(question: Report) -> None:
     """Write the results in folders on one HTML page, and print its path."""
-    page = answer(replace(question, what=[finished_folder(run, question.folder) for run in question.what]))
+    page = answer(replace(question, what=[run_index.finished_folder(run, question.folder) for run in question.what]))
     say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
 
 
-def _agreed(entries: Sequence[RunEntry]) -> bool:
+def _agreed(entries: Sequence[run_index.RunEntry]) -> bool:
     """Ask whether finished runs may be removed, and return the answer."""
     for entry in entries:
         say(_entry_text(entry))
@@ -152,7 +142,7 @@ def _agreed(entries: Sequence[RunEntry]) -> bool:
     return typer.confirm("remove?", err=True)
 
 
-def _entry_text(entry: RunEntry) -> str:
+def _entry_text(entry: run_index.RunEntry) -> str:
     """Return a run folder's path, kind, state and size as text."""
     files = "1 file" if entry.files == 1 else f"{entry.files:,} files"
     return f"{entry.path}/ ({entry.kind}, {entry.state}, {files}, {format_bytes(entry.nbytes)})"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from syncline.errors import SpecError
 from syncline.questions import shared
 from syncline.questions.declare import PYTHON, REQUIRED, SHELL, Question, option
 
@@ -93,18 +91,6 @@ class Trace(
     out: str | Path | None = shared.out()
     exact: bool = shared.exact()
     json: bool = shared.json()
-
-    def command_lines(self) -> list[list[str]]:
-        """Return the words of each script that a command line names; an empty list for a question from Python.
-
-        Raises:
-            SpecError: the words of a script cannot be read.
-        """
-        try:
-            words = [shlex.split(text) for text in self.scripts or ()]
-        except ValueError as error:
-            raise SpecError("--script", self.scripts, f"words as one types them ({error})") from None
-        return words or ([list(self.script)] if self.script else [])
 
 
 class Whatif(

@@ -221,7 +221,7 @@ def test_data_frames_and_picture_of_a_training(small, tmp_path):
     assert len(axes) == 2 and axes[0].figure.number in plt.get_fignums()
     plt.close("all")
     page = result._repr_html_()
-    assert "to loss" in page and "data:image/png;base64," in page
+    assert "target" in page and "data:image/png;base64," in page
     kept = result.save(tmp_path / "kept")
     (kept / "spec.yaml").write_text("kind: compare\nproblem: {kind: gone.from:here}\n")
     bare = sl.load(kept)

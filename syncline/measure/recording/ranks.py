@@ -49,6 +49,7 @@ from syncline.measure.recording.rank_processes import (
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
 from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, share_medians
+from syncline.questions.scripts import Trace
 from syncline.registry import refuse_code
 
 
@@ -286,6 +287,19 @@ def run_script(program: ForeignScript) -> None:
     except SystemExit as ending:
         if ending.code:
             raise
+
+
+def scripts_of(question: Trace) -> list[list[str]]:
+    """Return the words of each script that a command line names; an empty list for a question from Python.
+
+    Raises:
+        SpecError: the words of a script cannot be read.
+    """
+    try:
+        commands = [shlex.split(text) for text in question.scripts or ()]
+    except ValueError as error:
+        raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
+    return commands or ([list(question.script)] if question.script else [])
 
 
 def script_of(words: Sequence[str]) -> ForeignScript:
