@@ -106,16 +106,16 @@ class Column(NamedTuple):
 
     @property
     def is_text(self) -> bool:
-        """Return whether the values are words, which tables align to the left."""
-        return self.type.startswith("text")
+        """Return whether the values are words or lists, which tables align to the left."""
+        return self.type.startswith(("text", "list", "object"))
 
     def text(self, value: Any) -> str:
         """Return a value as a table shows it; "-" for None and numbers that are not finite."""
         if isinstance(value, list | tuple):
             return ", ".join([*map(self.text, value[:MOST_ITEMS]), *(["..."] if len(value) > MOST_ITEMS else [])])
         if isinstance(value, dict):
-            texts = {key: self.text(inner) for key, inner in value.items()}
-            lists = {key for key, inner in value.items() if isinstance(inner, list)}
+            texts = {key: "null" if inner is None else self.text(inner) for key, inner in value.items()}
+            lists = {key for key, inner in value.items() if isinstance(inner, list | tuple)}
             return ", ".join(f"{key}=[{text}]" if key in lists else f"{key}={text}" for key, text in texts.items())
         if isinstance(value, bool):
             return "yes" if value else "no"

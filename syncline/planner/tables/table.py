@@ -96,7 +96,7 @@ def _is_text(column: Column, rows: Sequence[Record]) -> bool:
     """Return whether a column has words; of one that is not declared the values decide."""
     if column.type or is_declared(column.name):
         return column.is_text
-    return any(isinstance(row.get(column.name), str) for row in rows)
+    return any(isinstance(row.get(column.name), str | list | tuple | dict) for row in rows)
 
 
 def cell_text(row: Mapping[str, Any], column: Column, value_of: Callable[[Any], Any] | None = None) -> str:
