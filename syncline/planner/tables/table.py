@@ -219,4 +219,4 @@ def as_text(*tables: Group) -> str:
     written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
     for drawn in tables:
         written.print(drawn)
-    return written.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+    return written.file.getvalue()  # type: ignore[attr-defined]

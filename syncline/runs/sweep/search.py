@@ -158,7 +158,7 @@ class Search:
         return cls(tuple(tune), trials, algorithm)
 
     def batches(
-        self, base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int], *, equal_effort: bool
+        self, base: SweptSpec, grids: Sequence[Grid], seeds: Sequence[int] | None, *, equal_effort: bool
     ) -> tuple[Batches, int]:
         """Return the configurations of the search, and their number; see `searched`.
 
