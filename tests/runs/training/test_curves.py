@@ -87,7 +87,7 @@ def test_units_and_names_are_in_the_files(compared):
     folder, told = compared
     for name in ("curves", "summary"):
         schema = pq.read_schema(folder / f"{name}.parquet")
-        units = {field.name: field.metadata[b"unit"] for field in schema if field.metadata}
+        units = {field.name: field.metadata[b"unit"] for field in schema if b"unit" in (field.metadata or {})}
         assert {"curves": b"seconds", "summary": b"step_time_s"}[name] in map(str.encode, units)
         assert set(units.values()) <= {b"s", b"B", b"steps", b"completed steps"} | {
             unit for column, unit in units.items() if "loss" in column
