@@ -195,3 +195,9 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
     size = -(-workers // sites)
     return worker // size, -(-workers // size)
+
+
+def half_of(data: Tensor, part: str) -> Tensor:
+    """Return the ``whole``, the ``first-half`` or the ``second-half`` of a tensor along its first dimension."""
+    middle = len(data) // 2
+    return {"whole": data, "first-half": data[:middle], "second-half": data[middle:]}[part]

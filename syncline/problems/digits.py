@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows, check_sizes, check_skew, site_part
+from syncline.problems.base import Rows, check_sizes, check_skew, half_of, site_part
 from syncline.problems.network import How, NetworkTask, shape_only
-from syncline.problems.random_draws import StepStream, integers, torch_generator
+from syncline.problems.random_draws import StepStream, integers, perturbed, torch_generator
 
 PIXELS, CLASSES = 64, 10
 FILE = Path(__file__).with_name("digits.npz")
@@ -39,6 +39,8 @@ class Digits:
             Source: K. Hsieh et al. (2020), The Non-IID Data Quagmire of Decentralized Machine Learning.
         sites: number of sites, which are equal parts of the workers. The images dealt by label go to sites, and within
             a site to random workers. By default, each worker is its own site.
+        held_out: part of the validation images that evaluations use: ``whole``, ``first-half`` or ``second-half``.
+        perturbation: relative size of a random change of the initial weights, equal on all workers.
     """
 
     name: ClassVar[str] = "digits"
@@ -47,10 +49,14 @@ class Digits:
     batch_size: int = 32
     skew: float = 0.0
     sites: int | None = None
+    held_out: Literal["whole", "first-half", "second-half"] = "whole"
+    perturbation: float = 0.0
 
     def __post_init__(self) -> None:
         check_sizes(self, "hidden", "batch_size")
         check_skew(self.skew, self.sites, "sorted by label")
+        if not 0 <= self.perturbation < 1:
+            raise SpecError("problem.perturbation", self.perturbation, "a number from 0 to below 1")
 
     def module(self) -> nn.Module:
         """Return the network on the meta device, without memory."""
@@ -64,8 +70,14 @@ class Digits:
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
             module,
-            rows.parameters(lambda seed: uniform_weights(module, torch_generator(seed, "weights")), dtype, device),
-            data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device),
+            rows.parameters(
+                lambda seed: perturbed(
+                    uniform_weights(module, torch_generator(seed, "weights")), self.perturbation, seed
+                ),
+                dtype,
+                device,
+            ),
+            data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device, self.held_out),
             rows=rows,
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
@@ -156,11 +168,13 @@ class DigitsData:
         sites: int | None,
         dtype: torch.dtype,
         device: torch.device | str,
+        held_out: str = "whole",
     ) -> None:
         """Load the images, and draw each worker's shard of them."""
         images = load()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
-        self.validation = images.validation.to(device, dtype), images.validation_labels.to(device)
+        validation, labels = (half_of(part, held_out) for part in (images.validation, images.validation_labels))
+        self.validation = validation.to(device, dtype), labels.to(device)
         shards_of_rows = []
         for seed in rows.seeds:
             group = shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)

@@ -28,6 +28,17 @@ def torch_generator(seed: int, *names: str | int) -> torch.Generator:
     return torch.Generator().manual_seed(seed64(seed, *names))
 
 
+def perturbed(weights: dict[str, Tensor], size: float, seed: int) -> dict[str, Tensor]:
+    """Return initial weights ``w (1 + size n)`` with ``n ~ N(0, 1)`` drawn from the seed; with size 0 the weights.
+
+    A training from weights that are changed by 1e-6 shows how much rounding errors grow.
+    """
+    if not size:
+        return weights
+    noise = torch_generator(seed, "perturbation")
+    return {name: weight * (1 + size * torch.randn(weight.shape, generator=noise)) for name, weight in weights.items()}
+
+
 class StepStream:
     """Independent draws for every step and row; ``stream[step]`` is a tensor ``(R, *shape)``.
 

@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows, check_sizes, check_skew, site_part
+from syncline.problems.base import Rows, check_sizes, check_skew, half_of, site_part
 from syncline.problems.gpt import GPT, Routing, gpt_weights, training_flops_per_token
 from syncline.problems.network import How, NetworkTask, shape_only
-from syncline.problems.random_draws import StepStream, integers, torch_generator
+from syncline.problems.random_draws import StepStream, integers, perturbed, torch_generator
 
 HELD_OUT_ONE_IN = 10
 """One in so many files, or the last of so many parts of a user's file, is for validation."""
@@ -234,13 +234,7 @@ class TextGPT:
     def _initial_weights(self, seed: int) -> dict[str, Tensor]:
         """Return the weights that the replica ``seed`` starts from, ``w (1 + perturbation n)`` with n ~ N(0, 1)."""
         weights = gpt_weights(self.module(), torch_generator(seed, "weights"))
-        if not self.perturbation:
-            return weights
-        noise = torch_generator(seed, "perturbation")
-        return {
-            name: weight * (1 + self.perturbation * torch.randn(weight.shape, generator=noise))
-            for name, weight in weights.items()
-        }
+        return perturbed(weights, self.perturbation, seed)
 
     def build(
         self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
@@ -283,12 +277,6 @@ class TextGPT:
 def _is_hidden(name: str) -> bool:
     """Return whether a parameter is a matrix between hidden layers; a router is not, because its rows are experts."""
     return name.startswith("blocks.") and ".router." not in name
-
-
-def half_of(text: Tensor, part: str) -> Tensor:
-    """Return ``text`` or one of its halves; ``part`` is ``whole``, ``first-half`` or ``second-half``."""
-    middle = len(text) // 2
-    return {"whole": text, "first-half": text[:middle], "second-half": text[middle:]}[part]
 
 
 class Windows:
