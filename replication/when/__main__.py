@@ -3,8 +3,8 @@
     python -m replication.when --write-text runs/when.txt                       # the text, once
     python -m replication.when --scale gpu --text runs/when.txt --tokens 8192 --for 8min --lines runs/when-8192.jsonl
     python -m replication.when --scale cpu --text runs/when.txt --for 10min --lines runs/when-cpu.jsonl
-    python -m replication.when --keep runs/when-2048.jsonl runs/when-8192.jsonl # the table of these trainings
-    python -m replication.when --figure docs/figures/when.png
+    python -m replication.when --scale cpu --keep runs/when-cpu.jsonl           # the table of these trainings
+    python -m replication.when --scale gpu --figure docs/figures/when.png
 
 A line of ``--lines`` is a training. Trainings that are there are not trained again, so that the command continues after
 a stop. Several arms train side by side, as long as their batches together have at most ``--side-by-side`` tokens.
@@ -26,7 +26,7 @@ import torch
 
 from replication.when.arms import Arm, ArmsMethod, Form
 from replication.when.figure import when_figure
-from replication.when.results import stored_finals, table
+from replication.when.results import stored_file, stored_finals, table
 from replication.when.setting import RESULTS, Line, matched, placed_search, trigger_search, triggers, when_setting
 from syncline.analysis.axes import save
 from syncline.comm import SimulatedCommunicator
@@ -174,7 +174,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--side-by-side", type=int, default=2**17, help="tokens of a step of all arms of a run")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--how", default="auto", help="how gradients are computed: auto, vmap, loop, graph, compiled")
-    parser.add_argument("--keep", type=Path, nargs="+", help="files of lines to write as trainings.parquet")
+    parser.add_argument("--keep", type=Path, nargs="+", help="files of lines to write as a table")
     parser.add_argument("--figure", type=Path, help="picture to draw from the kept table")
     options = parser.parse_args(arguments)
     setting = when_setting(options.scale)
@@ -188,9 +188,9 @@ def main(arguments: list[str] | None = None) -> int:
         train_all(setting, options)
     if options.keep:
         RESULTS.mkdir(parents=True, exist_ok=True)
-        table(options.keep).to_parquet(RESULTS / "trainings.parquet", index=False, compression="zstd")
+        table(options.keep).to_parquet(stored_file(options.scale), index=False, compression="zstd")
     if options.figure:
-        save(when_figure(stored_finals(), setting), options.figure)
+        save(when_figure(stored_finals(options.scale), setting), options.figure)
     return 0
 
 

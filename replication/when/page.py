@@ -33,7 +33,7 @@ def size_of(tokens: int) -> str:
     >>> size_of(8192)
     '8k'
     """
-    return f"{tokens // 1024}k"
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
 def difference_text(differences: pd.Series) -> str:
@@ -129,9 +129,9 @@ def batches_of(frame: pd.DataFrame, form: str) -> list[int]:
     return sorted(int(tokens) for tokens in frame.loc[frame["form"] == form, "tokens"].unique())
 
 
-def tables() -> Iterator[str]:
-    """Yield the lines of all tables of the page."""
-    setting, frame, trainings = when_setting("gpu"), stored_finals(), stored_trainings()
+def tables(scale: str = "gpu") -> Iterator[str]:
+    """Yield the lines of all tables of the page at a scale."""
+    setting, frame, trainings = when_setting(scale), stored_finals(scale), stored_trainings(scale)
     for form in setting["forms"]:
         for make in (differences_table, rule_table, early_table):
             yield from (*make(frame, setting, form), "")

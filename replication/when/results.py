@@ -13,8 +13,6 @@ import pandas as pd
 
 from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS
 
-FILE = RESULTS / "trainings.parquet"
-
 SMALLEST = 0.02
 """Smallest median difference that counts, in nats; the rule of ``when.yaml``."""
 
@@ -193,14 +191,19 @@ def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
 
 
-def stored_trainings(file: Path = FILE) -> pd.DataFrame:
-    """Return all stored trainings, of the search, too."""
-    return pd.read_parquet(file)
+def stored_file(scale: str) -> Path:
+    """Return the path of the table of all trainings at a scale."""
+    return RESULTS / f"{scale}.parquet"
 
 
-def stored_finals(file: Path = FILE) -> pd.DataFrame:
+def stored_trainings(scale: str = "gpu") -> pd.DataFrame:
+    """Return all stored trainings at a scale, also those of the search."""
+    return pd.read_parquet(stored_file(scale))
+
+
+def stored_finals(scale: str = "gpu") -> pd.DataFrame:
     """Return the stored trainings of the finals that count."""
-    return finals(stored_trainings(file))
+    return finals(stored_trainings(scale))
 
 
 def chosen_rates(frame: pd.DataFrame, form: str, tokens: int) -> dict[str, float]:
