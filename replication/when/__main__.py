@@ -64,7 +64,8 @@ def trained(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[A
     lines: list[Line] = []
     for number, arm in enumerate(arms):
         averaged = fired[:, number].nonzero().flatten().tolist()
-        shared, noise = variances(by_arm[:, number], averaged, setting["settled_from"])
+        apart = [] if arm.name == "every" else averaged  # equal workers share all mean gradients
+        shared, noise = variances(by_arm[:, number], apart, setting["settled_from"])
         losses = zip(history.eval_step.tolist(), history.evaluation["loss"][:, number].tolist(), strict=True)
         written = {name: value for name, value in asdict(arm).items() if name not in ("name", "averaged")}
         lines.append({
@@ -160,6 +161,18 @@ def train_all(setting: Line, options: Any) -> None:
                     print(f"{tokens} {form} {stage}: {len(part)} trainings in {seconds:.1f} s", flush=True)
 
 
+def train_equal_workers(setting: Line, options: Any) -> None:
+    """Train workers that average in all steps, whose momenta change differently by the noise of batches alone."""
+    steps, (seed, *_) = options.equal_workers, setting["seeds"][0]
+    shorter = {**setting, "steps": steps, "cooldown_steps": 0}
+    for tokens in options.tokens or setting["tokens"]:
+        arm = Arm("every", seed, max(setting["rates"]), tuple(range(steps)), count=steps)
+        (line,) = trained(shorter, tokens, "gradients", "finals", [arm], options)
+        with options.lines.open("a") as file:
+            about = {"stage": "equal", "seconds": None, "device": options.device_name}
+            file.write(json.dumps({**line, **about}) + "\n")
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Write the text, train what is missing within the time, keep the table, or draw the figure."""
     parser = argparse.ArgumentParser(
@@ -174,6 +187,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--side-by-side", type=int, default=2**17, help="tokens of a step of all arms of a run")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--how", default="auto", help="how gradients are computed: auto, vmap, loop, graph, compiled")
+    parser.add_argument("--equal-workers", type=int, metavar="STEPS", help="train only workers that always average")
     parser.add_argument("--keep", type=Path, nargs="+", help="files of lines to write as a table")
     parser.add_argument("--figure", type=Path, help="picture to draw from the kept table")
     options = parser.parse_args(arguments)
@@ -185,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{corpus.name}: {len(corpus.train) + len(corpus.validation):,} bytes, SHA-256 {corpus.sha256}")
     elif options.text:
         options.device_name = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-        train_all(setting, options)
+        (train_equal_workers if options.equal_workers else train_all)(setting, options)
     if options.keep:
         RESULTS.mkdir(parents=True, exist_ok=True)
         table(options.keep).to_parquet(stored_file(options.scale), index=False, compression="zstd")

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from replication.when.results import Cell, noise, over_even
+from replication.when.results import LEAST_SEEDS, Cell, noise, over_even
 from syncline.analysis import figure_style
 from syncline.analysis.axes import new_figure
 
@@ -41,7 +41,7 @@ def when_figure(frame: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
 
 
 def draw_differences(axes: Axes, frame: pd.DataFrame, form: str, count: int, batches: list[int]) -> None:
-    """Draw each seed's loss less that of the even schedule with as many averages, over the batches."""
+    """Draw each seed's loss less that of the even schedule with as many averages, and medians of at least three."""
     arms = ("trigger", "mean-trigger", "early", "random")
     for place, arm in enumerate(arms):
         xs, ys, middles = [], [], []
@@ -50,10 +50,12 @@ def draw_differences(axes: Axes, frame: pd.DataFrame, form: str, count: int, bat
             x = number + 0.17 * (place - 1.5)
             xs += [x] * len(values)
             ys += values.tolist()
-            middles.append((x, float(np.median(values))))
+            if len(values) >= LEAST_SEEDS:
+                middles.append((x, float(np.median(values))))
         axes.plot(xs, ys, MARKERS[arm], color=COLOURS[arm], markersize=3.5, alpha=0.55, linestyle="none")
         axes.plot(*zip(*middles, strict=True), "_", color=COLOURS[arm], markersize=11, markeredgewidth=2.2, label=arm)
     axes.axhline(0, color="0.4", linewidth=0.8)
+    axes.set_xlim(-0.5, len(batches) - 0.5)
     axes.set_xticks(range(len(batches)), [f"{batch // 1024}k" for batch in batches])
     axes.set(title=f"{FORMS[form]}, about {count} times", xlabel="tokens per step")
     axes.set(ylabel="loss less even schedule's (nats)")

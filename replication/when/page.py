@@ -43,7 +43,7 @@ def difference_text(differences: pd.Series) -> str:
     ('**-0.030** (3/3)', '-0.010 (2/3)')
     """
     middle = f"{median(differences):+.3f}"
-    shown = middle if outcome(differences) == "equal" else f"**{middle}**"
+    shown = f"**{middle}**" if outcome(differences) in ("below", "above") else middle
     return f"{shown} ({int((differences < 0).sum())}/{len(differences)})"
 
 
@@ -76,8 +76,7 @@ def rule_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> It
         row = decide(frame, form, tokens, setting["counts"])
         yield (
             f"| {size_of(tokens)} | {row.seeds} | {row.gain:+.3f} | {row.spreads[0]:.3f}, {row.spreads[1]:.3f} "
-            f"| {row.trigger[0]:+.3f}, {row.trigger[1]:+.3f} | {'holds' if row.thesis else 'fails'} "
-            f"| {'yes' if row.placement else 'no'} |"
+            f"| {row.trigger[0]:+.3f}, {row.trigger[1]:+.3f} | {row.thesis} | {row.placement} |"
         )
 
 

@@ -11,10 +11,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS
+from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS, when_setting
 
 SMALLEST = 0.02
 """Smallest median difference that counts, in nats; the rule of ``when.yaml``."""
+
+LEAST_SEEDS = 3
+"""Number of seeds below which nothing is decided; the time on the GPU left one seed of the largest batch."""
 
 FIRST = 6
 """Averages in the first sixth of the steps are early, as in the replication of CurvaDion."""
@@ -85,9 +88,13 @@ def gain(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -> 
 def outcome(differences: pd.Series) -> str:
     """Return ``below`` or ``above`` if all seeds have this sign and the median counts, else ``equal``.
 
+    With fewer than three seeds the outcome is ``open``.
+
     >>> outcome(pd.Series([-0.03, -0.01, -0.05])), outcome(pd.Series([-0.03, 0.01, -0.05]))
     ('below', 'equal')
     """
+    if len(differences) < LEAST_SEEDS:
+        return "open"
     middle = median(differences)
     if abs(middle) < SMALLEST or len(set(np.sign(differences))) > 1:
         return "equal"
@@ -104,8 +111,9 @@ class Decision(NamedTuple):
     """The rule's answer at a batch and a form.
 
     Attributes:
-        thesis: the trigger ends below the even schedule at both counts, and by more than the gain.
-        placement: the spread over placements is above the gain at both counts.
+        thesis: ``holds`` if the trigger ends below the even schedule at both counts, and by more than the gain, else
+            ``fails``; ``open`` with fewer than three seeds.
+        placement: ``yes`` if the spread over placements is above the gain at both counts, else ``no``, or ``open``.
         gain: median gain of many even averages over few.
         spreads: spread over placements at few and at many averages.
         trigger: median of trigger less even at few and at many averages.
@@ -113,8 +121,8 @@ class Decision(NamedTuple):
         seeds: number of seeds.
     """
 
-    thesis: bool
-    placement: bool
+    thesis: str
+    placement: str
     gain: float
     spreads: tuple[float, float]
     trigger: tuple[float, float]
@@ -130,15 +138,43 @@ def decide(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -
     few, many = (median(difference) for difference in differences)
     outcomes = tuple(outcome(difference) for difference in differences)
     spreads = tuple(spread(frame, cell) for cell in cells)
+    holds = outcomes == ("below", "below") and -max(few, many) > by_number
+    is_open = "open" in outcomes
     return Decision(
-        thesis=outcomes == ("below", "below") and -max(few, many) > by_number,
-        placement=min(spreads) > by_number,
+        thesis="open" if is_open else "holds" if holds else "fails",
+        placement="open" if is_open else "yes" if min(spreads) > by_number else "no",
         gain=by_number,
         spreads=(spreads[0], spreads[1]),
         trigger=(few, many),
         outcomes=(outcomes[0], outcomes[1]),
         seeds=len(differences[0]),
     )
+
+
+def verdict(form: str, field: str = "thesis", scale: str = "gpu") -> str:
+    """Return what the rule says of all batches of a form that it decides: one answer, or the answer at each batch.
+
+    Args:
+        form: ``gradients`` or ``parameters``.
+        field: ``thesis``, or ``placement``: whether placements differ by more than numbers.
+        scale: the scale of the trainings.
+    """
+    setting, frame = when_setting(scale), stored_finals(scale)
+    answers = {
+        tokens: str(getattr(decide(frame, form, tokens, setting["counts"]), field))
+        for tokens in setting["tokens"]
+        if ((frame["form"] == form) & (frame["tokens"] == tokens)).any()
+    }
+    decided = {tokens: answer for tokens, answer in answers.items() if answer != "open"}
+    if len(set(decided.values())) == 1:
+        return next(iter(decided.values()))
+    return ", ".join(f"{tokens}: {answer}" for tokens, answer in decided.items()) or "open"
+
+
+def median_losses(form: str, tokens: int, count: int) -> dict[str, float]:
+    """Return the median last losses of the trigger and of placements with as many averages."""
+    cell, frame = Cell(form, tokens, count), stored_finals()
+    return {arm: float(median(losses(frame, cell, arm))) for arm in PLACED_OR_TRIGGERED}
 
 
 class Noise(NamedTuple):

@@ -166,27 +166,32 @@ def rows_of_seed(seed, trigger, even, tokens=8):
     return [{**r, "tokens": tokens} for r in rows]
 
 
+def seeds(*ends):
+    """The rows of one seed per pair of trigger's and even losses."""
+    return pd.DataFrame([r for seed, (trigger, even) in enumerate(ends) for r in rows_of_seed(seed, trigger, even)])
+
+
 def test_the_rule():
-    frame = pd.DataFrame(rows_of_seed(0, (2.0, 1.9), (2.2, 2.1)) + rows_of_seed(1, (2.1, 1.8), (2.2, 2.05)))
-    found = decide(frame, "gradients", 8, (2, 6))
-    assert found.outcomes == ("below", "below")
-    assert found.gain == pytest.approx(0.125)
-    assert found.trigger == pytest.approx((-0.15, -0.225))
-    assert found.spreads == pytest.approx((0.2, 0.275))
-    assert found.thesis
-    assert found.placement
-    late = pd.DataFrame(rows_of_seed(0, (2.0, 2.2), (2.2, 2.1)))
-    assert not decide(late, "gradients", 8, (2, 6)).thesis
-    slight = pd.DataFrame(rows_of_seed(0, (2.15, 1.95), (2.2, 2.0)))
-    assert not decide(slight, "gradients", 8, (2, 6)).thesis  # .05 below, while 6 averages gain .2
-    assert outcome(pd.Series([-0.019, -0.019])) == "equal"
-    assert outcome(pd.Series([0.03, 0.05])) == "above"
+    two = [((2.0, 1.9), (2.2, 2.1)), ((2.1, 1.8), (2.2, 2.05))]
+    decision = decide(seeds(*two, two[0]), "gradients", 8, (2, 6))
+    assert decision.outcomes == ("below", "below")
+    assert decision.gain == pytest.approx(0.1)
+    assert decision.trigger == pytest.approx((-0.2, -0.2))
+    assert decision.spreads == pytest.approx((0.25, 0.25))
+    assert (decision.thesis, decision.placement) == ("holds", "yes")
+    assert decide(seeds(*two), "gradients", 8, (2, 6)).thesis == "open"  # two seeds
+    late = seeds(*[((2.0, 2.2), (2.2, 2.1))] * 3)
+    assert decide(late, "gradients", 8, (2, 6)).thesis == "fails"
+    slight = seeds(*[((2.15, 1.95), (2.2, 2.0))] * 3)  # .05 below, while 6 averages gain .2
+    assert decide(slight, "gradients", 8, (2, 6))[:2] == ("fails", "no")
+    assert outcome(pd.Series([-0.019] * 3)) == "equal"
+    assert outcome(pd.Series([0.03, 0.05, 0.04])) == "above"
 
 
 def test_only_whole_seeds_count_and_a_divergence_is_above_all():
-    frame = pd.DataFrame(rows_of_seed(0, (2.0, 1.9), (np.nan, 2.1)) + rows_of_seed(1, (2.1, 1.8), (2.2, 2.0))[:-1])
-    whole = finals(frame)
-    assert set(whole["seed"]) == {0}
+    ends = [((2.0, 1.9), (np.nan, 2.1))] * 3 + [((2.1, 1.8), (2.2, 2.0))]
+    whole = finals(seeds(*ends)[:-1])
+    assert set(whole["seed"]) == {0, 1, 2}
     assert losses(whole, Cell("gradients", 8, 2), "even")[0] == np.inf
     assert outcome(over_even(whole, Cell("gradients", 8, 2), "trigger")) == "below"
     assert gain(whole, "gradients", 8, (2, 6))[0] == np.inf
