@@ -51,7 +51,7 @@ from replication.theory import (
 )
 from syncline.costmodel.compute.update_work import rotation_elements
 from syncline.costmodel.layouts.pipelines import stage_delays
-from replication.theory.basis_rotation import (block_bytes, effective_delay, stages_needed)
+from replication.theory.basis_rotation import block_bytes, effective_delay, stages_needed
 from syncline.optim import ada_sgd, adam, full_rotation
 from syncline.problems import Quadratic
 from syncline.problems.landscapes import spiral, spiral_hessian

@@ -26,7 +26,12 @@ import pandas as pd
 import syncline as sl
 from syncline.analysis.style import figure_style
 
-MACHINES = {"rates": "meta-rsc-1", "restart_time": "10 min", "detection_timeout": "1 min", "checkpoint": {"write_time": 30}}
+MACHINES = {
+    "rates": "meta-rsc-1",
+    "restart_time": "10 min",
+    "detection_timeout": "1 min",
+    "checkpoint": {"write_time": 30},
+}
 WORKERS = [256, 1024, 4096, 16384]
 RECOVERIES = ["restart", "elastic", "alone"]
 

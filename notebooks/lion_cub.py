@@ -50,8 +50,8 @@ from replication.theory import (
     vote_shares,
 )
 from syncline.comm import SimulatedCommunicator
-from syncline.costmodel import (MODELS, Link, gather_s)
-from replication.theory.votes import (vote_bits_per_parameter, vote_crossover, vote_s)
+from syncline.costmodel import MODELS, Link, gather_s
+from replication.theory.votes import vote_bits_per_parameter, vote_crossover, vote_s
 from syncline.specs import network
 from syncline.costmodel.traffic.packing import sum_levels
 from replication.studies.quantisers import study as quantisers
@@ -346,8 +346,15 @@ with figure_style():
             panels[0].plot(m, of.squared, ".", color=color)
             panels[1].plot(m, sign_kept, ".", color=color)
             if law == "laplace":
-                panels[1].annotate(name, (m, sign_kept), (2, -10), textcoords="offset points", color=color, size=7,
-                                   bbox={"color": "white", "alpha": 0.8, "pad": 0.3})
+                panels[1].annotate(
+                    name,
+                    (m, sign_kept),
+                    (2, -10),
+                    textcoords="offset points",
+                    color=color,
+                    size=7,
+                    bbox={"color": "white", "alpha": 0.8, "pad": 0.3},
+                )
             print(
                 f"{law:8} {name:4} M {m:5.2f}: zero {float(of.zero):5.1%}, cut off {float(of.clipped):5.1%}, ", end=""
             )

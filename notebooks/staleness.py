@@ -29,7 +29,7 @@ from syncline.analysis.timelines import SchedulePanel, draw_schedules
 from syncline.analysis.style import figure_style
 from syncline.costmodel import Link
 from syncline.costmodel.layouts.pipelines import pipeline_s, stage_delays
-from replication.theory.basis_rotation import (delayed_sgd_limit, effective_delay)
+from replication.theory.basis_rotation import delayed_sgd_limit, effective_delay
 from syncline.problems import DelayedTask, Quadratic, Rows
 from syncline.seeds import generator
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule, task_spans

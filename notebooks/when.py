@@ -24,7 +24,16 @@ import pandas as pd
 
 from replication.theory import noise_rmmc
 from replication.when.figure import when_figure
-from replication.when.results import Cell, decide, losses, noise, over_even, stored_finals
+from replication.when.results import (
+    Cell,
+    decide,
+    equal_workers,
+    losses,
+    noise,
+    over_even,
+    stored_finals,
+    stored_trainings,
+)
 from replication.when.setting import when_setting
 
 setting = when_setting("gpu")
@@ -44,7 +53,7 @@ pd.DataFrame({arm: over_even(frame, cell, arm) for arm in ("trigger", "mean-trig
 assert (over_even(frame, cell, "even") == 0).all()
 
 # %%
-when_figure(frame, setting)
+when_figure(stored_trainings(), setting)
 
 # %% [markdown]
 # ## The rule
@@ -59,11 +68,17 @@ pd.DataFrame({batch: decide(frame, "gradients", int(batch), setting["counts"])._
 # %% [markdown]
 # ## What does the trigger see?
 #
-# If the change of a momentum came from the loss surface, all workers would see it in the same step. `share` is the share
-# of the variance that they have in common.
+# If the change of a momentum came from the loss surface, all workers would see it in the same step. `share` is the
+# share of the variance that they have in common.
 
 # %%
 pd.DataFrame(noise(frame, "gradients", setting["tokens"], setting["counts"])).T
+
+# %% [markdown]
+# Workers that average in every step stay equal: deviation and shared share, by batch.
+
+# %%
+equal_workers(stored_trainings())
 
 # %% [markdown]
 # In closed form, noise beside a coherent signal q: the deviation falls with the batch only from q = 0.026 on.

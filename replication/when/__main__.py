@@ -26,7 +26,7 @@ import torch
 
 from replication.when.arms import Arm, ArmsMethod, Form
 from replication.when.figure import when_figure
-from replication.when.results import stored_file, stored_finals, table
+from replication.when.results import stored_file, stored_trainings, table
 from replication.when.setting import RESULTS, Line, matched, placed_search, trigger_search, triggers, when_setting
 from syncline.analysis.axes import save
 from syncline.comm import SimulatedCommunicator
@@ -204,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         RESULTS.mkdir(parents=True, exist_ok=True)
         table(options.keep).to_parquet(stored_file(options.scale), index=False, compression="zstd")
     if options.figure:
-        save(when_figure(stored_finals(options.scale), setting), options.figure)
+        save(when_figure(stored_trainings(options.scale), setting), options.figure)
     return 0
 
 

@@ -10,7 +10,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from replication.when.results import LEAST_SEEDS, Cell, noise, over_even
+from replication.when.results import (
+    LEAST_SEEDS,
+    Cell,
+    closed_form_deviations,
+    equal_workers,
+    finals,
+    noise,
+    over_even,
+)
 from syncline.analysis import figure_style
 from syncline.analysis.axes import new_figure
 
@@ -19,13 +27,14 @@ MARKERS = {"trigger": "o", "mean-trigger": "D", "early": "v", "random": "s", "ev
 FORMS = {"gradients": "gradients are averaged (as published)", "parameters": "parameters are averaged"}
 
 
-def when_figure(frame: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
-    """Draw differences to the even schedule by batch for each form and count, and the shares of noise.
+def when_figure(trainings: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
+    """Draw differences to the even schedule by batch for each form and count, and what the trigger sees.
 
     Args:
-        frame: the trainings of the finals that count.
+        trainings: all stored trainings.
         setting: the fields of ``when.yaml``.
     """
+    frame = finals(trainings)
     batches = [batch for batch in setting["tokens"] if (frame["tokens"] == batch).any()]
     with figure_style():
         figure = new_figure(10.0, 6.4)
@@ -33,8 +42,7 @@ def when_figure(frame: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
         for row, form in zip(grid, FORMS, strict=True):
             for axes, count in zip(row[:2], setting["counts"], strict=True):
                 draw_differences(axes, frame, form, count, batches)
-        draw_shares(grid[0, 2], frame, setting)
-        draw_exceeded(grid[1, 2], frame, setting)
+        draw_signal(grid[0, 2], grid[1, 2], trainings, setting)
         handles, names = grid[0, 0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside upper center", ncols=len(names), frameon=False)
     return figure
@@ -61,31 +69,27 @@ def draw_differences(axes: Axes, frame: pd.DataFrame, form: str, count: int, bat
     axes.set(ylabel="loss less even schedule's (nats)")
 
 
-def draw_shares(axes: Axes, frame: pd.DataFrame, setting: Mapping[str, Any]) -> None:
-    """Draw the share of the momentum's changes that all workers have in common, over the batches."""
-    for form, style in (("gradients", "-o"), ("parameters", "--s")):
-        by_batch = noise(frame, form, setting["tokens"], setting["counts"])
-        axes.plot(
-            list(by_batch), [row.share for row in by_batch.values()], style, color="black", markersize=4, label=form
-        )
-    axes.axhline(0.5, color="0.5", linewidth=0.8)
-    axes.set(xscale="log", ylim=(-0.05, 1), xlabel="tokens per step", title="what workers see alike")
-    axes.set(ylabel="shared share of momentum changes")
-    axes.set_xticks(setting["tokens"], [f"{batch // 1024}k" for batch in setting["tokens"]], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.legend(loc="upper left")
-
-
-def draw_exceeded(axes: Axes, frame: pd.DataFrame, setting: Mapping[str, Any]) -> None:
-    """Draw the steps above one threshold over the batches: of gradients, and how many of them are early."""
-    by_batch = noise(frame, "gradients", setting["tokens"], setting["counts"])
-    batches = list(by_batch)
-    axes.plot(
-        batches, [row.exceeded for row in by_batch.values()], "-o", color="black", markersize=4, label="all steps"
-    )
-    axes.plot(batches, [row.early for row in by_batch.values()], ":v", color="black", markersize=4, label="first sixth")
-    axes.set(xscale="log", ylim=(0, None), xlabel="tokens per step", title="steps above 2k's threshold")
-    axes.set(ylabel="steps of 400")
-    axes.set_xticks(batches, [f"{batch // 1024}k" for batch in batches], minor=False)
-    axes.set_xticks([], minor=True)
-    axes.legend(loc="best")
+def draw_signal(shares: Axes, deviations: Axes, trainings: pd.DataFrame, setting: Mapping[str, Any]) -> None:
+    """Draw what workers share of the momentum's changes, and the deviation of each worker's own part, by batch."""
+    batches, frame = setting["tokens"], finals(trainings)
+    by_form = {form: noise(frame, form, batches, setting["counts"]) for form in FORMS}
+    for (form, rows), style in zip(by_form.items(), ("-o", "-s"), strict=True):
+        label, color = f"apart ({form} averaged 12 times)", "#D55E00" if form == "gradients" else "#E69F00"
+        shares.plot(list(rows), [row.share for row in rows.values()], style, color=color, markersize=4, label=label)
+        deviations.plot(list(rows), [row.deviation for row in rows.values()], style, color=color, markersize=4)
+    equal = equal_workers(trainings)
+    shares.plot(
+        list(equal), [share for _, share in equal.values()], "-^", color="#0072B2", markersize=4,
+        label="equal (averaged in every step)",
+    )  # fmt: skip
+    deviations.plot(list(equal), [deviation for deviation, _ in equal.values()], "-^", color="#0072B2", markersize=4)
+    closed = closed_form_deviations(by_form["gradients"][min(batches)].deviation, batches)
+    deviations.plot(list(closed), list(closed.values()), ":", color="black", label="noise in closed form")
+    shares.axhline(0.5, color="0.5", linewidth=0.8)
+    shares.set(ylim=(-0.05, 1), title="what workers see alike", ylabel="shared share of momentum changes")
+    deviations.set(ylim=(0, None), title="what each sees alone", ylabel="deviation of its own part")
+    for axes in (shares, deviations):
+        axes.set(xscale="log", xlabel="tokens per step")
+        axes.set_xticks(batches, [f"{batch // 1024}k" for batch in batches], minor=False)
+        axes.set_xticks([], minor=True)
+        axes.legend(loc="upper left" if axes is shares else "lower left", fontsize="small")

@@ -16,6 +16,7 @@ from replication.when.results import (
     chosen_rates,
     decide,
     early_share,
+    equal_workers,
     finals,
     losses,
     noise,
@@ -80,8 +81,8 @@ def rule_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> It
         )
 
 
-def noise_table(frame: pd.DataFrame, setting: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a table of the shares of noise by batch, for both forms of averages."""
+def noise_table(frame: pd.DataFrame, setting: Mapping[str, Any], trainings: pd.DataFrame) -> Iterator[str]:
+    """Yield a table of the shares of noise by batch, for both forms of averages and for equal workers."""
     many = setting["counts"][1]
     yield (
         f"| average of | tokens per step | deviation of noise | shared share | steps above 2k's threshold of {many} "
@@ -94,6 +95,8 @@ def noise_table(frame: pd.DataFrame, setting: Mapping[str, Any]) -> Iterator[str
                 f"| {form} | {size_of(tokens)} | {row.deviation:.3f} | {row.share:.2f} | {row.exceeded:g} "
                 f"| {row.early:g} |"
             )
+    for tokens, (deviation, share) in equal_workers(trainings).items():
+        yield f"| gradients, in every step | {size_of(tokens)} | {deviation:.3f} | {share:.2f} | | |"
 
 
 def early_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> Iterator[str]:
@@ -132,10 +135,11 @@ def tables(scale: str = "gpu") -> Iterator[str]:
     """Yield the lines of all tables of the page at a scale."""
     setting, frame, trainings = when_setting(scale), stored_finals(scale), stored_trainings(scale)
     for form in setting["forms"]:
-        for make in (differences_table, rule_table, early_table):
-            yield from (*make(frame, setting, form), "")
+        yield from (*differences_table(frame, setting, form), "")
+        yield from (*rule_table(frame, setting, form), "")
         yield from (*rates_table(trainings, setting, form), "")
-    yield from (*noise_table(frame, setting), "")
+    yield from (*early_table(frame, setting, "gradients"), "")
+    yield from (*noise_table(frame, setting, trainings), "")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from scipy.optimize import brentq
 
+from replication.theory import noise_rmmc
 from replication.when.setting import PLACEMENTS, RESULTS, TRIGGERS, when_setting
 
 SMALLEST = 0.02
@@ -21,6 +23,9 @@ LEAST_SEEDS = 3
 
 FIRST = 6
 """Averages in the first sixth of the steps are early, as in the replication of CurvaDion."""
+
+MU, LAYERS, PILOT_DIMENSION = 0.95, 12, 6.0
+"""Decay of Dion's momentum, its matrices, and the effective dimension of gradient noise in the pilot (4 to 12)."""
 
 PLACED_OR_TRIGGERED = ("trigger", *PLACEMENTS)
 
@@ -171,10 +176,11 @@ def verdict(form: str, field: str = "thesis", scale: str = "gpu") -> str:
     return ", ".join(f"{tokens}: {answer}" for tokens, answer in decided.items()) or "open"
 
 
-def median_losses(form: str, tokens: int, count: int) -> dict[str, float]:
-    """Return the median last losses of the trigger and of placements with as many averages."""
+def maximum_and_mean(form: str, tokens: int, count: int) -> dict[str, float]:
+    """Return what the maximum and the mean as triggers end above as many even averages, medians over the seeds."""
     cell, frame = Cell(form, tokens, count), stored_finals()
-    return {arm: float(median(losses(frame, cell, arm))) for arm in PLACED_OR_TRIGGERED}
+    arms = {"maximum": "trigger", "mean": "mean-trigger"}
+    return {name: float(median(over_even(frame, cell, arm))) for name, arm in arms.items()}
 
 
 class Noise(NamedTuple):
@@ -216,6 +222,31 @@ def noise(frame: pd.DataFrame, form: str, tokens: Sequence[int], counts: Sequenc
             early=median(int(flags[: (len(flags) + 1) // FIRST].sum()) for flags in above),
         )
     return by_batch
+
+
+def equal_workers(trainings: pd.DataFrame) -> dict[int, tuple[float, float]]:
+    """Return deviation of noise and shared share by batch of workers that average all gradients and stay equal."""
+    rows = trainings[trainings["stage"] == "equal"].set_index("tokens").sort_index()
+    shared, single = rows["shared_variance"], rows["noise_variance"]
+    return {
+        int(tokens): (float(single[tokens] ** 0.5), float(shared[tokens] / (shared[tokens] + single[tokens])))
+        for tokens in rows.index
+    }
+
+
+def closed_form_deviations(deviation: float, batches: Sequence[int]) -> dict[int, float]:
+    """Return the deviation of noise by batch in closed form, from its value at the smallest batch.
+
+    The signal q that gives this value is proportional to the batch. The noise has the effective dimension of the pilot,
+    and the deviation is over all layers.
+    """
+    smallest = min(batches)
+
+    def over_layers(signal: float) -> float:
+        return LAYERS**0.5 * float(noise_rmmc(MU, PILOT_DIMENSION, signal))
+
+    signal = brentq(lambda q: over_layers(q) - deviation, 0.0, 100.0)
+    return {batch: over_layers(signal * batch / smallest) for batch in batches}
 
 
 def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:

@@ -11,7 +11,20 @@ import torch
 
 from replication.when import __main__ as command
 from replication.when.arms import Arm, ArmsMethod, CholeskyDion
-from replication.when.results import Cell, decide, finals, gain, losses, noise, outcome, over_even, table
+from replication.when.figure import when_figure
+from replication.when.results import (
+    Cell,
+    decide,
+    equal_workers,
+    finals,
+    gain,
+    losses,
+    noise,
+    outcome,
+    over_even,
+    stored_trainings,
+    table,
+)
 from replication.when.setting import threshold_for, values_of, when_setting
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import CurvaDion, PlacedDion
@@ -218,3 +231,21 @@ def test_the_table_has_a_row_per_training(tiny):
     assert len(frame) == len(lines.read_text().splitlines())
     assert set(finals(frame)["seed"]) == {0, 1}
     assert decide(finals(frame), "gradients", 128, (2, 6)).seeds == 2
+
+
+def test_workers_that_always_average_differ_by_their_batches_alone(tiny):
+    lines, arguments = tiny
+    command.main([*arguments, "--equal-workers", "24", "--tokens", "128", "256"])
+    frame = table([lines])
+    assert set(frame["stage"]) == {"equal"}
+    assert not len(finals(frame))
+    by_batch = equal_workers(frame)
+    assert list(by_batch) == [128, 256]
+    assert all(deviation > 0 and share < 1 for deviation, share in by_batch.values())
+
+
+def test_the_figure_shows_every_seed_and_medians_of_three():
+    figure = when_figure(stored_trainings(), when_setting("gpu"))
+    first = figure.axes[0]
+    seeds_of_trigger, medians_of_trigger = first.lines[0], first.lines[1]
+    assert (len(seeds_of_trigger.get_xdata()), len(medians_of_trigger.get_xdata())) == (14, 3)
