@@ -56,6 +56,12 @@ assert (over_even(frame, cell, "even") == 0).all()
 when_figure(stored_trainings(), setting)
 
 # %% [markdown]
+# Dion with an average in every step, for comparison:
+
+# %%
+losses(frame, cell, "every").round(3)
+
+# %% [markdown]
 # ## The rule
 #
 # The thesis "when matters more than how often" holds at a batch if the trigger ends below the even schedule at both
@@ -90,8 +96,4 @@ pd.Series({q: float(noise_rmmc(0.95, 6, q)) for q in (0.0, 0.01, 0.026, 0.1, 1.0
 # ## What to change next
 #
 # - The count and the form: `Cell("parameters", 65536, 50)`.
-# - Averages in each step: `losses(frame, cell, "every")`.
 # - A batch of your own: `python -m replication.when --tokens 16384 ...`, as in `replication/when/__main__.py`.
-
-# %%
-losses(frame, cell, "every").round(3)

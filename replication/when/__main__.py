@@ -64,8 +64,8 @@ def trained(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[A
     lines: list[Line] = []
     for number, arm in enumerate(arms):
         averaged = fired[:, number].nonzero().flatten().tolist()
-        apart = [] if arm.name == "every" else averaged  # equal workers share all mean gradients
-        shared, noise = variances(by_arm[:, number], apart, setting["settled_from"])
+        left_out = [] if arm.name == "every" else averaged  # equal workers share all mean gradients
+        shared, noise = variances(by_arm[:, number], left_out, setting["settled_from"])
         losses = zip(history.eval_step.tolist(), history.evaluation["loss"][:, number].tolist(), strict=True)
         written = {name: value for name, value in asdict(arm).items() if name not in ("name", "averaged")}
         lines.append({
