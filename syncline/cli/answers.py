@@ -59,9 +59,9 @@ def write_grid(question: Project) -> None:
         refuse_transfers(transfers_of(grid.specs()), question.strict)
     warn(grid.left_out())
     name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")
-    with progress(new_console(), [name], grid.rows, "rows") as update:
+    with progress(new_console(), [name], steps=grid.rows, unit_name="rows") as update:
         parts = grid.parts(question.thresholds or False)
-        num_rows = write_parquet(parts, file, {"spec": name}, lambda rows: update([rows]))
+        num_rows = write_parquet(parts, file, about={"spec": name}, done=lambda rows: update([rows]))
     say(f"{num_rows:,} rows in {file}")
     if question.json:
         emit({"spec": name, "file": str(file), "written": num_rows})

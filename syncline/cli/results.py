@@ -114,7 +114,7 @@ def print_same(question: Same) -> None:
     comparison = compare_folders(first, second)
     verdict = comparison.verdict(question.tolerance)
     if question.json:
-        emit(comparison_record(comparison, first, second, question.tolerance))
+        emit(comparison_record(comparison, first, b=second, tolerance=question.tolerance))
     elif comparison.differences:
         new_console().print(comparison_table(comparison))
     for line in [*comparison.unmatched, *comparison.specs]:

@@ -232,7 +232,7 @@ class Method(torch.optim.Optimizer):
                     state.update(self.outer_optimizer.init(x))
                 if self._compressed:
                     state.update(self._references(self._compressed, x, state, rule))
-            rows.append(Row(x, g, state, group, rule, index))
+            rows.append(Row(x, g, state, group, rule, number=index))
         return rows
 
     @property

@@ -249,9 +249,9 @@ def _rows(question: CostQuestion, kind: str, network: Network) -> list[dict[str,
 
 
 def _row(
-    question: CostQuestion, kind: str, network: Network, algorithm: str, chosen: Mapping[str, str]
+    question: CostQuestion, kind: str, network: Network, algorithm: str, algorithm_choices: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return the times, bytes and bandwidths of an algorithm; ``chosen`` has each policy's choice."""
+    """Return the times, bytes and bandwidths of an algorithm; ``algorithm_choices`` has each policy's choice."""
     workers, nbytes = question.workers, question.nbytes
     closed_s = closed_form_s(kind, workers, nbytes, network, algorithm, rule=question.protocol)
     played = {evaluator: _finish_s(question, kind, network, algorithm, evaluator) for evaluator in MOST_MESSAGES}
@@ -279,7 +279,7 @@ def _row(
         "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers))),
         "algbw_bytes_per_s": algbw,
         "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
-        "chosen_by": [policy for policy, name in chosen.items() if name == algorithm],
+        "chosen_by": [policy for policy, name in algorithm_choices.items() if name == algorithm],
         "contention": played["lockstep"] == CONTENTION,
         "finish_s": finish_s["lockstep"] or finish_s["events"],
         "events_finish_s": finish_s["events"],
@@ -397,8 +397,8 @@ def costs_figure(question: CostQuestion) -> Figure:
             if closed_form_s(kind, workers, nbytes=1.0, network=plotted, algorithm=algorithm, rule=protocol) is not None
         }
         meetings = [
-            (size, float(collective_s(kind, workers, size, plotted, algorithm=cheaper_above, rule=protocol)))
-            for size, cheaper_below, cheaper_above in crossovers(kind, workers, plotted, protocol)
+            (size, float(collective_s(kind, workers, size, network=plotted, algorithm=cheaper_above, rule=protocol)))
+            for size, cheaper_below, cheaper_above in crossovers(kind, workers, network=plotted, protocol=protocol)
             if {cheaper_below, cheaper_above} <= {*costs}
         ]
         if costs:

@@ -168,14 +168,14 @@ def longest_first(spec: CompareSpec) -> list[int]:
     return sorted(range(len(work)), key=work.__getitem__, reverse=True)
 
 
-def _bounds(spec: CompareSpec, timed: Timed) -> Bounds:
+def _bounds(spec: CompareSpec, timings: Timed) -> Bounds:
     """Return the bounds of times and speedups by (method, network).
 
     Bounds of speedups are None if the baseline, the first method, has no time on the network.
     """
     records, links = {}, {link.name: link for link in spec.networks}
-    for (method, network), training in timed.items():
-        base = timed.get((name_on(spec, spec.methods[0], links[network]), network))
+    for (method, network), training in timings.items():
+        base = timings.get((name_on(spec, spec.methods[0], links[network]), network))
         of_speedup: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
         if base is not None:
             of_speedup = {**speedup_bounds(training.clock, training.variants, base.clock, base.variants)}
@@ -184,7 +184,7 @@ def _bounds(spec: CompareSpec, timed: Timed) -> Bounds:
 
 
 def _rows(
-    spec: CompareSpec, finished: list[Trained], timed: Timed, bounds: Bounds, target: float | None
+    spec: CompareSpec, finished: list[Trained], timings: Timed, bounds: Bounds, target: float | None
 ) -> list[dict[str, Any]]:
     """Return a row for each network and each method that is timed on it.
 
@@ -194,13 +194,13 @@ def _rows(
     by_name = {training.method: training for training in finished}
     for link in spec.networks:
         baseline = name_on(spec, spec.methods[0], link)
-        base = timed.get((baseline, link.name))
+        base = timings.get((baseline, link.name))
         base_reached_s = time_to_target(by_name[baseline], base.clock, target) if base else math.inf
         for training in finished:
             key = training.method, link.name
-            if key not in timed:
+            if key not in timings:
                 continue
-            clock, history = timed[key].clock, training.history
+            clock, history = timings[key].clock, training.history
             loss, loss_min, loss_max = final_loss(training)
             diverged = [step for step in history.diverged_at if step is not None]
             reached_s = time_to_target(training, clock, target)

@@ -240,15 +240,15 @@ def _rows_and_simulated(spec: RunSpec, measured: MeasuredRun, simulated: Clock |
 
 def write_results(
     folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock | None, simulated: Clock | None,
-    place: str = "worker", track_names: list[str] | None = None,
+    row_name: str = "worker", track_names: list[str] | None = None,
 ) -> None:  # fmt: skip
     """Write the losses and collectives of a training, and its curves, timelines, trace and, last, figures.
 
     Args:
         clock: its measured clock; None if no step was completed, so that there are only losses and collectives.
         simulated: the simulator's clock of the same traffic; None without a measured clock.
-        place: what a row of the measured timeline is, a worker or a process.
-        track_names: names of the trace's tracks, measured before simulated; None: ``place`` and a number.
+        row_name: what a row of the measured timeline is, a worker or a process.
+        track_names: names of the trace's tracks, measured before simulated; None: ``row_name`` and a number.
     """
     folder.long_table("metrics", metrics_tables([trained]))
     folder.table("ledger", ledger_columns([trained]))
@@ -259,7 +259,7 @@ def write_results(
     first_steps = clock.timeline.head(spec.timeline_steps)
     named_timelines = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named_timelines]))
-    worlds = {f"{MEASURED}: {place}": first_steps, "simulated: worker": simulated.timeline}
+    worlds = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
     joined_columns, names = worlds_together(worlds)
     folder.trace(chrome_trace(joined_columns, track_names or names))
     run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))

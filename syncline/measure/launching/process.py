@@ -153,7 +153,7 @@ def take_part(
                     "tensors": written_tensors(shapes),
                 }
                 part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
-            train_seed(spec, seed, task, comm, watch, part, meet=dist.barrier)
+            train_seed(spec, seed, built=task, comm=comm, watch=watch, part=part, meet=dist.barrier)
             if options.keep_parameters and index == 0:
                 parameters = {name: p.detach().cpu() for name, p in task.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:

@@ -362,7 +362,7 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
         group_topology = among(topology(network, workers), ranks)
         name = chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=group_topology)
-        return float(collective_finish_s(kind, len(ranks), nbytes, group_topology, name).max())
+        return float(collective_finish_s(kind, len(ranks), nbytes, network=group_topology, algorithm=name).max())
 
     def price_s(event: Started) -> float:
         group = first_group_like(event.ranks, workers)

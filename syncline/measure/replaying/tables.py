@@ -40,10 +40,22 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
     if sites:
         name = line_names([row["site"] for row in sites])
         columns = "calls bytes communication_s exposed_communication_s"
-        tables.append(_by_network("lines that communicate", "line", columns, sites, SITES_NOTE, has_several, name))
+        tables.append(
+            _by_network(
+                "lines that communicate", "line", columns, rows=sites, note=SITES_NOTE, several=has_several, name=name
+            )
+        )
     if links := result.get("links"):
         tables.append(
-            _by_network("links", "link", "channels bytes most_bytes busy", links, LINKS_NOTE, has_several, str)
+            _by_network(
+                "links",
+                "link",
+                columns="channels bytes most_bytes busy",
+                rows=links,
+                note=LINKS_NOTE,
+                several=has_several,
+                name=str,
+            )
         )
     if result.get("sensitivities"):
         tables.append(_causes(result["sensitivities"], rows, has_several))

@@ -155,7 +155,16 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
                 "tensors": written_tensors(task_tensors(task)),
             })  # fmt: skip
-            train_seed(spec, seed, task, comm, watch, part, meet=memory.barrier, extra_fields=extra_fields)
+            train_seed(
+                spec,
+                seed,
+                built=task,
+                comm=comm,
+                watch=watch,
+                part=part,
+                meet=memory.barrier,
+                extra_fields=extra_fields,
+            )
             part.close()
 
 

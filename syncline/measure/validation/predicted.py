@@ -82,7 +82,7 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     runs = read_measured(folder, spec, repeats)
     step_s = np.stack([run.steps["step_s"] for run in runs]) - stood_in_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - stood_in_s
-    return Software(step_s, np.maximum(inside_s, 0.0), tuple(calls_by_step), requests_by_call)
+    return Software(step_s, np.maximum(inside_s, 0.0), sent=tuple(calls_by_step), carried=requests_by_call)
 
 
 def read_measured(folder: Path, spec: RunSpec, repeats: int) -> list[MeasuredRun]:

@@ -235,7 +235,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
             lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], up=True, before=unranked
         )
         results.append(
-            _threshold_record("bandwidth", bandwidth, up=True, change=change, bounds=bounds)
+            _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
             | {"of": "data parallelism"}
         )
     return results + [_with_workers(question, rows, is_increase) for is_increase in (True, False)]
@@ -280,14 +280,14 @@ def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int]
 
 
 def _threshold_record(
-    quantity: str, now: float, up: bool, change: LeaderChange, bounds: tuple[float, float]
+    quantity: str, now: float, is_increase: bool, change: LeaderChange, bounds: tuple[float, float]
 ) -> dict[str, Any]:
     """Return the record of a threshold, see `first_changes`.
 
     Args:
         quantity: ``bandwidth``, ``latency`` or ``workers``.
         now: present value.
-        up: whether the change is above the present value.
+        is_increase: whether the change is above the present value.
         change: the change of the first plan.
         bounds: lower and upper factor of communication relative to computing.
     """
@@ -299,7 +299,7 @@ def _threshold_record(
         "what": quantity,
         "of": "any",
         "now": now,
-        "direction": "above" if up else "below",
+        "direction": "above" if is_increase else "below",
         "at": value,
         "low": value * low if value is not None and has_bounds else None,
         "high": value * high if value is not None and has_bounds else None,

@@ -80,18 +80,18 @@ def level_words(network: Network) -> str:
 
 
 def decides(
-    question: AdviceQuestion, rows: Sequence[PlanRow], others: Sequence[PlanRow], infeasible: Sequence[PlanRow]
+    question: AdviceQuestion, rows: Sequence[PlanRow], unranked: Sequence[PlanRow], infeasible: Sequence[PlanRow]
 ) -> list[str]:
     """Return sentences on the causes of the ranking: parts of a step, failures, latency, memory and tokens.
 
     Args:
         question: the question of advice.
         rows: rows of known loss, the fastest first.
-        others: rows of unknown loss, the fastest first.
+        unranked: rows of unknown loss, the fastest first.
         infeasible: rows of infeasible plans.
     """
     parallel = [row for row in rows if row["plan"].method.sends_in_backward][:1]
-    explained = list({id(row): row for row in (*rows[:1], *parallel, *others[:1])}.values())
+    explained = list({id(row): row for row in (*rows[:1], *parallel, *unranked[:1])}.values())
     if not explained:
         return []
     lines = []
@@ -113,7 +113,7 @@ def decides(
         lines.append(f"To the loss of data parallelism the first takes {factor}.")
     return lines + [
         f"{plan_words(row)} takes {format_seconds(row['time_s'])}, {row['below_computing']}."
-        for row in fastest_by_loss([*rows, *others])
+        for row in fastest_by_loss([*rows, *unranked])
         if row["below_computing"]
     ]
 
@@ -285,17 +285,17 @@ NO_PLAN = "No plan is possible: the reasons are in the list of plans that cannot
 
 
 def verdict(
-    question: AdviceQuestion, ranked: Sequence[PlanRow], others: Sequence[PlanRow], change_lines: Sequence[str]
+    question: AdviceQuestion, ranked: Sequence[PlanRow], unranked: Sequence[PlanRow], change_lines: Sequence[str]
 ) -> list[str]:
     """Return three sentences: the plan to take, its saving with an interval, and what would change it.
 
     Args:
         question: the question of advice.
         ranked: rows of known loss, the fastest to the same loss first.
-        others: rows of unknown loss, the fastest first.
+        unranked: rows of unknown loss, the fastest first.
         change_lines: sentences on the thresholds, the first plan's changes first.
     """
-    first = next(iter(ranked), None) or next(iter(compared(question, others)), None)
+    first = next(iter(ranked), None) or next(iter(compared(question, unranked)), None)
     if first is None:
         return [NO_PLAN]
     goal = "to the same loss" if first["loss_unknown"] is None else "for the tokens; nobody knows its loss"
@@ -305,7 +305,7 @@ def verdict(
         bounds = f" ({format_seconds(low_s)} {'or more' if high_s is None else f'to {format_seconds(high_s)}'})"
     plan = f"Train with {plan_words(first)}: {format_seconds(first['time_s'])}{bounds} {goal}."
     change = next(iter(change_lines), "Nothing that was tried changes the first plan.")
-    return [plan, _saving(question, first, ranked, others), change]
+    return [plan, _saving(question, first, ranked, others=unranked), change]
 
 
 def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:

@@ -265,18 +265,18 @@ def _bar(kind: str, x: float, y: float, width: float, height: float, title: str 
     return f'<rect class="{kind}" x="{x:.2f}" y="{y}" width="{max(width, 0.7):.2f}" height="{height}">{tooltip}</rect>'
 
 
-def _spans(method_round: MethodRound, window: float, margin: float, across: float, base: float) -> list[str]:
+def _spans(method_round: MethodRound, window: float, margin: float, plot_width: float, base: float) -> list[str]:
     """Return the spans of a method's rounds as SVG elements, as many rounds as fit into a window.
 
     Args:
         method_round: the round.
         window: seconds that the picture shows.
         margin: pixels to the left of the spans.
-        across: pixels of the window.
+        plot_width: pixels of the window.
         base: height of the spans of computing in pixels.
     """
     out = []
-    seconds, scale = method_round.seconds, across / window if window else 0.0
+    seconds, scale = method_round.seconds, plot_width / window if window else 0.0
     tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
         spans = [span for span in method_round.spans if span.what == kind]

@@ -118,7 +118,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     note = note.replace("\n", target_note(rows) + "\n", 1)
     return [
         table(
-            network_title(network, spec.num_endpoints, spec.steps, spec.endpoint_noun),
+            network_title(network, spec.num_endpoints, spec.steps, unit_name=spec.endpoint_noun),
             "method loss step_time_s waiting speedup time_to_target_s time_to_target_speedup",
             [row for row in rows if row["network"] == network.name],
             note=note if network is spec.networks[-1] else "",
@@ -142,7 +142,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
     tables: list[Group] = [table(title, columns, rows, note=note, keys=("seed",))]
     if "step_time_s" in rows[0]:
-        title = network_title(spec.network, spec.num_endpoints, rows[0]["steps"], spec.endpoint_noun)
+        title = network_title(spec.network, spec.num_endpoints, steps=rows[0]["steps"], unit_name=spec.endpoint_noun)
         note = clock_note(rows) + spec.compute.source_note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
         tables.append(clock_table(title, f"network {CLOCK}", rows[:1], note=note))
     if "ages" in rows[0]:

@@ -266,7 +266,7 @@ def stored_ranking(question: Best) -> tuple[dict[str, Any], list[Group]]:
     names = {row["run"] for row in rows}
     tuned = effort(run for run in stored.requests if run["run"] in names)
     records = ranked(rows, question.by)
-    table_of_all = ranking_table(records, question.by, stored.paths, question.top, name=stored.name)
+    table_of_all = ranking_table(records, question.by, stored.paths, limit=question.top, name=stored.name)
     counts = {"effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)}
     return {"rows": records} | counts, [table_of_all]
 

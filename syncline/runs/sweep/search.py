@@ -82,9 +82,9 @@ class Tuned:
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, values_text)
+            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written=values_text)
             return replace(distance, below_one=True)
-        return cls.from_ends(path, (_number(low), _number(high)), option, values_text)
+        return cls.from_ends(path, (_number(low), _number(high)), option, written=values_text)
 
     @property
     def shown(self) -> list[float]:
@@ -259,10 +259,10 @@ class _Study:
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
-    def begin_with(self, base: SweptSpec, timed: Sequence[Grid]) -> None:
-        """Make the spec's values the first trial; ``timed`` are the grids of the clock, each with a single value."""
+    def begin_with(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
+        """Make the spec's values the first trial; ``clock_grids`` have a single value each, and change only the clock."""
         try:
-            (configured,) = configurations(base, [*self.fixed, *timed], seeds=None)
+            (configured,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
             return
         start_values = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
@@ -283,7 +283,7 @@ class _Study:
 
 
 def _batches(
-    base: SweptSpec, studies: list[_Study], timed: list[Grid], trials: int, seeds: Sequence[int] | None
+    base: SweptSpec, studies: list[_Study], clock_grids: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
     """Yield the configurations of the next trials of all studies, and report their rows to the studies."""
     number = 1
@@ -293,7 +293,7 @@ def _batches(
             for study in studies:
                 trial, fixed = study.ask()
                 try:
-                    configured = configurations(base, [*fixed, *timed], seeds, first=number)
+                    configured = configurations(base, [*fixed, *clock_grids], seeds, first=number)
                 except SpecError:  # this value cannot be trained, for example a size that must divide another
                     configured = []
                 proposed.append((study, trial, configured))

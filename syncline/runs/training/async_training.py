@@ -168,7 +168,7 @@ class AsyncWorkers(EventObserver):
         self.teams = [
             Team(
                 workers,
-                build(Rows(spec.seeds, workers, spec.workers, drawn_blocks), problems[workers[0]]),
+                build(Rows(spec.seeds, workers, world_size=spec.workers, drawn=drawn_blocks), problems[workers[0]]),
                 len(spec.seeds),
             )
             for workers in teams or alone(spec.workers)

@@ -43,7 +43,7 @@ def converted(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
     kind = "chakra" if question.action == "export" else "record"
     target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
     if question.action == "export":
-        rows, folder = export_record(source, question.hardware, question.host, target, exact=exact)
+        rows, folder = export_record(source, question.hardware, question.host, out=target, exact=exact)
         return rows, folder, f"{len(rows)} ranks, {format_bytes(sum(row['bytes'] for row in rows))} in {folder}/"
     rows, folder = import_chakra(source, target, exact=exact)
     return rows, folder, f"record in {folder}/; on networks: syncline whatif {folder} --hardware measured --network NET"
