@@ -236,7 +236,7 @@ class Orthogonalised(Unscaled):
 
     @override
     def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """Return the scaled polar factors of the mixtures ``ds`` of momenta of several parameters."""
+        """Return the scaled polar factors of several parameters' mixed momenta ``ds``, which Muon steps along."""
         # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
         directions = list(ds)
         batches: dict[tuple[int, ...], list[int]] = {}

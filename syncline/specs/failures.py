@@ -405,7 +405,8 @@ def fault_tolerant_group(
         unit_workers = rate.width(workers, failures.workers_per_node, failures.sites)
         failures_per_s += max(copy_workers / unit_workers, 1.0) / rate.mtbf_s
     return FaultTolerantGroup(
-        copies, 1 / failures_per_s if failures_per_s else math.inf, failures.mtbf_s(workers),
-        failures.all_lost_mtbf_s(workers), step_s, pause_s=failures.detection_timeout + 2 * failures.regroup_time,
+        copies, copy_mtbf_s=1 / failures_per_s if failures_per_s else math.inf, any_mtbf_s=failures.mtbf_s(workers),
+        all_mtbf_s=failures.all_lost_mtbf_s(workers), step_s=step_s,
+        pause_s=failures.detection_timeout + 2 * failures.regroup_time,
         restart_s=failures.restart_time + load_s, down_s=downtime_s(failures), period=period,
     )  # fmt: skip

@@ -251,8 +251,8 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(0.02)
-    notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]
-    reported = {note[1] for note in notes}
+    notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]  # each begins with the time
+    reported = {rank for _, rank, *_ in notes}
     for rank, process in enumerate(processes):
         if rank not in reported and ended_early(rank, process, folder):
             return Failure(rank, _step(progress, rank), f"died ({exit_description(process.exitcode)})")

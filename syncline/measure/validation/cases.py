@@ -197,7 +197,7 @@ def warm(link: Link, place: Place) -> None:
 
 
 def take_part_in_plan(arguments: Sequence[str]) -> None:
-    """Run all cases of a plan, whose path is the first argument, as one process of its group."""
+    """Run all cases of a plan as one process of its group; the first argument is the plan's path."""
     plan = CasePlan.read(Path(arguments[0]))
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)

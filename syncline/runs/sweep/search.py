@@ -260,7 +260,7 @@ class _Study:
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
     def begin_with(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
-        """Make the spec's values the first trial; ``clock_grids`` have a single value each, and change only the clock."""
+        """Make the spec's values the first trial; ``clock_grids``, with a single value each, change only the clock."""
         try:
             (configured,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over

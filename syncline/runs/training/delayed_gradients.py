@@ -231,12 +231,13 @@ def stage_optimizer(
         stage: number of the stage, from 0.
         delays: delay of each stage's gradients in updates.
     """
-    groups = [
-        {"params": [p for p in named if (p[0] in task.matrices) == matrix], "matrix": matrix}
-        | {"delay": delays[stage], "delays": tuple(delays)}
-        for matrix in (True, False)
-    ]
-    optimizer = method.build([g for g in groups if g["params"]], SimulatedCommunicator(1), worker_axis=False)
+    groups = []
+    for is_matrix in (True, False):
+        params = [(name, p) for name, p in named if (name in task.matrices) == is_matrix]
+        if params:
+            group = {"params": params, "matrix": is_matrix, "delay": delays[stage], "delays": tuple(delays)}
+            groups.append(group)
+    optimizer = method.build(groups, SimulatedCommunicator(1), worker_axis=False)
     optimizer.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
     return optimizer
 

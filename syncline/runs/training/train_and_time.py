@@ -304,6 +304,6 @@ def faulty_clock(
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
-    """Return the seconds of each worker's update in addition to its gradient step, ``(P,)``."""
+    """Return the seconds of each worker's optimizer update, ``(P,)``, which come after those of the gradients."""
     step_s = base_s(spec, flops)
     return spec.persistent_slowdowns * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)

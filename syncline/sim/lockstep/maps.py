@@ -105,7 +105,7 @@ def run_collective(
 
 
 def key_of(call: Call) -> Key:
-    """Return the key that identifies a call's collective."""
+    """Return the key of a call's collective: kind, bytes and algorithm."""
     return Key(call.collective, call.payload_bytes, call.algorithm)
 
 

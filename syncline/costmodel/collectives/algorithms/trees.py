@@ -201,7 +201,7 @@ def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
 
 
 def _two_tree_latencies(workers: IntOrArray) -> IntOrArray:
-    """Return the latencies up and down two trees of all workers: 2 (l + 1), 2 for two workers, 0 for a single one."""
+    """Return the latencies up and down two trees of depth l of all workers: 2 (l + 1); 2 for two workers, 0 for one."""
     return 2 * (doublings(workers) + np.greater(workers, 2))
 
 
