@@ -60,6 +60,7 @@ class Curve:
     diverged_at: float | None = None
 
     def __post_init__(self) -> None:
+        """Store the fields as arrays, and find where the loss diverged; refuse lengths that differ."""
         object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
         object.__setattr__(self, "loss", _as_seeds(f"{self.label}.loss", self.loss, self.step.size))
         clocks = {

@@ -200,6 +200,7 @@ class TextGPT:
     perturbation: float = 0.0
 
     def __post_init__(self) -> None:
+        """Refuse sizes out of range, and a model that cannot be built."""
         check_sizes(self, "width", "heads", "context", "batch_size", "validation_windows")
         check_sizes(self, "layers", largest=MOST_LAYERS)
         check_skew(self.skew, self.sites, "each from its own part of the text")

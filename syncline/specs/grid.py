@@ -39,6 +39,7 @@ class Grid:
     method: str = ""
 
     def __post_init__(self) -> None:
+        """Make the texts that tables show; refuse an empty grid."""
         if not self.path or self.path.split(".")[0] in NOT_SWEPT:
             expected = NOT_SWEPT.get(self.path.split(".")[0], "a field of the spec, as in method.lr=1e-3,3e-3")
             raise SpecError(self.origin, self.path, expected)

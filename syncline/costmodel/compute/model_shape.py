@@ -98,6 +98,7 @@ class ModelShape:
     value_width: int | None = None
 
     def __post_init__(self) -> None:
+        """Refuse sizes out of range, or sizes that do not divide each other."""
         sizes = ("layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token")
         optional = ("hidden", "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank")
         for name in (*sizes, *optional, "value_width"):

@@ -76,6 +76,7 @@ class Layout:
     context_by: ContextBy = "gathers"
 
     def __post_init__(self) -> None:
+        """Refuse degrees of parallelism that are no whole numbers or contradict each other."""
         for name in WAYS:
             count = getattr(self, name)
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:

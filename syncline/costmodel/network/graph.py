@@ -58,6 +58,7 @@ class Graph(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
+        """Refuse hosts and routes that the edges do not have, and hosts that appear twice."""
         if not self.hosts:
             raise SpecError("network.hosts", [], "at least one host")
         steps = self._steps()
@@ -151,6 +152,7 @@ class Routed(NetworkTopology):
     _routes: dict[tuple[str, str], list[_Step]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        """Number the channels of the edges, and the steps between neighbouring nodes."""
         steps: dict[str, dict[str, _Step]] = {}
         rates: list[Any] = []
         for edge in self.network.edges:

@@ -66,6 +66,7 @@ class Matrix(CostsOfLinks):
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
+        """Refuse tables of the wrong size, and lines that are missing."""
         count = len(self.places)
         if not count or len(set(self.places)) < count:
             raise SpecError("network.places", list(self.places), "different names, one at least")

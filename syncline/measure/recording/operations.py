@@ -181,6 +181,7 @@ class OperationCounter(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Count an operation, and run it."""
         for kind in types:
             if kind is not Tensor and kind is not Parameter and is_traceable_wrapper_subclass_type(kind):
                 return NotImplemented  # the DTensor then dispatches operations on this rank's shard

@@ -144,6 +144,7 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
     bases = [os.path.basename(file) for file in files]
 
     def name(site: str) -> str:
+        """Return a line's file and number, with the folder if two files have one name."""
         file, colon, line = site.rpartition(":")
         base = os.path.basename(file)
         if bases.count(base) > 1:

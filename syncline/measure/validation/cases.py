@@ -103,6 +103,7 @@ class _TransferRecorder:
         memory.take_carried()
 
     def __call__(self, call: Call | None) -> None:
+        """Note what a collective sent, and the idle time that replaced the network."""
         requested, before_ns = self._memory.take_carried(), self._seen_ns
         self._seen_ns = self._memory.stood_in_ns
         if call is not None:  # the collectives of an evaluation are between steps

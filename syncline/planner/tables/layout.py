@@ -43,6 +43,7 @@ class Sheet:
     ends_section: Sequence[bool]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw the table in the width that the console has."""
         width = options.max_width
         if _total(self._natural, 3) <= width:
             yield self._drawn(dict(enumerate(self._natural)), roomy=True)

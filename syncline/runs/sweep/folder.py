@@ -142,6 +142,7 @@ class SweepFolder:
         return self
 
     def __exit__(self, *error: object) -> None:
+        """Write the manifest, and release the folder's lock."""
         try:
             if (self.path / NAME).is_file():
                 write_manifest(self.path)

@@ -39,6 +39,7 @@ class RestartedTraining:
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
+        """Begin before the first outage."""
         self._outages = iter(self.outages)
         self._next = next(self._outages, NEVER)
         self._restart_s = self.group.restart_s + self.work.saving.reload_s
@@ -203,6 +204,7 @@ class ElasticTraining:
     on_steps: StepsObserver | None = None
 
     def __post_init__(self) -> None:
+        """Begin with all workers present, before the first step."""
         self._members = np.ones(self.group.workers, dtype=bool)  # workers of the group, since it was last formed
         self._work = self.work_of(self._members)
         self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
