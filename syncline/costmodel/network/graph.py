@@ -152,7 +152,7 @@ class Routed(NetworkTopology):
     _routes: dict[tuple[str, str], list[_Step]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Number the channels of the edges, and the steps between neighbouring nodes."""
+        """Give numbers to the channels of the edges, and find the steps between neighbouring nodes."""
         steps: dict[str, dict[str, _Step]] = {}
         rates: list[Any] = []
         for edge in self.network.edges:
