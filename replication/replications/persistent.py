@@ -190,10 +190,10 @@ class Trainer:
             on_line: function that receives the line of each finished job.
         """
         running: dict[Future[Line], Job] = {}
-        again: list[Job] = []
+        lost_jobs: list[Job] = []
         try:
             while True:
-                while len(running) < self.jobs and (job := again.pop() if again else next_job()) is not None:
+                while len(running) < self.jobs and (job := lost_jobs.pop() if lost_jobs else next_job()) is not None:
                     if job.key in self.lines:
                         on_line(job, self.lines[job.key])
                         continue
@@ -207,7 +207,7 @@ class Trainer:
                     if error is None:
                         self._keep(job, future.result(), on_line)
                     else:
-                        again.append(self._taken_back(job, error))
+                        lost_jobs.append(self._taken_back(job, error))
         except KeyboardInterrupt:
             self.interrupted = True
             self.close()

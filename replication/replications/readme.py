@@ -134,8 +134,10 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
         if paragraph := " ".join(text.split()):
             yield filled(paragraph[0].upper() + paragraph[1:]) + "\n"
     if superseded := [claim.claim for claim in claims_of() if result.folder.name in claim.superseded]:
-        by = "Superseded by [protocol 2](../protocol-2/README.md), which tests the same with clipping and more trials"
-        yield filled(f"{by}: {'; '.join(superseded)}.") + "\n"
+        notice = (
+            "Superseded by [protocol 2](../protocol-2/README.md), which tests the same with clipping and more trials"
+        )
+        yield filled(f"{notice}: {'; '.join(superseded)}.") + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:
