@@ -177,7 +177,11 @@ def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
 
 @contextmanager
 def listen_for_signals() -> Iterator[None]:
-    """Listen for signals in the block; afterwards a signal ends the process at once. Only for the main thread."""
+    """Receive signals in a thread while the block runs; after it, a signal ends the process at once.
+
+    In the block the first signal asks deferred work to stop (see `Deferral`), and a second one ends the process, as the
+    first does if no work is deferred. Only for the main thread.
+    """
     if _listeners:
         yield
         return

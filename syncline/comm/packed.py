@@ -174,7 +174,8 @@ class PackedIntegers:
     def decode(self, words: Tensor, count: int, dtype: torch.dtype = torch.int64, out: Tensor | None = None) -> Tensor:
         """Decode words ``(..., ceil(count / fields))``, or sums of words, to integers ``(..., count)``.
 
-        ``out`` is memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        With ``out``, a tensor of the result's shape, the result is written there in the type of ``out``, whatever
+        ``dtype`` is: a large tensor takes longer to allocate than to decode.
         """
         if self.word == torch.uint8:
             fields = look_up(words, fields_of_bytes(self.bits, words.device), count)
@@ -212,7 +213,8 @@ class PackedSigns:
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
         """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)`` of type ``dtype``.
 
-        ``out`` is memory of any type to fill instead; large tensors cost more to allocate than to decode.
+        With ``out``, a tensor of the result's shape, the result is written there in the type of ``out``, whatever
+        ``dtype`` is: a large tensor takes longer to allocate than to decode.
         """
         signs = look_up(encoded, _signs_of_bytes(encoded.device), count)
         return signs.to(dtype) if out is None else out.copy_(signs)

@@ -157,17 +157,18 @@ class OneBitVote(Vote):
 
 @dataclass(frozen=True)
 class DirectVote(Vote):
-    """A vote by one all-reduce that sums the 0/1 votes of P workers: ``sign(2 sum - P)``.
+    """A vote by one all-reduce that sums the votes of P workers, each 0 (minus) or 1 (plus): ``sign(2 sum - P)``.
 
-    A sum takes ``ceil(log2(P + 1))`` bits per entry. With ``ties: zero`` votes are 0, 1 or 2, and a sum takes
-    ``ceil(log2(2 P + 1))`` bits. A tied vote is 0 for any value of ``ties``.
+    A sum takes ``ceil(log2(P + 1))`` bits per entry. With ``ties: zero`` a vote is 0 (minus), 1 (zero) or 2 (plus), the
+    result is ``sign(sum - P)``, and a sum takes ``ceil(log2(2 P + 1))`` bits. If as many workers vote plus as minus, the
+    result is 0 for every value of ``ties``.
 
     Args:
-        ties: value that replaces a worker's zero, see ``break_zeros``.
+        ties: what a worker votes where its own entry is 0, see ``break_zeros``.
         bits: bits of a sum; by default, as few as the number of workers needs.
 
     Raises:
-        SpecError: ``ties`` has another value, or later, there are too many workers for the bits.
+        SpecError: ``break_zeros`` does not know ``ties``; or, in a vote, ``bits`` are too few for all workers.
 
     Source: Lion Cub, section 3 (direct all-reduce); its public code has fields of 4 bits.
     """

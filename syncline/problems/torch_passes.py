@@ -34,7 +34,7 @@ class RowTensors:
 
     Attributes:
         params: trainable parameters by name, ``(R, *s)``.
-        frozen: other parameters by name, a tensor for each replica or one for all.
+        frozen: other parameters by name: ``(R, *s)``, or ``(1, *s)`` for all rows.
         buffers: buffers by name, ``(R, *s)``.
     """
 

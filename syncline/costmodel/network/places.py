@@ -247,7 +247,11 @@ def _patched_ring(rate: Floats, delay: Floats) -> Ints:
 
 
 def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
-    """Return a ring over permitted lines by patching a matching, or None if there is no matching or no patch."""
+    """Return a ring of little delay over permitted lines, or None if none was found; a heuristic, not the shortest ring.
+
+    Each place first gets a successor (a matching), which may make several rings. Rings are then joined two at a time by
+    the exchange of two successors that adds the least delay.
+    """
     by_delay = [np.flatnonzero(row)[np.argsort(delays[row])] for row, delays in zip(permitted, delay, strict=True)]
     successor = _matching([choices.tolist() for choices in by_delay])
     if successor is None:

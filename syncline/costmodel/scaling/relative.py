@@ -146,7 +146,7 @@ class LawFactors(NamedTuple):
 
 
 def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | None:
-    """Return the factor of tokens that makes up for a larger loss, or None if by some law no tokens are enough.
+    """Return the factors of tokens that make up for a larger loss, or None if by some law no tokens are enough.
 
     With D tokens of data parallelism, a method with r times its loss needs D' tokens such that the mean over the laws
     L of ``log(L(N, D') / L(N, D))`` is ``-log r``. The laws are `TOKEN_LAWS`; each alone gives a D', too.

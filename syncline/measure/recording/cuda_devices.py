@@ -135,7 +135,7 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-    """Return the result of ``Tensor.cuda``: the tensor, or a copy, marked with a GPU.
+    """Return the result of ``Tensor.cuda``: the tensor itself if it is marked with this GPU, else a marked copy.
 
     Args:
         f: torch's ``Tensor.cuda``, which is not called.

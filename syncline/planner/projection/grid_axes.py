@@ -33,7 +33,7 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
     """Return each method with every combination of the grids' values that apply to it.
 
     Args:
-        methods: base methods if no grid is over ``method`` itself.
+        methods: methods whose fields the grids change; a grid over ``method`` itself replaces them.
         grids: grids over ``method`` and fields below it; a grid for one method does not change the others.
 
     Raises:

@@ -315,16 +315,16 @@ def _memory_plan(
     shards: Sequence[ParameterShard],
     buffer_bytes: Floats,
 ) -> MemoryPlan:
-    """Return the memory plan of a worker in each setting.
+    """Return the memory plan of a worker, whose fields have an entry for each of S settings.
 
     Args:
         specs: specs of the settings, which share model and layout.
-        method: the method, whose states count.
+        method: the method; its optimizer states are part of the plan.
         worker_tensors: a worker's part of the model.
         layout: layout of a replica.
         workers: ``(S,)``: P, all workers.
         mask: ``(S,)``: whether the setting includes the method.
-        shards: the worker's parameters, by the groups with copies of them.
+        shards: the worker's parameters, divided by which other workers hold a copy of them.
         buffer_bytes: ``(S,)``: bytes of the message buffer.
     """
     spec, replicas, has_sharers = specs[0], workers // layout.workers, layout.sharers > 1

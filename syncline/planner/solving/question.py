@@ -277,7 +277,11 @@ def offered_links(choices: Any) -> list[OfferedLink]:
 
 
 def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
-    """Return each link with its price, or None if it has no price."""
+    """Return each link with the text of its price, or None if it has no price.
+
+    Args:
+        value: one network, or a text: ``NAME=PRICE,...``, ``NAME,...`` or a link as ``LATENCY,BANDWIDTH``.
+    """
     if not isinstance(value, str):
         return [(value, None)]
     entries = [piece.strip() for piece in value.split(",")]

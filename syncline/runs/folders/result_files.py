@@ -306,7 +306,7 @@ def verify(folder: Path) -> list[dict[str, str]]:
 
 
 def num_files(folder: Path) -> int:
-    """Return the number of files that the manifests of a folder and of the folders inside list."""
+    """Return how many files are listed in the manifests of a folder and of its subfolders."""
     subfolders = [folder / name.removesuffix(MANIFEST) for name in _names(folder) if name.endswith(f"/{MANIFEST}")]
     return len(read_json(folder / MANIFEST)["files"]) + sum(map(num_files, subfolders))
 

@@ -167,7 +167,13 @@ def check_progress(spec: Training, method: MethodBase) -> None:
 
 
 def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:
-    """Refuse failures that come so often that work of ``needed_s`` seconds is hardly ever finished between two."""
+    """Refuse failures that come so often that work of ``needed_s`` seconds is hardly ever finished between two.
+
+    Args:
+        needed_s: seconds of work without a failure in between.
+        mtbf_s: mean seconds between failures.
+        event: what fails, for the error's text.
+    """
     if needed_s > MAX_TIME_PER_MTBF * mtbf_s:
         needed_text = format_seconds(needed_s)
         expected = f"less often: no progress possible, as to begin again and make steps takes {needed_text}"

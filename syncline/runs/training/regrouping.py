@@ -149,5 +149,6 @@ class TrainedGroup:
         if network.name != self.group.network.name:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.play(factors)
+        # The calls are those of the training, so they go with the workers that were present in the training.
         base = self.group.clock_of(calls, factors, self.history.present[:steps])
         return delayed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)

@@ -164,11 +164,11 @@ RABENSEIFNER = Algorithm(
 
 
 class ScatterBlocks(NamedTuple):
-    """The number of blocks in a scatter's messages.
+    """The number of blocks, each for one of P workers, in the messages of a scatter that halves its range of workers.
 
     Attributes:
-        in_sequence: blocks of the messages one after another, ``c = sum_k ceil(P / 2^k)``.
-        total: blocks of all messages, P H.
+        in_sequence: blocks of the messages on the longest path, ``sum of ceil(P / 2^k) for k = 1 ... ceil(log2 P)``.
+        total: blocks of all messages.
     """
 
     in_sequence: IntOrArray
