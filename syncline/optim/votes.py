@@ -160,8 +160,8 @@ class DirectVote(Vote):
     """A vote by one all-reduce that sums the votes of P workers, each 0 (minus) or 1 (plus): ``sign(2 sum - P)``.
 
     A sum takes ``ceil(log2(P + 1))`` bits per entry. With ``ties: zero`` a vote is 0 (minus), 1 (zero) or 2 (plus), the
-    result is ``sign(sum - P)``, and a sum takes ``ceil(log2(2 P + 1))`` bits. If as many workers vote plus as minus, the
-    result is 0 for every value of ``ties``.
+    result is ``sign(sum - P)``, and a sum takes ``ceil(log2(2 P + 1))`` bits. If as many workers vote plus as minus,
+    the result is 0 for every value of ``ties``.
 
     Args:
         ties: what a worker votes where its own entry is 0, see ``break_zeros``.

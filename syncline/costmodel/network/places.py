@@ -247,7 +247,7 @@ def _patched_ring(rate: Floats, delay: Floats) -> Ints:
 
 
 def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
-    """Return a ring of little delay over permitted lines, or None if none was found; a heuristic, not the shortest ring.
+    """Return a ring of little delay over permitted lines, or None if none was found; it need not be the shortest.
 
     Each place first gets a successor (a matching), which may make several rings. Rings are then joined two at a time by
     the exchange of two successors that adds the least delay.

@@ -160,7 +160,7 @@ class ProjectedGrid:
         return self._models[key]
 
     def left_out(self) -> list[str]:
-        """Return lines that name the methods without rows for some numbers of workers, and why each group was refused."""
+        """Return lines that name methods without rows for some numbers of workers, and why these were refused."""
         methods_and_groups = zip(self.methods, self.refused, strict=True) if self.refused else ()
         return [
             line for method, refused_groups in methods_and_groups for line in refusals(method, sorted(refused_groups))
