@@ -33,6 +33,7 @@ class Gpu(NamedTuple):
 
 GPUS = {
     "h100": Gpu(989e12, 132, 0.88 * 3.35e12),
+    "h200": Gpu(989e12, 132, 0.88 * 4.8e12),
     "a100-pcie": Gpu(312e12, 108, 0.75 * 1.935e12),
     "b200": Gpu(2250e12, 148, 0.666 * 8e12),
     "a100-pcie-40gb": Gpu(312e12, 108, 0.82 * 1.555e12),
@@ -40,6 +41,7 @@ GPUS = {
 """Bandwidths: H100 and A100-40GB as in `memory_share`, the others as SimuMax has them."""
 
 PEAKS = {"bf16": 1.0, "fp8": 2.0, "tf32": 0.5, "fp32": 19.5 / 312}
+FP32_ON_H200 = 67 / 989.5
 WIDTHS = {"bf16": 2, "fp8": 1, "tf32": 4, "fp32": 4}
 
 
@@ -93,7 +95,8 @@ def products(gpu: str, precision: str, rows: Rows, groups: Rows | None = None, r
     """Return e_max, k_0, A_0 and e_sustained of products, or m_0 of grouped ones beside a ``rate`` of others."""
     card, (m, n, k, seconds) = GPUS[gpu], rows.T
     count: Any = 1.0 if groups is None else groups
-    flops, area, peak = 2 * count * m * n * k, count * m * n, card.peak_flops * PEAKS[precision]
+    share_of_peak = FP32_ON_H200 if (gpu, precision) == ("h200", "fp32") else PEAKS[precision]
+    flops, area, peak = 2 * count * m * n * k, count * m * n, card.peak_flops * share_of_peak
     memory_s = WIDTHS[precision] * count * (m * k + n * k + m * n) / card.bytes_per_s
 
     def predict(constants: Sequence[float]) -> Rows:
@@ -127,6 +130,87 @@ def attention(gpu: str, kind: str, rows: Rows) -> Fit:
     return Fit(gpu, kind, len(seconds), " ".join(f"{value:.4g}" for value in constants), error)
 
 
+DECOMPOSITIONS = {"qr": (8 / 3, 6), "qr by cholesky": (8 / 3, 0), "eigh": (9.0, 6)}
+"""FLOPs of a decomposition of an m x r matrix over m r^2, and the elementwise kernels that were timed with it."""
+
+SMALLEST_EIGH = 513
+"""Rows from which cuSOLVER computes eigenvectors by one method; by another, smaller matrices take as long as larger."""
+
+
+def decompositions(kind: str, rows: Rows) -> Fit:
+    """Return t, a, b and c of decompositions of stacks of matrices, ``t + stack (a r + b m r) + F / c``.
+
+    Householder reflections and eigenvectors have no t; Cholesky decompositions and eigenvectors have no b.
+    """
+    stack, m, r, seconds = rows.T
+    flops_share, kernels = DECOMPOSITIONS[kind]
+    flops = flops_share * stack * m * r * r
+
+    def predict(constants: Sequence[float]) -> Rows:
+        start, column, entry, rate = {"qr": (0, *constants), "eigh": (0, constants[0], 0, constants[1])}.get(
+            kind, (constants[0], constants[1], 0, constants[-1])
+        )
+        return np.asarray(kernels * FLOOR_S + start + stack * r * (column + m * entry) + flops / rate)
+
+    starts = {"qr": [3.6e-6, 7e-10, 5e13], "eigh": [1e-5, 1e13]}.get(kind, [3e-4, 5e-7, 1e13])
+    constants, error = fitted(predict, seconds, [starts])
+    return Fit("h200", kind, len(seconds), " ".join(f"{value:.4g}" for value in constants), error)
+
+
+def largest(rows: Rows) -> Fit:
+    """Return the seconds of any choice of the largest numbers, and those per number."""
+    counts, seconds = rows.T
+    constants, error = fitted(lambda at: np.asarray(at[0] + at[1] * counts), seconds, [[5e-5, 1.5e-11]])
+    return Fit("h200", "largest", len(seconds), " ".join(f"{value:.4g}" for value in constants), error)
+
+
+UPDATES = (
+    ("nvidia-h100-80gb-hbm3.json", "kernels"),
+    ("nvidia-h200-ceilings-compute-readback-alone-kernels-optimizers.json", "kernels"),
+    ("nvidia-h200-updates.json", "updates"),
+)
+"""Files and parts with kernels of updates."""
+
+
+ONE_KERNEL = ("zero_", "mul", "add_", "lerp", "addcmul_", "norm", "cat", "to int64", "gather", "scatter_")
+"""Operations whose dispatch was timed, and which are one kernel each."""
+
+HOST_LIMITED = [[1, 512, 512], [1, 768, 768], [1, 1024, 1024], [1, 1536, 1536]]
+"""Shapes whose bf16 Newton-Schulz iterations take as long as the host dispatches 15 products and 5 other operations."""
+
+
+def updates() -> list[Fit]:
+    """Return the fits of the kernels of updates on H100 and H200, which have the same chip."""
+    rows = [row for file, part in UPDATES for row in _rows_of(file, part)]
+    shapes: dict[str, list[tuple[float, ...]]] = {}
+    for row in rows:
+        kind = row["kernel"]
+        if kind in DECOMPOSITIONS and (kind != "eigh" or row["shape"][-1] >= SMALLEST_EIGH):
+            shapes.setdefault(kind, []).append((*row["shape"], row["median_s"]))
+        elif kind == "top-k of blocks" or (kind == "elementwise" and row["operation"] == "topk"):
+            shapes.setdefault("largest", []).append((float(np.prod(row["shape"])), row["median_s"]))
+        elif kind == "product" and row["precision"] == "fp32":
+            shapes.setdefault("fp32", []).append((*row["shape"], row["median_s"]))
+    out = [products("h200", "fp32", np.array(shapes.pop("fp32"))), largest(np.array(shapes.pop("largest")))]
+    out += [decompositions(kind, np.array(found)) for kind, found in shapes.items()]
+    lists = [(row["nbytes"], row["median_s"]) for row in rows if row["kernel"] == "foreach"]
+    share = memory_share(lists, GPUS["h200"].bytes_per_s)
+    out.append(Fit("h200", "lists", len(lists), f"{share:.3f} of the memory's bandwidth", float("nan")))
+    hosts = [row["median_s"] for row in rows if row["kernel"] == "dispatch" and row["operation"] in ONE_KERNEL]
+    dispatch_s = float(np.median(hosts))
+    out.append(Fit("h200", "dispatch", len(hosts), f"{dispatch_s:.3g} s", float("nan")))
+    limited = [row["median_s"] for row in rows if row.get("precision") == "bf16" and row["shape"] in HOST_LIMITED]
+    product_s = [(seconds - 5 * dispatch_s) / 15 for seconds in limited]
+    out.append(Fit("h200", "dispatch of a product", len(limited), f"{np.median(product_s):.3g} s", float("nan")))
+    return out
+
+
+def _rows_of(file: str, part: str) -> list[dict[str, Any]]:
+    """Return the rows of a part of a benchmark of a GPU."""
+    found: list[dict[str, Any]] = json.loads((RESULTS / "gpu" / file).read_text())["parts"][part]["rows"]
+    return found
+
+
 def memory_share(rows: Sequence[tuple[float, float]], bandwidth: float) -> float:
     """Return the median share of a memory's bandwidth that elementwise kernels reach, from bytes and seconds."""
     return float(np.median([nbytes / (seconds * bandwidth) for nbytes, seconds in rows]))
@@ -151,7 +235,7 @@ def fits() -> list[Fit]:
         else:
             share = memory_share([(nbytes, took) for nbytes, took in rows], 1.555e12)
             out.append(Fit(gpu, kind, len(rows), f"{share:.3f} of the memory's bandwidth", float("nan")))
-    return out
+    return out + updates()
 
 
 def table(rows: Sequence[Fit]) -> str:

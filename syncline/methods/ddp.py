@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -11,7 +12,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
+from syncline.costmodel.compute.update_work import Passes, UpdateWork, low_rank_work, times
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
 from syncline.methods.parts.compressors import CompressibleBase
@@ -140,6 +141,10 @@ class DDPSpec(DataParallelBase):
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
 
+FEEDBACK = Passes(single=32, kernels=3)
+"""Sums and copies of the error of low-rank factors."""
+
+
 @register
 class PowerSGDSpec(MethodBase):
     """PowerSGD: workers average low-rank factors of the gradients of matrices, with error feedback.
@@ -213,12 +218,11 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the rule, of the factors of each compressed matrix, and of their product."""
+        """Return the work of the rule, of the factors of each compressed matrix, of their product, and of the error."""
         work = super()._update_work(tensors)
-        for tensor in tensors:
-            if rank := self._rank_of(tensor):
-                work += low_rank_work(*tensor.sides, rank, 3)
-        return work
+        for (sides, rank), count in Counter((t.sides, self._rank_of(t)) for t in tensors if self._rank_of(t)).items():
+            work += times(low_rank_work(*sides, rank, 3), count)
+        return work + UpdateWork(FEEDBACK.on(t for t in tensors if self._rank_of(t)))
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:

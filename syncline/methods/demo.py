@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
+from syncline.costmodel.compute.update_work import Passes, UpdateWork, block_messages, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
@@ -157,8 +157,14 @@ class DeMoSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising matrices if the base is ``muon``; changes of basis count as encoding."""
-        return orthogonal_work(tensors) if self.base == "muon" else UpdateWork()
+        """Return the work of the base's update and, as messages, of changes of basis and of choosing coefficients."""
+        signed = [t for t in tensors if self.base == "signum" or (self.base == "muon" and not t.is_matrix)]
+        step = Passes(8, single=20, kernels=2).on(tensors) + Passes(single=20, kernels=2).on(signed)
+        work = UpdateWork(step) + self._step_work(tensors)
+        if self.base == "muon":
+            work += orthogonal_work(tensors)
+        messages = block_messages(tensors, self.k, self.chunk, self.basis != "identity")
+        return work + UpdateWork(messages=messages).every(self.period)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, dion_rank
-from syncline.costmodel.compute.update_work import UpdateWork, low_rank_work
+from syncline.costmodel.compute.update_work import Passes, UpdateWork, low_rank_work, shapes_of, times
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, Seed, Steps, refusal
 from syncline.methods.parts.compressors import CompressibleBase
@@ -29,8 +29,15 @@ FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 number."""
 
 
+MOMENTUM = Passes(single=32, kernels=3)
+"""Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
+
+
 class DionBase(CompressibleBase):
     """The base of the Dion family, see `DionSpec` for the fields."""
+
+    trigger_passes: ClassVar[Passes] = Passes()
+    """Elementwise operations by which a trigger decides about an exchange."""
 
     family: ClassVar[str] = "low rank"
     flag_bytes: ClassVar[int] = 0
@@ -138,17 +145,18 @@ class DionBase(CompressibleBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of an update of matrices per step.
+        """Return the work of an update of matrices per step, and of the rule of other parameters.
 
         An update computes the factors of a momentum, subtracts their product, and multiplies them to get the direction.
         With ``local_step: hold``, only steps with an exchange do this.
         """
-        work, every_steps = UpdateWork(), self._period if self.local_step == "hold" else 1
-        for tensor in tensors:
-            if tensor.is_matrix:
-                shorter_side, longer_side = sorted(tensor.sides)
-                work += low_rank_work(longer_side, shorter_side, self.rank(tensor), products=4, interval=every_steps)
-        return work
+        matrices = [t for t in tensors if t.is_matrix]
+        others = OTHER_RULES[self.other_rule].update_work([t for t in tensors if not t.is_matrix])
+        work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_passes.on(matrices))
+        for short, long, count in shapes_of(matrices):
+            work += times(low_rank_work(long, short, dion_rank(long, short, self.rank_fraction), 4), count)
+        work += others + self._step_work(tensors)
+        return work.every(self._period) if self.local_step == "hold" else work
 
     def _with_trigger(
         self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
@@ -292,6 +300,8 @@ class CurvaDionSpec(TriggeredDionBase):
 
     Source: CurvaDion, Algorithm 2.
     """
+
+    trigger_passes: ClassVar[Passes] = Passes(single=20, kernels=12)
 
     source: ClassVar[str] = "CurvaDion, Algorithm 2"
 

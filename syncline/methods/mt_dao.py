@@ -10,11 +10,12 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, half_life_period
+from syncline.costmodel.compute.update_work import UpdateWork
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.diloco import OuterSpec
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
-from syncline.methods.parts.rules import MomentaBase, Weight, check_momenta
+from syncline.methods.parts.rules import MomentaBase, Weight, check_momenta, multi_momentum_work
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -89,6 +90,11 @@ class DESLOCSpec(MethodBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return how many numbers a worker stores: the elements of both moments."""
         return 2 * elements(tensors_of(model))
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the moments and of the step."""
+        return multi_momentum_work(self.base, (1.0,), tensors) + self._step_work(tensors)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
@@ -239,6 +245,11 @@ class MTDAOSpec(CompressibleBase):
         count = sum(elements(state) + self._kept_errors(state, reference=True) for state in states)
         count += self._kept_errors(tensors, reference=self.outer_optimizer is None)
         return count + (self.outer_optimizer.state_elements(tensors) if self.outer_optimizer else 0)
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the momenta, of their mixture and scaling, and of the step."""
+        return multi_momentum_work(self.base, self.omegas, tensors) + self._step_work(tensors)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:

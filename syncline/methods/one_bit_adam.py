@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import Exchange
+from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.compute.update_work import Passes, UpdateWork
 from syncline.costmodel.traffic.exchanges import refresh_intervals
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
@@ -110,6 +111,12 @@ class OneBitAdamSpec(OneBitBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return how many numbers a worker stores: two moments, its error, and its error as owner of a chunk."""
         return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the steps after ``freeze_step``."""
+        step, signs = Passes(single=56, kernels=6), Passes(single=211, kernels=51)
+        return UpdateWork(step.on(tensors), messages=signs.on(tensors)) + self._step_work(tensors)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
@@ -245,6 +252,11 @@ class ZeroOneAdamSpec(OneBitBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of both moments, a, u, and both errors; the variant ``code`` has no u."""
         return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the moments and of the step, without that of averages, which become rare."""
+        return UpdateWork(Passes(single=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import Hardware, TensorShape, dion_rank
+from syncline.costmodel import TensorShape, dion_rank
+from syncline.costmodel.compute.operations import memory
 from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.costmodel.compute.update_work import (
-    QR_FLOPS,
+    ADAM,
+    Passes,
     UpdateWork,
+    fp32_product,
+    qr,
     rotation_elements,
     rotation_work,
     stage_frequencies,
+    times,
 )
 from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.ddp import DataParallelBase
@@ -94,15 +100,22 @@ class RotationBase(DataParallelBase):
         return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)
 
     @override
-    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step that rotations, and renewals of the bases at this stage's frequency, take."""
-        work, (source, geometry, momentum) = UpdateWork(), self._design
-        for rows, columns in self._rotated(model):
-            work += rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of rotations, of renewals of bases, and of Adam for other parameters."""
+        work, (source, geometry, momentum) = self._step_work(tensors), self._design
+        for (rows, columns), count in Counter(self._rotated(tensors)).items():
+            of_one = rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
+            work += times(of_one, count)
+        others = (t for t in tensors if not (t.is_matrix and matches_patterns(t.name, self.layers)))
+        return work + UpdateWork(ADAM.on(others))
+
+    @override
+    def _renewal_period(self, delay: int, stages: int) -> float | None:
+        """Return the frequency of renewals of this stage."""
         if self.allocation == "uniform" or stages == 1:
-            return work.seconds(hardware, self.frequency)
+            return self.frequency
         delays = range(stages)
-        return work.seconds(hardware, self._frequencies(delays)[delays.index(delay)])
+        return self._frequencies(delays)[delays.index(delay)]
 
     def _frequencies(self, delays: Iterable[int]) -> list[int | None]:
         """Return the number of steps between renewals of bases for stages with these gradient delays."""
@@ -267,6 +280,10 @@ class GaLoreSpec(RotationBase):
         return optim.galore(self.frequency, **self._options())
 
 
+PROJECTION = Passes(single=88, kernels=9)
+"""LDAdam's errors, moments and norms of matrices that it projects."""
+
+
 @register
 class LDAdamSpec(DataParallelBase):
     """LDAdam: data parallelism with Adam in a subspace of each matrix, which changes in every step.
@@ -330,19 +347,28 @@ class LDAdamSpec(DataParallelBase):
         return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
 
     @override
-    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds of a step's matrix products and decomposition.
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of projected matrices, and of Adam for other parameters.
 
-        For an m by n matrix at rank r, these are nine products of ``2 m n r`` operations (seven without error
-        feedback), three products of moments with the change of the projection, and a QR decomposition.
+        For an m by n matrix at rank r, these are eight products of ``2 m n r`` operations (six without error feedback),
+        four smaller products by which the moments follow the projection, and a QR decomposition.
         """
-        work = UpdateWork()
-        for tensor in self._projected(model):
-            (m, n), r = sorted(tensor.sides), self._rank(tensor)
-            products = (9 if self.error_feedback else 7) * 2.0 * m * n * r
-            moments = 2.0 * r * r * (m + 2 * n)
-            work += UpdateWork(products + moments, 0.0, QR_FLOPS * m * r * r)
-        return work.seconds(hardware, 1)
+        projected = self._projected(tensors)
+        step = PROJECTION.on(projected) + ADAM.on(t for t in tensors if t not in projected)
+        work = UpdateWork(step) + self._step_work(tensors)
+        for (m, n, r), count in Counter((*sorted(t.sides), self._rank(t)) for t in projected).items():
+            operations = (
+                fp32_product(r, n, m, 2),
+                fp32_product(m, r, n),
+                fp32_product(m, n, r, 5 if self.error_feedback else 3),
+                fp32_product(r, r, m),
+                fp32_product(r, n, r, 3),
+                qr(m, r),
+                memory(176 / 20 * n * r, 20),
+                memory(68 / 15 * m * r, 15),
+            )
+            work += times(UpdateWork(operations), count)
+        return work
 
     @override
     def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:

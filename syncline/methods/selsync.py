@@ -10,7 +10,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import Exchange
+from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.compute.update_work import Passes, UpdateWork
 from syncline.methods.dion import TriggeredDionBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
@@ -23,6 +24,10 @@ Smoothing = Annotated[float, Field(gt=0, le=1)]
 
 FLAG_BYTES = 4
 """Bytes of the fp32 maximum that workers exchange in every step, to decide whether they average."""
+
+
+NORMS = Passes(single=16, kernels=8)
+"""Squared norms of the gradients."""
 
 
 @register
@@ -112,6 +117,11 @@ class SelSyncSpec(MethodBase):
         return self.rule.state_elements(tensors) + len(tensors)
 
     @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the rule, and of the squared norms of the gradients."""
+        return super()._update_work(tensors) + UpdateWork(NORMS.on(tensors))
+
+    @override
     def readbacks(self, model: Tensors) -> int:
         """Return 1, because the host reads the change of the squared norm in each step."""
         return 1
@@ -143,6 +153,8 @@ class SelSyncDionSpec(TriggeredDionBase):
     """
 
     source: ClassVar[str] = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
+
+    trigger_passes: ClassVar[Passes] = NORMS
 
     presets: ClassVar[Presets] = {
         "selsync-dion": {"lr": 0.02, "other_lr": 0.003},

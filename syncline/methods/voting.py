@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
-from syncline.costmodel import Exchange
+from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.tensors import chosen_layers
+from syncline.costmodel.compute.update_work import Passes, UpdateWork
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
@@ -41,6 +42,19 @@ VOTES_WITH: dict[str, tuple[str, ...]] = {
     "ties": ("one-bit", "direct", "server-efficient"),
 }
 """The votes that use a field."""
+
+
+VOTES: dict[str, Passes] = {
+    "one-bit": Passes(107, single=34, kernels=7),
+    "server-efficient": Passes(105, single=34, kernels=7),
+    "server-naive": Passes(39, single=37, kernels=7),
+    "direct": Passes(78, single=41, kernels=7),
+    "quantised": Passes(82, single=130, kernels=28),
+}
+"""Elementwise operations by which a worker votes, counts, and moves by the result."""
+
+LARGEST_VOTES = Passes(82, single=102, kernels=14)
+"""Those of quantised votes relative to the largest magnitude."""
 
 
 class VotingBase(MethodBase):
@@ -84,6 +98,11 @@ class VotingBase(MethodBase):
     def ternary(self) -> bool:
         """Return whether packed signs have zero as a third value."""
         return self.ties == "zero"
+
+    def _voting_work(self, tensors: Sequence[TensorShape], rule: Passes) -> UpdateWork:
+        """Return the work of a rule, of a vote on its directions, and of the step."""
+        vote = LARGEST_VOTES if self.p == "inf" else VOTES[self.vote]
+        return UpdateWork(rule.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
         """Return the exchanges of a worker for a vote on ``count`` parameters.
@@ -203,6 +222,11 @@ class SignSGDSpec(VotingBase):
         return elements(tensors_of(model)) if self.momentum else 0
 
     @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the momentum, the vote and the step."""
+        return self._voting_work(tensors, Passes(20 if self.momentum else 8))
+
+    @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the optimizer of the method for these parameters and this group of workers."""
         rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
@@ -290,6 +314,11 @@ class LionCubSpec(VotingBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return how many numbers a worker stores: the elements of the momentum."""
         return elements(tensors_of(model))
+
+    @override
+    def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the momentum, the vote and the step."""
+        return self._voting_work(tensors, Passes(single=24, kernels=2))
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:

@@ -144,7 +144,7 @@ class Coefficients:
         """
         matrices: list[Tensor | None] = []
         for size in chunk_shape(tuple(like.shape[1:]), self.chunk):
-            if self.basis == "identity" or like.is_meta or size == 1:
+            if self.basis == "identity" or size == 1:
                 matrices.append(None)
                 continue
             if self.basis == "dct":

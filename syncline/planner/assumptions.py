@@ -13,6 +13,7 @@ from rich.text import Text
 
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.collectives.table import hivemind_on, knows_library
+from syncline.costmodel.compute.update_work import UpdateKernels
 from syncline.costmodel.failures import REPAIR_S, REPAIR_SOURCE
 from syncline.costmodel.scaling.published import batch_source, default_batch
 from syncline.methods import MethodBase
@@ -145,6 +146,10 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing(spec)
+    if spec.compute.prices_updates and any(_adds_time(method, spec) for method in spec.methods):
+        text = UPDATE_TEXTS[spec.compute.kernels.updates]
+        origin = DEFAULT if spec.compute.optimizer_time is None else GIVEN
+        yield Assumption("updates", text, unit="", text=text, origin=origin)
     precision = spec.memory.memory_precision(spec.number_format)
     activations = _activation_text(spec.memory)
     yield Assumption("memory", precision, "", f"{precision} precision, {activations}", _origin_of_field(spec, "memory"))
@@ -230,6 +235,19 @@ def _computing(spec: ProjectSpec) -> Assumption:
     text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
     origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")
     return Assumption("utilisation", share, unit="1", text=text, origin=origin, source=source)
+
+
+UPDATE_TEXTS: dict[UpdateKernels, str] = {
+    "eager": "kernels of this package's eager methods, with fp32 products without tensor cores",
+    "tf32": "kernels of this package's eager methods, with products in TF32",
+    "optimised": "kernels of optimised methods, with products in bf16 or TF32, and QR by Cholesky",
+}
+"""Phrases for each implementation of updates."""
+
+
+def _adds_time(method: MethodBase, spec: ProjectSpec) -> bool:
+    """Return whether the update of a method takes longer than that of Adam."""
+    return method.added_update_s(spec.model.tensors, spec.compute.machine) > 0
 
 
 def _kernels(spec: ProjectSpec) -> Assumption:

@@ -11,6 +11,7 @@ from pydantic import Field, InstanceOf, PlainSerializer, model_validator
 from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
 from syncline.costmodel.bases import computing_uncertainty
 from syncline.costmodel.compute.transformer_operations import AttentionKind, Software
+from syncline.costmodel.compute.update_work import UpdateKernels, Updating
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
 from syncline.fields import Seconds, Spec, parsed, refusal
@@ -37,6 +38,8 @@ class KernelsSpec(Spec):
         tensor_overlap: whether collectives of tensor parallelism overlap with the products beside them.
         expert_overlap: whether messages to experts overlap with the computing of another micro-batch.
         once_per_node: whether a library of messages to experts (DeepEP, HybridEP) sends a token once to each node.
+        updates: ``eager``, this package's methods with products in fp32; ``tf32``, the same in TF32; or ``optimised``,
+            with Newton-Schulz iterations in bf16, other products in TF32, and QR decompositions by Cholesky.
     """
 
     attention: AttentionKind | None = None
@@ -46,6 +49,7 @@ class KernelsSpec(Spec):
     tensor_overlap: bool = False
     expert_overlap: bool = False
     once_per_node: bool = False
+    updates: UpdateKernels = "eager"
 
     @property
     def overlapped(self) -> tuple[str, ...]:
@@ -86,7 +90,7 @@ BatchTimesField = Annotated[
 
 
 COUNTED: Literal["counted"] = "counted"
-"""The ``optimizer_time`` of an update whose matrix products and decompositions are counted."""
+"""The ``optimizer_time`` of an update whose kernels, or matrix products and decompositions, are counted."""
 
 
 def _optimizer_time(value: Any, path: str) -> Any:
@@ -140,9 +144,10 @@ class ComputeSpec(Spec):
     does once per layer. CurvaDion's logs have a latency of 0.2 ms: 16 ms more per step with 72 matrices.
     results/benchmarks.md has encoding rates of 1 to 8 GB/s on a CPU core.
 
-    ``optimizer_time`` is the time that a worker's update adds to each step: a time; times by the methods' names; or
-    ``counted``, the time of its matrix products and decompositions at the speed of the step. Elementwise updates are
-    already part of ``seconds`` of whole steps, and of the ``mfu`` of hardware.
+    ``optimizer_time`` is the time that a worker's update adds to each step, which includes Adam's: a time; times by the
+    methods' names; or ``counted``. On a GPU whose kernels of updates are known (h100, h200), ``counted`` is the time of
+    the update's kernels, and the default. Elsewhere it is the time of its matrix products and decompositions at the
+    speed of the step, and the default is 0. A step of ``seconds`` or ``batch_times`` includes all updates by default.
 
     A projection of a transformer on hardware with ``kernels`` (docs/project.md) adds up the kernels of its step;
     ``kernels`` says which ones the software runs. With ``mfu`` it takes the FLOPs at this share of the peak instead.
@@ -162,7 +167,7 @@ class ComputeSpec(Spec):
     start_offsets: tuple[Seconds, ...] = ()
     encode_bandwidth: BandwidthField | None = None
     readback_latency: Seconds = 0.0
-    optimizer_time: OptimizerTimeField = 0.0
+    optimizer_time: OptimizerTimeField | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -232,6 +237,12 @@ class ComputeSpec(Spec):
         is_set = self.measure or self.seconds is not None or self.batch_times is not None or self.mfu is not None
         return not is_set and self.machine.kernels is not None
 
+    @property
+    def prices_updates(self) -> bool:
+        """Return whether an update takes the time of its kernels."""
+        kernels = None if self.hardware is None else self.hardware.kernels
+        return self.optimizer_time in (None, COUNTED) and kernels is not None and kernels.updates is not None
+
     def optimizer_s(
         self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, workload_name: str
     ) -> float:
@@ -244,10 +255,14 @@ class ComputeSpec(Spec):
             flops: FLOPs of one worker's step; None if they cannot be counted. Counted updates need them.
             workload_name: name of the problem or the model, for the error line.
         """
+        if self.prices_updates:
+            # The time to pack and unpack messages is either in ``encode_bandwidth`` or in the update.
+            updating = Updating(self.kernels.updates, with_messages=self.encode_bandwidth is None)
+            return method.added_update_s(tensors, self.machine, updating=updating)
         if isinstance(self.optimizer_time, Mapping):
             return self.optimizer_time.get(method.name, 0.0)
         if self.optimizer_time != COUNTED:
-            return self.optimizer_time
+            return self.optimizer_time or 0.0
         if not flops or not base_s:
             expected = f"a time, as {workload_name} has no FLOPs to tell its speed by"
             raise SpecError("compute.optimizer_time", COUNTED, expected)

@@ -171,7 +171,8 @@ class ProjectSpec(ClockSpec, Experiment):
     def _uncounted_update_warnings(self) -> list[str]:
         """Return a warning if updates take no time although their products are a large share of a step."""
         is_measured = self.compute.seconds is not None or self.compute.batch_times is not None  # with the update
-        if is_measured or self.compute.optimizer_time != 0 or self.layout.build().workers > 1:
+        is_timed = self.compute.optimizer_time or self.compute.prices_updates
+        if is_measured or is_timed or self.layout.build().workers > 1:
             return []
         flops = self.model.flops_per_token * self.worker_tokens
         tensors = self.model.tensors

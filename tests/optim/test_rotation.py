@@ -433,8 +433,8 @@ def test_products_are_those_of_the_cost_model(
             rule.direction(gaussian(1, *shape, seed=t).float(), state, h, t)
         counted.append(counter.get_total_flops())
     work = rotation_work(*shape, source, geometry, estimate=estimate, momentum=momentum)
-    assert counted[2] == work.step
-    assert counted[3] == work.step + work.renewal
+    assert counted[2] == work.flops(None)
+    assert counted[3] == pytest.approx(work.flops(1, math.inf))
 
 
 def test_a_groups_frequency_is_in_the_state_dict() -> None:

@@ -5,6 +5,7 @@ A kernel takes t seconds, with P the peak of its number format in FLOP/s and B t
     product     t = t_0 + max(F / (P e), bytes / (beta B))
                 e = min(e_max k / (k + k_0) A / (A + A_0), e_sustained min(1, W / W_0)) m / (m + m_0)
     attention   t = t_0 + F / (P e),   e = e_max min(1, c / 128)^p s / (s + s_0) w / (w + w_0)
+    decomposed  t = t_0 + t_1 + a r + b m r + F / c                 of an m x r matrix
     others      t = t_0 + bytes / (beta B)
 
 A product ``(m, k) (k, n)`` has F = 2 m n k FLOPs and A = m n results. Short sums (k) cannot hide the loads of their
@@ -20,10 +21,12 @@ The rates are fitted to measured kernels (``python -m benchmarks.kernel_rates`` 
 | GPU        | products                                        | attention                        | memory   |
 |------------|-------------------------------------------------|----------------------------------|----------|
 | H100, H200 | measured by this project on an H100 of 700 W    | the same                         | the same |
+| H200       | fp32, decompositions: this project on an H200   |                                  |          |
 | A100       | SimuMax (A100-80GB-PCIe, 300 W); fp32: NeuSight | SimuMax; FlashAttention-1: paper | NeuSight |
 | B200       | SimuMax                                         | SimuMax                          | SimuMax  |
 
-Sources: ``results/gpu/nvidia-h100-80gb-hbm3-shapes.json`` (1,205 rows); MooreThreads/SimuMax@3005b17, e691807
+Sources: ``results/gpu/nvidia-h100-80gb-hbm3-shapes.json`` (1,205 rows), ``results/gpu/nvidia-h200-updates.json`` and
+the parts ``kernels`` beside them; MooreThreads/SimuMax@3005b17, e691807
 ``configs/system`` (Apache-2.0) and sitar-lab/NeuSight ``scripts/asplos/data/dataset/train/collect`` (MIT), extracts in
 ``results/kernels``; T. Dao, "FlashAttention-2" (2023), section 1: FlashAttention reaches 30 to 50% of an A100's peak
 forward and 25 to 35% backward.
@@ -148,6 +151,80 @@ class AttentionRate:
 
 
 @dataclass(frozen=True)
+class DecompositionRate:
+    """The seconds of a decomposition of an m x r matrix: ``t + a r + b m r + F / c``.
+
+    Householder reflections treat one column after another, each with several small kernels that wait for each other
+    (a) and read the rest of the matrix (b); the rest are products.
+
+    Args:
+        column_s: a.
+        entry_s: b.
+        flops_per_s: c, of the FLOPs F.
+        start_s: t.
+    """
+
+    column_s: float
+    entry_s: float
+    flops_per_s: float
+    start_s: float = 0.0
+
+
+@dataclass(frozen=True)
+class UpdateRates:
+    """The rates of the kernels of eager updates, and the seconds in which the host dispatches them.
+
+    Args:
+        qr: QR decompositions of fp32 matrices by Householder reflections.
+        cholesky: QR decompositions by two Cholesky decompositions.
+        eigh: eigenvectors of symmetric fp32 matrices.
+        largest: seconds of choosing the largest of n numbers: those of any choice, and those per number.
+        lists: bandwidth of operations on lists of tensors over that of other elementwise operations.
+        dispatch_s: seconds of the host per operation.
+        product_dispatch_s: seconds of the host per matrix product, with the views of its operands.
+        largest_dispatch_s: seconds of the host to choose and order the largest numbers.
+        view_s: seconds of the host per view of a tensor, beside those of products' operands.
+    """
+
+    qr: DecompositionRate
+    cholesky: DecompositionRate
+    eigh: DecompositionRate
+    largest: tuple[float, float]
+    lists: float
+    dispatch_s: float
+    product_dispatch_s: float
+    largest_dispatch_s: float
+    view_s: float
+
+    def seconds(self, kind: str, shape: tuple[float, ...], flops: float) -> float:
+        """Return the seconds of a decomposition or a choice on the device, beside those that any kernel takes."""
+        if kind == "largest":
+            least_s, number_s = self.largest
+            return least_s + number_s * shape[0]
+        if kind == "cholesky":  # an optimised implementation takes the faster one
+            return min(self._decomposition_s(rate, shape, flops) for rate in (self.cholesky, self.qr))
+        return self._decomposition_s(self.qr if kind == "qr" else self.eigh, shape, flops)
+
+    @staticmethod
+    def _decomposition_s(rate: DecompositionRate, shape: tuple[float, ...], flops: float) -> float:
+        """Return the seconds of a decomposition by its rate."""
+        *_, columns, matrices = shape
+        return rate.start_s + matrices * columns * (rate.column_s + shape[0] * rate.entry_s) + flops / rate.flops_per_s
+
+    def host_s(self, kind: str) -> float:
+        """Return the seconds in which the host dispatches an operation; a decomposition is done when they are over."""
+        special = {
+            "product": self.product_dispatch_s,
+            "largest": self.largest_dispatch_s,
+            "view": self.view_s,
+            "qr": 0.0,
+            "cholesky": 0.0,
+            "eigh": 0.0,
+        }
+        return special.get(kind, self.dispatch_s)
+
+
+@dataclass(frozen=True)
 class KernelRates:
     """The rates of a GPU's kernels.
 
@@ -162,6 +239,7 @@ class KernelRates:
         dispatch_s: seconds in which the host dispatches an operation of PyTorch.
         eager_s: seconds in which the host runs an operation of `transformer_operations` eagerly.
         floor_s: t_0, seconds that a kernel takes beside its work.
+        updates: rates of the kernels of updates; None if they were not measured.
     """
 
     products: tuple[tuple[str, ProductRate], ...]
@@ -174,6 +252,7 @@ class KernelRates:
     dispatch_s: float = EAGER_LAYER_S / DISPATCHES
     eager_s: float = EAGER_LAYER_S / OPERATIONS
     floor_s: float = FLOOR_S
+    updates: UpdateRates | None = None
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -207,7 +286,7 @@ H100 = KernelRates(
         ("fp16", _H100_BF16),
         ("fp8", _H100_FP8),
         ("tf32", _H100_TF32),
-        ("fp32", replace(_FP32, peak=67 / 989.5)),
+        ("fp32", ProductRate(67 / 989.5, 0.9087, 226.9, 2.531e5, 0.7378)),
     ),
     attention=(
         ("flash", AttentionRate(0.3567, 544.7, 0.4, 0.3001), AttentionRate(0.3411, 1129.0, 0.4, 0.2517)),
@@ -219,6 +298,17 @@ H100 = KernelRates(
     power_w=700.0,
     source="Kernels: measured by this project on an H100 SXM of 700 W (results/gpu), products within 3.9% and "
     "attention within 4.8% (medians).",
+    updates=UpdateRates(
+        qr=DecompositionRate(3.57e-6, 7.97e-10, 1.06e14),
+        cholesky=DecompositionRate(8.27e-7, 0.0, 1.28e13, 3.28e-4),
+        eigh=DecompositionRate(9.64e-6, 0.0, 1.16e13),
+        largest=(6.4e-5, 1.48e-11),
+        lists=0.85,
+        dispatch_s=11.9e-6,
+        product_dispatch_s=20.7e-6,
+        largest_dispatch_s=67e-6,
+        view_s=2.8e-6,
+    ),
 )
 
 _A100_BF16 = ProductRate(1.0, 0.7584, 117.6, 6.756e5, 0.753, 75.6)

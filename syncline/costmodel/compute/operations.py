@@ -8,16 +8,33 @@ from typing import Literal, NamedTuple
 from syncline.costmodel.compute.hardware import Hardware
 from syncline.costmodel.compute.kernel_rates import BACKWARD_ATTENTION, TILE_TOKENS
 
-Kind = Literal["product", "attention", "attention backward", "memory"]
+Kind = Literal[
+    "product", "attention", "attention backward", "memory", "lists", "view", "qr", "cholesky", "eigh", "largest"
+]
+
+
+QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
+"""FLOPs of a QR decomposition with its orthogonal factor over m r^2, and of eigenvectors over d^3.
+
+Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
+
+
+UPDATES = ("lists", "view", "qr", "cholesky", "eigh", "largest")
+"""Kinds of kernels of updates; without a measurement they take as long as their bytes."""
 
 
 class Operation(NamedTuple):
     """A GPU kernel, or several equal ones.
 
     Attributes:
-        kind: a matrix product, a pass of fused attention, or ``memory``, a kernel that the memory's bandwidth limits.
+        kind: a matrix product, a pass of fused attention, or ``memory``, a kernel that the memory's bandwidth limits;
+            ``lists``, the same on lists of tensors; ``view``, on which only the host works; a decomposition ``qr`` (by
+            Householder reflections), ``cholesky`` (a QR decomposition by two Cholesky decompositions) or ``eigh``
+            (eigenvectors); or ``largest``, the choice and the order of the largest numbers.
         shape: of a product ``(m, k) (k, n)`` the sizes ``(m, n, k)`` or, if grouped, ``(m, n, k, groups)``; of
-            attention ``(sequences, heads, queries, keys, head width)``; else empty.
+            attention ``(sequences, heads, queries, keys, head width)``; of QR decompositions the rows, the columns and
+            the number of matrices; of ``eigh`` the rows and the number of matrices; of ``largest`` the numbers to
+            choose from; else empty.
         precision: number format of a product.
         nbytes: bytes that a kernel reads and writes.
         causal: whether attention masks half of the scores.
@@ -37,7 +54,13 @@ class Operation(NamedTuple):
         if self.kind == "product":
             m, n, k, *groups = self.shape
             return 2.0 * m * n * k * (groups[0] if groups else 1.0)
-        if self.kind == "memory":
+        if self.kind in ("qr", "cholesky"):
+            rows, columns, matrices = self.shape
+            return QR_FLOPS * rows * columns * columns * matrices
+        if self.kind == "eigh":
+            rows, matrices = self.shape
+            return EIGENVECTOR_FLOPS * rows**3 * matrices
+        if self.kind in ("memory", "lists", "view", "largest"):
             return 0.0
         sequences, heads, queries, keys, head = self.shape
         forward = 4.0 * sequences * heads * queries * keys * head / (2 if self.causal else 1)
@@ -70,8 +93,15 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
     kernels = on.kernels
     assert kernels is not None
     memory_s = operation.nbytes / (kernels.memory * (on.memory_bytes_per_s or float("inf")))
-    if operation.kind == "memory":
+    if operation.kind == "memory" or (operation.kind in UPDATES and kernels.updates is None):
         return kernels.floor_s + memory_s
+    if operation.kind in UPDATES:
+        assert kernels.updates is not None
+        if operation.kind == "view":
+            return 0.0
+        if operation.kind == "lists":
+            return kernels.floor_s + memory_s / kernels.updates.lists
+        return kernels.floor_s + kernels.updates.seconds(operation.kind, operation.shape, operation.flops)
     if operation.kind == "product":
         rate = kernels.product(operation.precision)
         m, n, k, *groups = operation.shape
@@ -102,7 +132,10 @@ class Seconds(NamedTuple):
 
 
 def operations_s(
-    operations: Iterable[Operation], on: Hardware, attention: str = "flash", eager: bool = False
+    operations: Iterable[Operation],
+    on: Hardware,
+    attention: str = "flash",
+    eager: bool = False,
 ) -> Seconds:
     """Return the seconds of operations on the device and on the host.
 
@@ -120,3 +153,17 @@ def operations_s(
         device += operation.kernels * operation_s(operation, on, attention)
         count += operation.kernels
     return Seconds(device, count * launch_s)
+
+
+def update_s(operations: Iterable[Operation], on: Hardware) -> float:
+    """Return the seconds of the operations of an update, which the host dispatches while the device runs earlier ones.
+
+    Args:
+        on: a GPU whose kernels of updates are known.
+    """
+    assert on.kernels is not None and on.kernels.updates is not None
+    device_s = host_s = 0.0
+    for operation in operations:
+        device_s += operation.kernels * operation_s(operation, on)
+        host_s += operation.kernels * on.kernels.updates.host_s(operation.kind)
+    return max(device_s, host_s)

@@ -1,111 +1,298 @@
-"""FLOPs and seconds of updates that multiply or decompose matrices; an mfu already covers elementwise updates.
+"""Kernels and seconds of updates: elementwise passes, matrix products and decompositions.
 
 Muon and Scion orthogonalise matrices, Dion and PowerSGD iterate low-rank factors, and basis rotation runs an optimizer
-in rotated coordinates of a matrix.
+in rotated coordinates of a matrix. The lists of kernels are those that this package's methods dispatch to a GPU.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 from syncline.costmodel.compute.hardware import Hardware
-from syncline.costmodel.compute.tensors import TensorShape
+from syncline.costmodel.compute.operations import Operation, memory, product, update_s
+from syncline.costmodel.compute.tensors import TensorShape, largest_divisor
 from syncline.errors import SpecError, one_of
 
 NEWTON_SCHULZ_STEPS = 5
 """Newton-Schulz iterations of Muon and Scion. Source: K. Jordan et al., "Muon" (2024)."""
 
-
-def newton_schulz_flops(rows: int, columns: int, steps: int = NEWTON_SCHULZ_STEPS) -> float:
-    """Return the FLOPs of orthogonalising an m x n matrix by Newton-Schulz iterations.
-
-    An iteration is ``X <- a X + (b A + c A^2) X`` with ``A = X X^T`` on the smaller side, of three products. All
-    iterations take ``steps (4 d^2 D + 2 d^3)`` with d = min(m, n) and D = max(m, n).
-
-    Args:
-        rows: m.
-        columns: n.
-        steps: number of iterations.
-
-    >>> newton_schulz_flops(2, 2, 1)  # three products of 2 x 2 matrices
-    48.0
-    """
-    short, long = sorted((float(rows), float(columns)))
-    return steps * (4 * short * short * long + 2 * short**3)
-
-
 DECOMPOSITION_RATE = 0.25
 """FLOP/s of a QR or eigenvalue decomposition over those of a matrix product.
 
 Measured on one CPU core: 0.14 to 0.7 for d x d matrices with d from 64 to 768. On a GPU the ratio is far less and falls
-with d, so measure it there."""
+with d; GPUs whose decompositions were measured have prices of their own."""
 
-QR_FLOPS, EIGENVECTOR_FLOPS = 8 / 3, 9.0
-"""FLOPs of a QR decomposition with its orthogonal factor, and of eigenvectors, of a d x d matrix over d^3.
+FP32_BYTES = 4.0
 
-Source: G. Golub, C. Van Loan, "Matrix Computations" (4th ed., 2013), sections 5.2 and 8.3."""
+LISTED_BYTES = 10.0
+"""Bytes per number that an operation on lists of tensors reads and writes, on average: of Adam's 9 operations, 92."""
+
+UpdateKernels = Literal["eager", "tf32", "optimised"]
+"""The implementation of updates: this package's eager methods; the same with products in TF32; or with Newton-Schulz
+iterations in bf16 whose sums are part of their products, other products in TF32, and QR decompositions by Cholesky."""
+
+
+class Updating(NamedTuple):
+    """The choices that decide the time of an update.
+
+    Attributes:
+        kernels: implementation of the update.
+        with_messages: whether to include packing and unpacking of messages.
+    """
+
+    kernels: UpdateKernels = "eager"
+    with_messages: bool = True
+
+
+EAGER = Updating()
+"""The updates of this package's methods."""
 
 
 @dataclass(frozen=True)
 class UpdateWork:
-    """FLOPs of the products and decompositions of an update of one or more matrices.
+    """The kernels of an update.
 
     Args:
-        step: FLOPs of the products of every step, such as rotations.
-        renewal: FLOPs of the products of a renewal, for instance of bases.
-        decomposition: FLOPs of the decompositions of a renewal.
+        step: kernels of every step, such as products and elementwise operations.
+        renewal: kernels of a renewal, for instance of bases.
+        messages: kernels of every step that pack what workers send, and unpack what they receive.
+        iterations: kernels of Newton-Schulz iterations of every step.
     """
 
-    step: float = 0.0
-    renewal: float = 0.0
-    decomposition: float = 0.0
+    step: tuple[Operation, ...] = ()
+    renewal: tuple[Operation, ...] = ()
+    messages: tuple[Operation, ...] = ()
+    iterations: tuple[Operation, ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[Operation, ...], ...]:
+        """Return the kernels by part, in the order of the arguments."""
+        return self.step, self.renewal, self.messages, self.iterations
 
     def __add__(self, other: UpdateWork) -> UpdateWork:
-        """Return the sum of the work of two updates."""
+        """Return the work of two updates."""
+        return UpdateWork(*(mine + others for mine, others in zip(self.parts, other.parts, strict=True)))
+
+    def every(self, steps: float) -> UpdateWork:
+        """Return the work per step if this work is done once in so many steps."""
         return UpdateWork(
-            self.step + other.step, self.renewal + other.renewal, self.decomposition + other.decomposition
+            *(tuple(operation._replace(kernels=operation.kernels / steps) for operation in part) for part in self.parts)
         )
 
-    def seconds(
-        self, hardware: Hardware, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE
-    ) -> float:
-        """Return the seconds per step, with the work of a renewal spread over the steps between two renewals.
+    def implemented(self, kernels: UpdateKernels) -> UpdateWork:
+        """Return the work of another implementation of the update."""
+        if kernels == "eager":
+            return self
+        work = UpdateWork(*(tuple(_with_tensor_cores(operation, kernels) for operation in part) for part in self.parts))
+        if kernels == "tf32":
+            return work
+        products = tuple(_in_bf16(operation) for operation in self.iterations if operation.kind == "product")
+        return replace(work, iterations=products)
+
+    def flops(self, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
+        """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
 
         Args:
-            hardware: hardware that runs products at its peak times its mfu.
-            frequency: number of steps between renewals; None without renewals.
+            frequency: number of steps between renewals, over which the work of a renewal is spread; None without.
             decomposition_rate: FLOP/s of decompositions over those of products.
         """
         if not decomposition_rate > 0:
             raise SpecError("decomposition_rate", decomposition_rate, "a number above 0")
-        renewals = 0.0 if frequency is None else (self.renewal + self.decomposition / decomposition_rate) / frequency
-        return (self.step + renewals) / (hardware.peak_flops * hardware.mfu)
+
+        def counted(operations: Iterable[Operation]) -> float:
+            rates = {"product": 1.0, "qr": decomposition_rate, "eigh": decomposition_rate}
+            priced = [operation for operation in operations if operation.kind in rates]
+            return sum(operation.kernels * operation.flops / rates[operation.kind] for operation in priced)
+
+        renewals = 0.0 if frequency is None else counted(self.renewal) / frequency
+        return counted(self.step + self.iterations) + renewals
+
+    def seconds(self, hardware: Hardware, frequency: float | None, updating: Updating = EAGER) -> float:
+        """Return the seconds per step, by the kernels if their prices are known, otherwise by the FLOPs of products.
+
+        Args:
+            hardware: hardware; without known kernels it runs products at its peak times its mfu.
+            frequency: number of steps between renewals, over which the work of a renewal is spread; None without.
+            updating: implementation of the update, and whether to include its messages.
+        """
+        if hardware.kernels is None or hardware.kernels.updates is None:
+            return self.flops(frequency) / (hardware.peak_flops * hardware.mfu)
+        work = self.implemented(updating.kernels)
+        usual = work.step + work.iterations + (work.messages if updating.with_messages else ())
+        usual_s = update_s(usual, hardware)
+        if frequency is None or not work.renewal:
+            return usual_s
+        return usual_s + (update_s(usual + work.renewal, hardware) - usual_s) / frequency
 
 
-def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
+def _with_tensor_cores(operation: Operation, kernels: UpdateKernels) -> Operation:
+    """Return a product in TF32, and, unless all else is eager, a QR decomposition by Cholesky."""
+    if operation.kind == "product":
+        return operation._replace(precision="tf32")
+    is_replaced = operation.kind == "qr" and kernels == "optimised"
+    return operation._replace(kind="cholesky") if is_replaced else operation
+
+
+def _in_bf16(operation: Operation) -> Operation:
+    """Return a product of fp32 matrices in bf16."""
+    return operation._replace(precision="bf16", nbytes=operation.nbytes / 2)
+
+
+class Passes(NamedTuple):
+    """Elementwise operations of an update, which read and write all numbers of its tensors.
+
+    Attributes:
+        listed: bytes per number of operations on lists of all tensors.
+        single: bytes per number of operations on one tensor.
+        kernels: number of operations on one tensor.
+    """
+
+    listed: float = 0.0
+    single: float = 0.0
+    kernels: float = 0.0
+
+    def on(self, tensors: Iterable[TensorShape]) -> tuple[Operation, ...]:
+        """Return the operations on tensors."""
+        counts = Counter(tensor.elements for tensor in tensors)
+        total = sum(elements * count for elements, count in counts.items())
+        lists = max(1, round(self.listed / LISTED_BYTES))
+        on_lists = Operation("lists", nbytes=self.listed * total / lists, kernels=lists)
+        out = [on_lists] if self.listed and total else []
+        if self.kernels:
+            per_number = self.single / self.kernels
+            out += [memory(per_number * elements, self.kernels * count) for elements, count in counts.items()]
+        return tuple(out)
+
+
+MOVE = Passes(12)
+"""The step itself, ``x <- x - lr d``."""
+
+DECAY = Passes(8)
+"""Decoupled weight decay."""
+
+ADAM = Passes(80)
+"""Adam's moments and its division."""
+
+LEAST_DIFFERENCE = 0.2
+"""Smallest difference of an update from that of Adam that counts, over the latter; smaller ones are within the error.
+
+On H100 and H200, MT-DAO's update takes 0.98 to 1.06 of Adam's, and by its kernels 1.13."""
+
+
+def above_adam_s(
+    work: UpdateWork, tensors: Sequence[TensorShape], hardware: Hardware, frequency: float | None, updating: Updating
+) -> float:
+    """Return the seconds per step that an update adds to a step, which includes Adam's elementwise update; at least 0.
+
+    Args:
+        work: the update.
+        tensors: the parameters.
+        hardware: hardware that runs the update.
+        frequency: number of steps between renewals; None without renewals.
+        updating: implementation of the update, and whether to include its messages.
+    """
+    seconds = work.seconds(hardware, frequency, updating)
+    adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, None)
+    return seconds - adam_s if seconds > (1 + LEAST_DIFFERENCE) * adam_s else 0.0
+
+
+BLOCK_VIEWS = 27
+"""Views by which the blocks of a tensor are cut, packed and joined, beside those of the operands of products."""
+
+
+def largest_numbers(number: float, count: float = 1.0) -> Operation:
+    """Return ``count`` choices of the largest among so many numbers."""
+    return Operation("largest", (number,), nbytes=FP32_BYTES * number, kernels=count)
+
+
+def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis: bool) -> tuple[Operation, ...]:
+    """Return the kernels that send the k largest coefficients of each block of tensors, and put the received together.
+
+    Args:
+        tensors: the tensors.
+        k: number of coefficients of a block.
+        chunk: largest length of a block along each dimension.
+        has_basis: whether blocks are multiplied with a basis along each dimension: to it, back, and back again.
+    """
+    out: list[Operation] = []
+    for shape, count in Counter(tensor.shape for tensor in tensors).items():
+        sides = [largest_divisor(length, chunk) for length in shape] or [1]
+        number, block = math.prod(shape), math.prod(sides)
+        for side in sides if has_basis else ():
+            other = block // side if len(shape) > 1 else 1  # vectors are multiplied in one product
+            blocks = number / other / side
+            out.append(product(other, side, side, "fp32", FP32_BYTES, blocks, count=3 * count))
+        out += [largest_numbers(number, count), Operation("view", kernels=BLOCK_VIEWS * count)]
+        out.append(memory((85 + 170 * min(k / block, 1.0)) * number / 20, 20 * count))
+    return tuple(out)
+
+
+def shapes_of(tensors: Iterable[TensorShape]) -> Iterable[tuple[int, int, int]]:
+    """Return the shorter and the longer side of the matrices among the tensors, and the number of each such shape."""
+    counts = Counter(tuple(sorted(tensor.sides)) for tensor in tensors if tensor.is_matrix)
+    return [(short, long, count) for (short, long), count in counts.items()]
+
+
+def fp32_product(m: float, n: float, k: float, count: float = 1.0) -> Operation:
+    """Return ``count`` products ``(m, k) (k, n)`` of fp32 matrices."""
+    return product(m, n, k, "fp32", FP32_BYTES, count=count)
+
+
+def qr(rows: float, columns: float, count: float = 1.0) -> Operation:
+    """Return ``count`` QR decompositions of fp32 matrices with their orthogonal factors."""
+    return Operation("qr", (rows, columns, 1.0), "fp32", 2 * FP32_BYTES * rows * columns, kernels=count)
+
+
+def orthogonal_work(tensors: Sequence[TensorShape], steps: int = NEWTON_SCHULZ_STEPS) -> UpdateWork:
     """Return the work of orthogonalising every matrix among the tensors in each step, as Muon and Scion do.
 
-    >>> orthogonal_work([TensorShape("w", (2, 2), True)]).step  # five iterations of three products of 2 x 2 matrices
+    An iteration is ``X <- a X + (b A + c A^2) X`` with ``A = X X^T`` on the smaller side, of three products. All
+    iterations take ``steps (4 d^2 D + 2 d^3)`` FLOPs with d = min(m, n) and D = max(m, n).
+
+    >>> orthogonal_work([TensorShape("w", (2, 2), True)]).flops(None)  # five iterations of three products
     240.0
     """
-    return UpdateWork(sum(newton_schulz_flops(*tensor.sides) for tensor in tensors if tensor.is_matrix))
+    step: list[Operation] = []
+    iterations: list[Operation] = []
+    for d, long, count in shapes_of(tensors):
+        number, square = FP32_BYTES * d * long, FP32_BYTES * d * d
+        step.append(memory(5 * number / 4, 4 * count))  # norm, division, and the scale at the end
+        iterations += [fp32_product(*sides, steps * count) for sides in ((d, d, long), (d, d, d), (d, long, d))]
+        iterations += [memory(5 * number / 2, 2 * steps * count), memory(7 * square / 3, 3 * steps * count)]
+    return UpdateWork(tuple(step), iterations=tuple(iterations))
 
 
-def low_rank_work(rows: int, columns: int, rank: int, products: int, interval: float = 1) -> UpdateWork:
-    """Return the work per step of a power iteration, ``P = orth(M Q)`` and ``R = M^T P``, and of further products.
+def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWork:
+    """Return the work of a power iteration, ``P = orth(M Q)`` and ``R = M^T P``, and of further products.
 
     Args:
         rows: m, rows of the matrix M.
         columns: n, columns of M.
         rank: r, rank of the factors P (m x r) and Q (n x r); the QR decomposition of P takes 8/3 m r^2 FLOPs.
         products: number of products of M with a factor, 2 m n r FLOPs each, with the two of the iteration.
-        interval: number of steps between two iterations.
 
-    >>> low_rank_work(4, 2, 1, 3).step  # three products of 16 FLOPs
-    48.0
+    >>> low_rank_work(4, 2, 1, 3).step[0].flops  # one of three products of 16 FLOPs
+    16.0
     """
-    return UpdateWork(products * 2.0 * rows * columns * rank / interval, 0.0, QR_FLOPS * rows * rank * rank / interval)
+    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank
+    operations = [
+        fp32_product(rows, rank, columns),
+        fp32_product(columns, rank, rows),
+        fp32_product(rows, columns, rank, products - 2),
+        qr(rows, rank),
+        memory(7 * left_bytes / 11, 11),  # the test for zero, and the signs of P
+        memory(11 * right_bytes / 7, 7),  # the norms of the columns of R, and Q
+    ]
+    return UpdateWork(tuple(operations))
+
+
+def times(work: UpdateWork, count: float) -> UpdateWork:
+    """Return the work of ``count`` equal updates."""
+    return work.every(1 / count)
 
 
 SOURCES = ("1st", "2nd", "gradient")
@@ -151,7 +338,7 @@ def rotation_work(
     more with the source ``2nd``. A renewal takes 2 d^3 FLOPs per product with a basis, twice for a power iteration, and
     a decomposition of a d x d matrix; other sources than ``2nd`` also multiply a matrix with its transpose. With a
     rotated momentum a step needs one rotation less, and each renewal rotates the momentum from the old to the new
-    bases.
+    bases. The elementwise operations are those of Adam in both coordinates, and of the order of a basis.
 
     Args:
         rows: m.
@@ -161,7 +348,7 @@ def rotation_work(
         estimate: ``power`` or ``exact``.
         momentum: ``original`` or ``rotated``.
 
-    >>> rotation_work(2, 2, "1st", "unilateral").step  # three products of 2 x 2 matrices
+    >>> rotation_work(2, 2, "1st", "unilateral").flops(None)  # three products of 2 x 2 matrices
     48.0
     """
     for name, value, choices in (
@@ -171,16 +358,25 @@ def rotation_work(
     ):
         if value not in choices:
             raise SpecError(name, value, one_of(choices, value))
-    total = UpdateWork()
+    matrix = FP32_BYTES * rows * columns
+    step, renewal = [memory(20 * matrix / 8, 8)], []  # Adam's moments, and its division
+    if momentum == "rotated":
+        renewal.append(memory(2 * matrix))
     for d in rotated_sides(rows, columns, geometry):
-        product, cube = 2.0 * rows * columns * d, float(d) ** 3
-        step = (3 if momentum == "original" else 2) * product + (product if source == "2nd" else 0.0)
-        momentum_rotations = 2 * product if momentum == "rotated" else 0.0
-        gram = 0.0 if source == "2nd" else product
-        basis_products = 2 if estimate == "power" else 1  # for the Rayleigh quotients, and for the power iteration
-        decomposition = QR_FLOPS if estimate == "power" else EIGENVECTOR_FLOPS
-        total += UpdateWork(step, gram + momentum_rotations + basis_products * 2 * cube, decomposition * cube)
-    return total
+        square, gram = FP32_BYTES * d * d, fp32_product(d, d, rows * columns / d)
+        step.append(fp32_product(rows, columns, d, 3 if momentum == "original" else 2))
+        if source == "2nd":
+            step += [gram, memory(3 * square)]
+        else:
+            renewal += [gram] + [memory(3 * matrix)] * (source == "1st")
+        if momentum == "rotated":
+            renewal.append(fp32_product(rows, columns, d, 2))
+        if estimate == "power":
+            renewal += [fp32_product(d, d, d, 2), qr(d, d), memory(21 * square / 17, 17), memory(3 * matrix, 2)]
+        else:
+            vectors = Operation("eigh", (d, 1.0), "fp32", 2 * square)
+            renewal += [fp32_product(d, d, d), vectors, memory(19 * square / 12, 12)]
+    return UpdateWork(tuple(step), tuple(renewal))
 
 
 def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool = False) -> list[int | None]:

@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import (
 from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torch.utils.hooks import RemovableHandle
 
-from syncline.costmodel.compute.operations import Operation
+from syncline.costmodel.compute.operations import Kind, Operation
 from syncline.measure.recording.record import Counted
 
 VIEWS = frozenset({"view", "t", "transpose", "expand", "slice", "select", "detach", "alias", "permute", "unsqueeze",
@@ -41,6 +41,9 @@ OVERWRITING = frozenset({"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_
 
 LOOKING_UP = frozenset({"embedding", "index_select", "gather", "index"})
 """Operations that read only those parts of their first argument that they return."""
+
+DECOMPOSITIONS: dict[str, Kind] = {"linalg_qr": "qr", "_linalg_eigh": "eigh"}
+"""Decompositions of matrices, with the kinds of their prices."""
 
 SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
 """Namespaces of operations that do no computation."""
@@ -255,6 +258,11 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     formula = flop_registry.get(packet)
     flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
     nbytes = float(moved_bytes(name, func._schema, args, kwargs, out))
+    if name in DECOMPOSITIONS:
+        matrix = args[0]
+        sides = matrix.shape[-2:] if name == "linalg_qr" else matrix.shape[-1:]
+        shape = (*map(float, sides), float(matrix[..., 0, 0].numel()))
+        return Counted(0.0, nbytes, DECOMPOSITIONS[name], format_of(matrix.dtype), shape)
     if not flops:
         return Counted(0.0, nbytes)
     operands = [x for x in tensors_in([*args, *kwargs.values()]) if x.is_floating_point()]

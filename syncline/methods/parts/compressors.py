@@ -12,6 +12,8 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
+from syncline.costmodel.compute.operations import Operation
+from syncline.costmodel.compute.update_work import Passes, UpdateWork, block_messages, largest_numbers
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
@@ -36,6 +38,9 @@ class CompressorBase(Spec):
     source: ClassVar[str]
     """The paper that describes the compressor."""
 
+    passes: ClassVar[Passes] = Passes()
+    """Elementwise operations that encode and decode a tensor, with its error."""
+
     kind: str
     error_feedback: bool = True
 
@@ -50,6 +55,10 @@ class CompressorBase(Spec):
 
         An empty label stands for the label of the tensors.
         """
+
+    def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
+        """Return the kernels that encode and decode tensors, with their errors."""
+        return self.passes.on(tensors)
 
     @property
     @abstractmethod
@@ -99,11 +108,17 @@ class TopKCompressor(CompressorBase):
     """
 
     source: ClassVar[str] = "top-k (Stich et al., 2018)"
+    passes: ClassVar[Passes] = Passes(single=53, kernels=16)
 
     kind: Literal["top-k"] = "top-k"
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
     index_bits: Literal[0, 16, 32, 64] = 32
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    @override
+    def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
+        """Return the kernels that encode and decode tensors, with the choice of the largest entries."""
+        return self.passes.on(tensors) + tuple(largest_numbers(tensor.elements) for tensor in tensors)
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -138,6 +153,7 @@ class LpCompressor(CompressorBase):
     """
 
     source: ClassVar[str] = "Lion Cub, equation 1"
+    passes: ClassVar[Passes] = Passes(single=148, kernels=35)
 
     kind: Literal["lp"] = "lp"
     bits: int = Field(default=8, ge=2, le=31)
@@ -181,6 +197,7 @@ class QSGDCompressor(CompressorBase):
     """
 
     source: ClassVar[str] = "QSGD (Alistarh et al., 2017)"
+    passes: ClassVar[Passes] = Passes(single=466, kernels=62)
 
     kind: Literal["qsgd"] = "qsgd"
     error_feedback: bool = False
@@ -223,6 +240,11 @@ class BlockTopKCompressor(CompressorBase):
     value_format: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     @override
+    def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
+        """Return the kernels that transform and choose the coefficients of blocks, as DeMo does."""
+        return block_messages(tensors, self.k, self.chunk, self.basis != "identity")
+
+    @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather: the indices of all blocks packed, then their values.
 
@@ -257,6 +279,7 @@ class OneBitCompressor(CompressorBase):
     """A compressor to signs and one scale per tensor, see `optim.OneBit`."""
 
     source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
+    passes: ClassVar[Passes] = Passes(single=110, kernels=35)
 
     kind: Literal["one-bit"] = "one-bit"
 
@@ -347,6 +370,16 @@ class CompressibleBase(MethodBase):
         if not self.compressor:
             return super().traffic_formula(workers)
         return compressed_formula((self.compressor, period) for period in self._sent_periods())
+
+    @override
+    def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the step, and of compressing what is sent in the steps of its periods."""
+        work = super()._step_work(tensors)
+        if self.compressor:
+            for period in self._sent_periods():
+                messages = self.compressor.operations(self._compressed(tensors))
+                work += UpdateWork(messages=messages).every(period)
+        return work
 
     @abstractmethod
     def _sent_periods(self) -> Iterable[int]:

@@ -25,7 +25,7 @@ from pydantic import (
 
 from syncline import optim
 from syncline.costmodel import Exchange, Hardware, TensorShape
-from syncline.costmodel.compute.update_work import UpdateWork
+from syncline.costmodel.compute.update_work import ADAM, DECAY, EAGER, MOVE, UpdateWork, Updating, above_adam_s
 from syncline.fields import Positive, Spec
 
 if TYPE_CHECKING:
@@ -317,21 +317,36 @@ class MethodBase(Spec):
         """Return whether the method sends tensors as soon as they are ready, during the backward pass."""
         return False
 
-    def added_update_s(self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1) -> float:
-        """Return the seconds per step of an update's matrix products and decompositions, without elementwise work.
+    def added_update_s(
+        self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1, *, updating: Updating = EAGER
+    ) -> float:
+        """Return the seconds per step that the update adds to a step, which includes Adam's elementwise update.
+
+        On a GPU whose kernels of updates are known, these are the seconds of all kernels of the update, minus those of
+        Adam; 0 if there are fewer. On other hardware they are those of matrix products and decompositions.
 
         Args:
             model: shapes of the parameters of a model, or of one stage of a pipeline.
             hardware: the device that updates the parameters.
             delay: number of updates by which the gradients of the stage are late.
             stages: number of stages of the pipeline.
+            updating: implementation of the update, and whether to include its messages.
         """
-        return self._update_work(tensors_of(model)).seconds(hardware, 1)
+        work = self._update_work(tensors_of(model))
+        return above_adam_s(work, tensors_of(model), hardware, self._renewal_period(delay, stages), updating)
+
+    def _renewal_period(self, delay: int, stages: int) -> float | None:
+        """Return the number of steps between renewals of bases in a stage of a pipeline; None without renewals."""
+        return None
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the update rule's matrix products and decompositions per step."""
+        """Return the work of the update rule per step; a rule of the user's counts as Adam."""
         work = getattr(getattr(self, "rule", None), "update_work", None)
-        return work(tensors) if work else UpdateWork()
+        return (work(tensors) if work else UpdateWork(ADAM.on(tensors))) + self._step_work(tensors)
+
+    def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of moving the parameters, and of weight decay if there is any."""
+        return UpdateWork(MOVE.on(tensors) + (DECAY.on(tensors) if self.weight_decay else ()))
 
     def readbacks(self, model: Tensors) -> int:
         """Return how many values per step the host reads from its device to decide whether workers send."""

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import TensorShape
-from syncline.costmodel.compute.update_work import UpdateWork, orthogonal_work
+from syncline.costmodel.compute.update_work import ADAM, Passes, UpdateWork, orthogonal_work
 from syncline.fields import MANY, Positive, Rate, Spec, from_name, refusal, tag
 from syncline.methods.parts.method_spec import elements, or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
@@ -24,7 +25,14 @@ class RuleBase(Spec, defer_build=False):
     num_states: ClassVar[int] = 2
     """Number of states of each parameter; a state has the shape of the parameter."""
 
+    passes: ClassVar[Passes] = ADAM
+    """Elementwise operations of the update, without the step itself."""
+
     kind: str
+
+    def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the update of parameters of these shapes."""
+        return UpdateWork(self.passes.on(tensors))
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of parameters of these shapes."""
@@ -38,6 +46,21 @@ class RuleBase(Spec, defer_build=False):
 
 
 Weight = Annotated[float, Field(ge=0, le=1)]
+
+SCALINGS = {"adam": Passes(60), "adopt": Passes(single=72, kernels=7), "sgdm": Passes(), "muon": Passes(60)}
+"""Elementwise operations of the scaling of a mixture of momenta; that of Muon is for other parameters than matrices."""
+
+
+def multi_momentum_work(base: str, omegas: Sequence[float], tensors: Sequence[TensorShape]) -> UpdateWork:
+    """Return the work of an update with one momentum per weight in ``omegas``; the gradient has the rest of the weight.
+
+    The mixture is scaled as by ``base``.
+    """
+    scaled = [t for t in tensors if not (base == "muon" and t.is_matrix)]
+    mixing = Passes(24 * len(omegas) + (8 if sum(omegas) < 1 else -4))
+    work = UpdateWork(mixing.on(tensors) + SCALINGS[base].on(scaled))
+    return work + orthogonal_work(tensors) if base == "muon" else work
+
 
 MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
 """The scaling of a mixture of momenta: Adam's, ADOPT's, none, or Muon's polar factor."""
@@ -56,6 +79,7 @@ class QHMRule(RuleBase):
 
     builder: ClassVar[str] = "qhm"
     num_states: ClassVar[int] = 1
+    passes: ClassVar[Passes] = Passes(32)
 
     kind: Literal["qhm"] = "qhm"
     momentum: Rate = 0.999
@@ -66,6 +90,7 @@ class QHAdamRule(RuleBase):
     """The spec of `optim.qhadam`, with its recommended rates; MT-DAO's has beta1 0.999 and nu1 0.95 to 0.98."""
 
     builder: ClassVar[str] = "qhadam"
+    passes: ClassVar[Passes] = Passes(92)
 
     kind: Literal["qhadam"] = "qhadam"
     beta1: Rate = 0.995
@@ -79,6 +104,7 @@ class QHAdoptRule(RuleBase):
     """The spec of `optim.qhadopt`, with the rates of MT-DAO's baseline."""
 
     builder: ClassVar[str] = "qhadopt"
+    passes: ClassVar[Passes] = Passes(32, single=72, kernels=7)
 
     kind: Literal["qhadopt"] = "qhadopt"
     beta1: Rate = 0.999
@@ -104,12 +130,18 @@ class AggMoRule(RuleBase):
         """Return the number of elements of the states of parameters of these shapes."""
         return self.momenta * elements(tensors)
 
+    @override
+    def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the momenta and of their sum."""
+        return UpdateWork(Passes(8 + 32 * self.momenta).on(tensors))
+
 
 class AdEMAMixRule(RuleBase):
     """The spec of `optim.AdEMAMix`; its authors let alpha and beta3 grow over a whole training."""
 
     builder: ClassVar[str] = "AdEMAMix"
     num_states: ClassVar[int] = 3
+    passes: ClassVar[Passes] = Passes(single=104, kernels=10)
 
     kind: Literal["ademamix"] = "ademamix"
     beta1: Rate = 0.9
@@ -153,6 +185,10 @@ class MultiMomentumRule(Spec, defer_build=False):
         scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
         return self.momenta * elements(tensors) + elements(scaled)
 
+    def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
+        """Return the work of the momenta, of their mixture, and of the base's scaling."""
+        return multi_momentum_work(self.base, self.omegas, tensors)
+
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
 
@@ -164,6 +200,7 @@ class SGDMRule(RuleBase):
     """The spec of `optim.sgdm`, SGD with momentum; heavy-ball is the form of torch's ``SGD``, ema that of MT-DAO."""
 
     builder: ClassVar[str] = "sgdm"
+    passes: ClassVar[Passes] = Passes(28)
 
     kind: Literal["sgdm"] = "sgdm"
     momentum: Rate = 0.9
@@ -190,6 +227,7 @@ class AdaSGDRule(RuleBase):
     """The spec of `optim.ada_sgd`: Adam with one second moment per tensor."""
 
     builder: ClassVar[str] = "ada_sgd"
+    passes: ClassVar[Passes] = Passes(56, single=28, kernels=4)
 
     kind: Literal["ada-sgd"] = "ada-sgd"
     beta1: Rate = 0.9
@@ -201,6 +239,7 @@ class NesterovAdamRule(RuleBase):
     """The spec of `optim.NesterovAdam` (NAdam), with the rates of asynchronous Nesterov pipelines."""
 
     builder: ClassVar[str] = "NesterovAdam"
+    passes: ClassVar[Passes] = Passes(single=100, kernels=10)
 
     kind: Literal["nadam"] = "nadam"
     beta1: Rate = 0.99
@@ -213,6 +252,7 @@ class AdoptRule(RuleBase):
     """The spec of `optim.adopt`, with its published defaults."""
 
     builder: ClassVar[str] = "adopt"
+    passes: ClassVar[Passes] = Passes(20, single=72, kernels=7)
 
     kind: Literal["adopt"] = "adopt"
     beta1: Rate = 0.9
@@ -225,6 +265,7 @@ class LionRuleSpec(RuleBase):
 
     builder: ClassVar[str] = "lion"
     num_states: ClassVar[int] = 1
+    passes: ClassVar[Passes] = Passes(single=44, kernels=4)
 
     kind: Literal["lion"] = "lion"
     beta1: Rate = 0.9
@@ -253,8 +294,10 @@ class MuonRule(Spec, defer_build=False):
         return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(others)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising all matrices in a step."""
-        return orthogonal_work(tensors)
+        """Return the work of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
+        momenta = Passes(32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
+        others = OTHER_RULES[self.other_rule].update_work([t for t in tensors if not t.is_matrix])
+        return UpdateWork(momenta) + orthogonal_work(tensors) + others
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
@@ -271,6 +314,7 @@ class ScionRule(RuleBase):
     """The spec of `optim.scion` without its constraint, which the method's ``weight_decay: 1`` adds."""
 
     builder: ClassVar[str] = "scion"
+    passes: ClassVar[Passes] = Passes(20)
 
     kind: Literal["scion"] = "scion"
     momentum: Rate = 0.9
@@ -282,9 +326,11 @@ class ScionRule(RuleBase):
         """Return the number of elements of the states of parameters of these shapes."""
         return elements(tensors) if self.momentum else 0
 
+    @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising all matrices in a step."""
-        return orthogonal_work(tensors)
+        """Return the work of the momenta, of orthogonalising matrices, and of the points in balls of other norms."""
+        others = Passes(single=28, kernels=3).on(t for t in tensors if not t.is_matrix)
+        return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
 
 
 RuleSpec = Annotated[

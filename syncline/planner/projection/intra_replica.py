@@ -36,6 +36,12 @@ from syncline.planner.projection.pricing import (
 from syncline.specs import ProjectSpec
 
 
+def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
+    """Return the number of workers that share a worker's states in each setting, ``(S,)``; 1 without sharding."""
+    all_sharers = layout.sharers // layout.copies if layout.sharers > 1 else replicas
+    return np.where(plan.sharding > 0, all_sharers, 1)
+
+
 def computing_s(
     specs: Sequence[ProjectSpec], layout: Layout, elements: int, plan: MemoryPlan, replicas: Indices
 ) -> Floats:
@@ -51,11 +57,10 @@ def computing_s(
     cache: dict[tuple[int, int, int, int, int, ActivationPolicy, int], float] = {}
     seconds = np.empty(len(specs))
     columns = zip(
-        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies, replicas.tolist(),
-        strict=True,
+        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies,
+        sharers_of(layout, plan, replicas).tolist(), strict=True,
     )  # fmt: skip
-    for index, (spec, micro, sharding, policy, count) in enumerate(columns):
-        sharers = (layout.sharers // layout.copies if layout.sharers > 1 else count) if sharding else 1
+    for index, (spec, micro, sharding, policy, sharers) in enumerate(columns):
         key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, policy, sharers
         if key not in cache:
             if spec.priced_by_kernels:

@@ -27,7 +27,7 @@ from syncline.costmodel.traffic.step_time import PricedCall, priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.planner.projection.intra_replica import IntraReplica, computing_s, flops_s
+from syncline.planner.projection.intra_replica import IntraReplica, computing_s, flops_s, sharers_of
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.pricing import (
     PriceCache,
@@ -103,6 +103,7 @@ class ProjectionPlan:
         self.optimizer_s = [
             np.array(value_per_spec(specs, partial(_optimizer_s, method, tensors))) for method in self.methods
         ]
+        priced = np.array(value_per_spec(specs, lambda spec: spec.compute.prices_updates))
         self.traffic: list[list[Traffic]] = []
         self.memory_plans: list[MemoryPlan] = []
         for position, method in enumerate(self.methods):
@@ -112,6 +113,8 @@ class ProjectionPlan:
                 )
             self.traffic.append(traffic)
             self.memory_plans.append(memory_plan)
+            # With sharded states each worker updates the matrices whose states it has.
+            self.optimizer_s[position] /= np.where(priced, sharers_of(self.layout, memory_plan, self.replicas), 1)
         self.compute_s = [
             computing_s(specs, self.layout, worker_tensors.elements, memory_plan, self.replicas)
             for memory_plan in self.memory_plans
@@ -400,7 +403,7 @@ def _seconds_or_zero(priced: CollectivePrices) -> FloatOrArray:
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
     """Return the seconds of the optimizer's update in a step; 0 if the spec does not count them."""
-    if not spec.compute.optimizer_time:
+    if not (spec.compute.optimizer_time or spec.compute.prices_updates):
         return 0.0
     flops = spec.model.flops_per_token * spec.worker_tokens
     return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)

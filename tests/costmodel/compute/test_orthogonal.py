@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from syncline.costmodel.compute.update_work import NEWTON_SCHULZ_STEPS, newton_schulz_flops
+from syncline.costmodel import TensorShape
+from syncline.costmodel.compute.update_work import NEWTON_SCHULZ_STEPS, orthogonal_work
 from syncline.optim.matrices import Orthogonalised, newton_schulz
 from syncline.optim.muon import SpectralBall
 
@@ -15,7 +16,8 @@ from syncline.optim.muon import SpectralBall
 def test_it_is_what_torch_counts(rows, columns):
     with FlopCounterMode(display=False) as counted:
         newton_schulz(torch.ones(rows, columns))
-    assert newton_schulz_flops(rows, columns) == counted.get_total_flops()
+    work = orthogonal_work([TensorShape("w", (rows, columns), is_matrix=True)])
+    assert work.flops(None) == counted.get_total_flops()
 
 
 @pytest.mark.parametrize("scaling", [Orthogonalised, SpectralBall])

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from syncline.costmodel import Hardware, TensorShape
 from syncline.costmodel.compute.update_work import (
     UpdateWork,
+    fp32_product,
+    qr,
     rotated_sides,
     rotation_elements,
     rotation_work,
@@ -47,23 +49,27 @@ def test_the_smallest_rotation_of_an_mlp_matrix_is_an_eighth_of_adams_states() -
 
 def test_work_of_a_small_matrix_by_hand() -> None:
     """2 x 3, bilateral: a product with U has 2 * 2 * 3 * 2 = 24 FLOPs, one with V 36; cubes are 8 and 27."""
-    work = rotation_work(2, 3, "2nd", "bilateral")
-    assert work.step == 4 * (24 + 36)
-    assert work.renewal == 4 * (8 + 27)
-    assert work.decomposition == pytest.approx(8 / 3 * 35)
-    assert rotation_work(2, 3, "1st", "unilateral") == UpdateWork(3 * 24, 24 + 4 * 8, pytest.approx(8 / 3 * 8))
-    assert rotation_work(2, 3, "gradient", "unilateral", estimate="exact", momentum="rotated") == UpdateWork(
-        2 * 24, 24 + 2 * 24 + 2 * 8, 9 * 8
-    )
+
+    def flops(work: UpdateWork) -> tuple[float, ...]:
+        """Return the FLOPs of a step, and of the products and decompositions of a renewal."""
+        products, all_four = (work.flops(1, rate) - work.flops(None) for rate in (math.inf, 1))
+        return work.flops(None), products, all_four - products
+
+    assert flops(rotation_work(2, 3, "2nd", "bilateral")) == pytest.approx((4 * (24 + 36), 4 * (8 + 27), 8 / 3 * 35))
+    assert flops(rotation_work(2, 3, "1st", "unilateral")) == pytest.approx((3 * 24, 24 + 4 * 8, 8 / 3 * 8))
+    exact = rotation_work(2, 3, "gradient", "unilateral", estimate="exact", momentum="rotated")
+    assert flops(exact) == pytest.approx((2 * 24, 24 + 2 * 24 + 2 * 8, 9 * 8))
 
 
 def test_seconds_share_out_renewals() -> None:
-    work = UpdateWork(5e8, 1e9, 1e9)
+    """A step of 1 s; a renewal of 2 s, and of 2 s more if decompositions were as fast as products."""
+    decomposition = qr(3 / 8 * 1e3, 1e3, 1.0)
+    work = UpdateWork((fp32_product(500, 500, 1e3),), (fp32_product(1e3, 500, 1e3), decomposition._replace(kernels=1)))
     assert work.seconds(MACHINE, None) == 1.0
-    assert work.seconds(MACHINE, 10, decomposition_rate=0.5) == pytest.approx(1 + (2 + 4) / 10)
+    assert work.flops(10, 0.5) / 5e8 == pytest.approx(1 + (2 + 4 * decomposition.flops / 1e9) / 10)
     assert (work + work).seconds(MACHINE, 7) == pytest.approx(2 * work.seconds(MACHINE, 7))
     with pytest.raises(SpecError, match="decomposition_rate: got 0; expected a number above 0"):
-        work.seconds(MACHINE, 10, 0)
+        work.flops(10, 0)
 
 
 def test_a_methods_added_seconds() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from syncline.costmodel import mean_step
-from syncline.costmodel.compute.update_work import newton_schulz_flops
+from syncline.costmodel import TensorShape, mean_step
+from syncline.costmodel.compute.update_work import orthogonal_work
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
 from syncline.problems import Rows
@@ -140,7 +140,8 @@ MUON = {"kind": "ddp", "rule": "muon", "other_lr": 0.01}
 def test_updates_are_counted_at_the_speed_of_the_step() -> None:
     """Of Muon the iterations of its one matrix; nothing of Adam, whose update multiplies nothing."""
     trained, clock = timed(spec_of(MUON, compute={"seconds": 1e-3, "optimizer_time": "counted"}))
-    share = newton_schulz_flops(16, 64) / trained.flops_per_step
+    iterations = orthogonal_work([TensorShape("w", (16, 64), is_matrix=True)])
+    share = iterations.flops(None) / trained.flops_per_step
     assert clock.optimizer_s == pytest.approx(1e-3 * share) and share > 0.1
     on_core = timed(spec_of(MUON, compute={"hardware": "cpu-core", "optimizer_time": "counted"}))[1]
     assert on_core.optimizer_s == pytest.approx(share * on_core.compute_s)

@@ -96,7 +96,7 @@ def test_what_is_added_is_the_work_of_each_stages_blocks():
     width, rate = GPT_350M.width, A100.peak_flops * A100.mfu
     square = rotation_work(width, width, "2nd", "bilateral")
     wide = rotation_work(width, 4 * width, "2nd", "bilateral")
-    each = [(w.step + (w.renewal + w.decomposition / 0.25) / 10) / rate for w in (square, wide)]
+    each = [work.flops(10) / rate for work in (square, wide)]
     assert seconds == pytest.approx([3 * (4 * each[0] + 2 * each[1])] * 8)  # 24 blocks in 8 stages
 
 
