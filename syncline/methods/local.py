@@ -98,7 +98,7 @@ class LocalSpec(CompressibleBase):
 
 @register
 class DiLoCoSpec(CompressibleBase):
-    """DiLoCo: workers take H local steps, then an outer Nesterov step along the average of their pseudo-gradients.
+    """DiLoCo: workers take H local steps, then one outer Nesterov step with the average of their pseudo-gradients.
 
     A worker's pseudo-gradient is its parameters at the start of a period minus those at its end. Workers send ``4 N``
     bytes every H steps by one all-reduce. With ``outer_lr = 1, outer_momentum = 0`` this is parameter averaging.
