@@ -54,11 +54,17 @@ def is_recomputed(row: PlanRow) -> bool:
     return (row["activations"] or "").startswith("recomputed")
 
 
+def recomputed_words(row: PlanRow) -> str:
+    """Return the layers that the backward pass of a plan recomputes: ``2 layers recomputed``, or ``recomputed``."""
+    _, _, layers = row["activations"].partition(": ")
+    return f"{layers} recomputed".strip()
+
+
 def layout_words(row: PlanRow) -> str:
     """Return a plan's number of replicas and their layout: ``2 replicas of data 32``."""
     if row.get("replicas") is None:
         return str(row["layout"])
-    recomputed = f", {row['activations']}" if is_recomputed(row) else ""
+    recomputed = f", {recomputed_words(row)}" if is_recomputed(row) else ""
     if row["plan"].method.sends_in_backward and row["replicas"] == 1:
         return f"{row['layout']}{recomputed}"
     if row["layout"] == "one worker":
@@ -147,8 +153,8 @@ def _memory_words(question: AdviceQuestion, row: PlanRow, infeasible: Sequence[P
     text += f" of {format_bytes(limit_bytes)}" if limit_bytes else ""
     parts = [SHARDING_TEXTS[row["sharding"]]] if row["sharding"] != "none" else []
     parts += [f"steps of {row['micro_batches']} micro-batches"] if row["micro_batches"] > 1 else []
-    _, _, some_layers = (row["activations"] or "").partition(": ")
-    activations = f"activations of {some_layers}" if some_layers else "layers' activations"
+    _, _, layers = (row["activations"] or "").partition(": ")
+    activations = f"activations of {layers}" if layers else "layers' activations"
     parts += [f"{activations} computed again"] if is_recomputed(row) else []
     text += f" ({', '.join(parts)})" if parts else ""
     too_large = next(

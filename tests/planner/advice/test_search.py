@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, batch_misfit, candidate_layouts, candidate_methods
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.search import least_bytes, quick_estimates, search_plans
@@ -81,3 +83,18 @@ def test_a_model_that_is_too_large_for_a_replica_is_told_so() -> None:
     asked = advice_question(Advise(model="llama-2-70b", cluster="two-sites-a100", methods=["diloco"]))
     _, refused = search_plans(asked)
     assert any("at least of 81.6 GB" in row["infeasible"] for row in refused)
+
+
+def test_plans_recompute_as_few_layers_as_fit_where_that_is_faster() -> None:
+    asked = Advise(model="llama-3-8b", network="two-sites", hardware="h100", workers=16, methods=["ddp-adam"])
+    question = advice_question(asked)
+    plans = [plan for plan in search_plans(question)[0] if plan.recomputed_layers == "fewest"]
+    assert plans
+    for row, whole in zip(
+        price_plans(question, plans),
+        price_plans(question, [replace(plan, recomputed_layers=None) for plan in plans]),
+        strict=True,
+    ):
+        assert row["activations"].startswith("recomputed: ") and whole["activations"] == "recomputed"
+        assert row["step_time_s"] < whole["step_time_s"] and row["fits"] and whole["fits"]
+        assert row["plan"].fields["memory"] == {"sharding": row["plan"].sharding, "recomputed_layers": "fewest"}
