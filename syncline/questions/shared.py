@@ -157,7 +157,7 @@ class Projection(Question):
         metavar="FORMAT", completion=("fp32", "bf16", "fp16"),
     )  # fmt: skip
     layout: Any = option(
-        "Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies ...; repeatable.",
+        "Layout of a replica, as in tensor=8,pipeline=4; also data, context, expert, chunks, copies; repeatable.",
         metavar="WAYS", completion=("tensor=", "context=", "data=", "pipeline=", "expert=", "chunks="),
         repeatable=True,
     )  # fmt: skip
