@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -275,17 +275,29 @@ def traffic_and_memory(
             units=units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
         )  # fmt: skip
 
-        def exchanges_among(count: int, options: _StepOptions = options) -> list[Exchange]:
-            """Return all exchanges of a worker, inside its replica and between replicas."""
-            if not has_sharers:
-                replicas = range(count // layout.workers)
-                shard = ParameterShard(tuple(counts), replicas, len(replicas))
-                return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
-            return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
-
-        traffics = traffic_of(method, workers, mask=selected, steps=spec.steps, exchanges_among=exchanges_among)
+        among = partial(
+            _exchanges_of_worker, options=options, shards=shards, counts=counts, layout=layout, between=between
+        )
+        traffics = traffic_of(method, workers, mask=selected, steps=spec.steps, exchanges_among=among)
         split_traffic += [traffic._replace(buckets=last_buckets) for traffic in traffics]
     return split_traffic, memory_plan
+
+
+def _exchanges_of_worker(
+    count: int,
+    *,
+    options: _StepOptions,
+    shards: Sequence[ParameterShard],
+    counts: Sequence[int],
+    layout: Layout,
+    between: Callable[[int], list[Exchange]],
+) -> list[Exchange]:
+    """Return all exchanges of a worker among ``count`` workers, inside its replica and ``between`` replicas."""
+    if layout.sharers > 1:
+        return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
+    replicas = range(count // layout.workers)
+    shard = ParameterShard(tuple(counts), replicas, len(replicas))
+    return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
 
 
 def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
