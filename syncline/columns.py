@@ -16,6 +16,7 @@ import csv
 import math
 from collections.abc import Callable
 from functools import cache
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,10 +120,12 @@ class Column(NamedTuple):
             return ", ".join(f"{key}=[{text}]" if key in lists else f"{key}={text}" for key, text in texts.items())
         if isinstance(value, bool):
             return "yes" if value else "no"
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, Real) and math.isfinite(value):
             show = FORMATS.get(self.format or self.unit)
-            return show(value) if show else format(value, self.format or ("," if isinstance(value, int) else ".4g"))
-        return value if isinstance(value, str) else "-"
+            return (
+                show(value) if show else format(value, self.format or ("," if isinstance(value, Integral) else ".4g"))
+            )
+        return "-" if value is None or isinstance(value, Real) else str(value)
 
 
 @cache

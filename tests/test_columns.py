@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -43,7 +44,8 @@ def test_a_parquet_field_has_its_unit_and_its_meaning():
         ("step_time_s", 0.0951, "95.1 ms"), ("bandwidth_bytes_per_s", 1.25e9, "10 Gbit/s"), ("speedup", 31.25, "31.2x"),
         ("utilisation", 0.4321, "43.2%"), ("tokens", 26e9, "26 B"),
         ("loss", 2.5, "2.500"), ("energy_j", 3.6e9, "1 MWh"),
-        ("not_declared", 1234, "1,234"), ("not_declared", {"a": [1, 2]}, "a=[1, 2]"), ("not_declared", None, "-"),
+        ("not_declared", 1234, "1,234"), ("not_declared", np.int64(1234), "1,234"), ("loss", float("nan"), "-"),
+        ("not_declared", {"a": [1, 2]}, "a=[1, 2]"), ("not_declared", None, "-"),
     ],
 )  # fmt: skip
 def test_a_name_has_one_format(name, value, text):
