@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
@@ -75,6 +75,17 @@ def share_text(part: float) -> str:
 def four_digits(value: float) -> str:
     """Return a number with four significant digits, including zeros."""
     return format(value, "#.4g")
+
+
+def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+    """Return the first names as text, and the number of further ones.
+
+    >>> first_of(["ddp", "diloco"], 2), first_of(["ddp", "diloco", "demo"], 1)
+    ('ddp, diloco', 'ddp and 2 more')
+    """
+    all_names = list(names)
+    text = separator.join(all_names[:most])
+    return text + (f" and {len(all_names) - most} more" if len(all_names) > most else "")
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {

@@ -11,6 +11,7 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
+from syncline.columns import first_of
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.collectives.table import hivemind_on, knows_library
 from syncline.costmodel.compute.update_work import UpdateKernels
@@ -271,7 +272,7 @@ def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
     texts = []
     for period, names in sorted(periods.items()):
         steps = "an exchange each step" if period == 1 else f"every {period:,} steps"
-        texts.append(f"{steps}: {_listed(names)}")
+        texts.append(f"{steps}: {first_of(names, MOST_NAMED)}")
     values = tuple(sorted(periods))
     return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
 
@@ -302,7 +303,7 @@ def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
         texts = []
         for value, methods in methods_of.items():
             text = SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step"
-            texts.append(f"{text} ({_listed(methods)})" if len(methods_of) > 1 else text)
+            texts.append(f"{text} ({first_of(methods, MOST_NAMED)})" if len(methods_of) > 1 else text)
         values: Any = list(methods_of)
         value = values[0] if len(values) == 1 else values
         yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
@@ -323,12 +324,6 @@ def repair_assumption(repair_s: float, spares: int) -> Assumption:
     is_default = repair_s == REPAIR_S
     origin, source = (DEFAULT, REPAIR_SOURCE) if is_default else (GIVEN, "")
     return Assumption("repair", repair_s, unit="s", text=text, origin=origin, source=source)
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Return names with commas between, up to `MOST_NAMED`."""
-    all_names = list(names)
-    return ", ".join(all_names[:MOST_NAMED]) + (" and others" if len(all_names) > MOST_NAMED else "")
 
 
 def _joined(variants: Sequence[Assumption]) -> Assumption:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from rich.console import Group
 
-from syncline.columns import large_text
+from syncline.columns import first_of, large_text
 from syncline.costmodel.collectives.prices import CLOSED_FORM
 from syncline.costmodel.layouts.memory import USABLE
 from syncline.costmodel.network.paths import Network
@@ -189,8 +189,11 @@ def simulation_note(rows: Sequence[Record]) -> str:
             reasons.setdefault(row["not_timed"], {})[row["method"]] = None
         elif row["timed_by"] != CLOSED_FORM:
             played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
-    lines = [f"\nNo closed form, played in {evaluator}: {_listed(names)}." for evaluator, names in played.items()]
-    lines += [f"\n-: {_listed(names)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
+    lines = [
+        f"\nNo closed form, played in {evaluator}: {first_of(names, MOST_NAMED)}."
+        for evaluator, names in played.items()
+    ]
+    lines += [f"\n-: {first_of(names, MOST_NAMED)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
     more = len(reasons) - MOST_NAMED
     return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
 
@@ -207,21 +210,13 @@ def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
                 counts.add(row["workers"])
         order = ring_text(network, max(counts)) if counts else ""
         if order:
-            names = "; ".join(f"{algorithm}: {_listed(users)}" for algorithm, users in methods.items())
+            names = "; ".join(f"{algorithm}: {first_of(users, MOST_NAMED)}" for algorithm, users in methods.items())
             lines.append(f"\nAlgorithms on {network.name}: {names}. Order of the places in a ring: {order}.")
     return "".join(lines)
 
 
 MOST_NAMED = 8
 """Limit on the methods and reasons that a note names."""
-
-
-def _listed(names: Iterable[str]) -> str:
-    """Return names with commas between, and the number of those beyond `MOST_NAMED`."""
-    all_names = list(names)
-    return ", ".join(all_names[:MOST_NAMED]) + (
-        f" and {len(all_names) - MOST_NAMED} more" if len(all_names) > MOST_NAMED else ""
-    )
 
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 from rich.console import Group
 
+from syncline.columns import first_of
 from syncline.errors import SpecError, one_of
 from syncline.planner.tables.table import table
 from syncline.questions.results import Same
@@ -137,13 +138,9 @@ NOTE = (
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
     """Return the table that ``syncline runs`` prints: a row for each run folder."""
 
-    def few(names: list[str]) -> str:
-        """Return the first names, and the number of further ones."""
-        more = f", {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
-        return ", ".join(names[:MOST_NAMES]) + more
-
     def trained(row: dict[str, Any]) -> str:
-        return (few(row["methods"]) or "-") + (f" on {few(row['networks'])}" if row["networks"] else "")
+        methods, networks = (first_of(row[name], MOST_NAMES) for name in ("methods", "networks"))
+        return (methods or "-") + (f" on {networks}" if networks else "")
 
     now_s = time.time()
     rows = [entry.record() | {"age_text": rough(now_s - entry.written_s)} for entry in entries]

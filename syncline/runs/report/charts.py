@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from syncline.analysis.axes import thinned
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.analysis.loss import LOG_TIME_RATIO, loss_limits, spans_differ
+from syncline.columns import first_of
 from syncline.runs.folders.result_files import FINALS, LEDGER, NETWORKS, SWEEP_METRICS, TEXT, TIMELINE, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
@@ -392,5 +393,4 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
 def _calls_text(calls: dict[str, list[float]]) -> str:
     """Return the collectives of a step as text, with the number of each; ``calls`` has their sizes by name."""
     call_texts = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
-    more = len(call_texts) - MOST_NAMED
-    return "; ".join([*call_texts[:MOST_NAMED], *([f"and {more} more"] if more > 0 else [])])
+    return first_of(call_texts, MOST_NAMED, "; ")

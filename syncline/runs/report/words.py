@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from syncline.columns import four_digits
+from syncline.columns import first_of, four_digits
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
 from syncline.units import format_bytes, format_seconds
@@ -282,6 +282,4 @@ def _other_code(result: Reported) -> Iterator[str]:
 def _few_names(methods: list[str]) -> str:
     """Return distinct names as in a sentence: all, or the first ones and the number of further ones."""
     names = list(dict.fromkeys(methods))
-    if len(names) <= MOST_NAMED:
-        return in_a_sentence(names)
-    return f"{', '.join(names[:MOST_NAMED])} and {len(names) - MOST_NAMED} more"
+    return in_a_sentence(names) if len(names) <= MOST_NAMED else first_of(names, MOST_NAMED)
