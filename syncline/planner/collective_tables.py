@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from rich.console import Group
 
 from syncline.costmodel import Network
+from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.network.places import ring_text
-from syncline.planner.collectives import CostQuestion, Crossover, choices, crossovers
+from syncline.planner.collectives import (
+    MOST_MESSAGES,
+    CostQuestion,
+    Crossover,
+    choices,
+    crossovers,
+    most_accepted,
+)
 from syncline.planner.tables.display import MORE
 from syncline.planner.tables.table import table
 from syncline.specs.study import Record
@@ -32,7 +40,9 @@ STARTS_NOTE = "Workers start at {}; after the last start they are through (locks
 SHOWN = 8
 """Number of workers whose times are shown one by one."""
 
-LEFT_OUT = "- of lockstep or events: so many messages that an answer would take long."
+LEFT_OUT = (
+    "- of {evaluator}: too many messages to play ({algorithm}: {messages:,}, and at most {accepted:,} are accepted)."
+)
 CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
 NO_FORM = "- of the closed form: none is known for this algorithm on this network."
 
@@ -60,21 +70,33 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
         if question.starts_s is not None:
             notes.append(_finishes(pair_rows, question.starts_s))
         if index == len(pairs) - 1:
-            notes += [NOTE, *_gaps(rows), MORE.lstrip()]
+            notes += [NOTE, *_gaps(rows, question), MORE.lstrip()]
         tables.append(
             table(_title(kind, question, network), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",))
         )
     return tables
 
 
-def _gaps(rows: list[Record]) -> list[str]:
+def _gaps(rows: list[Record], question: CostQuestion) -> list[str]:
     """Return notes on the meaning of each '-' in the table."""
-    notes_and_reasons = {
-        NO_FORM: any(row["closed_form_s"] is None for row in rows),
-        CONTENTION: any(row["contention"] for row in rows),
-        LEFT_OUT: any(row["events_s"] is None or (row["lockstep_s"] is None and not row["contention"]) for row in rows),
-    }
-    return [note for note, applies in notes_and_reasons.items() if applies]
+    return [
+        *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
+        *([CONTENTION] if any(row["contention"] for row in rows) else []),
+        *_left_out(rows, question),
+    ]
+
+
+def _left_out(rows: list[Record], question: CostQuestion) -> Iterator[str]:
+    """Yield a note for each evaluator that does not play a collective because of its messages, with the first such."""
+    networks = {on.name: on for on in question.networks}
+    for evaluator in MOST_MESSAGES:
+        for row in rows:
+            if row[f"{evaluator}_s"] is None and not (evaluator == "lockstep" and row["contention"]):
+                on, algorithm = networks[row["network"]], row["algorithm"]
+                messages = most_messages(row["collective"], algorithm, row["workers"], on, row["nbytes"])
+                accepted = most_accepted(evaluator, on, algorithm)
+                yield LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
+                break
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:

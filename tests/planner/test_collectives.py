@@ -18,6 +18,7 @@ from syncline.errors import SpecError
 from syncline.planner.collective_tables import collectives_tables
 from syncline.planner.collectives import (
     MOST_MESSAGES,
+    MOST_RING_MESSAGES,
     CostQuestion,
     algorithm_bandwidth,
     bus_factor,
@@ -160,19 +161,27 @@ def test_between_crossovers_the_fastest_is_the_one_that_is_told(kind, workers, l
 
 
 def test_what_would_take_long_is_left_out(monkeypatch):
-    monkeypatch.setitem(MOST_MESSAGES, "events", 30)
+    monkeypatch.setitem(MOST_RING_MESSAGES, "events", 30)
     rows = rows_of(workers=4, collectives=["all_reduce"])
     assert rows["all_reduce", "ring"]["events_s"] is not None  # 24 messages
     rows = rows_of(workers=8, collectives=["all_reduce"])
     ring = rows["all_reduce", "ring"]  # 112 messages
     assert (ring["events_s"], ring["events_finish_s"]) == (None, None) and ring["lockstep_s"] is not None
-    assert "- of lockstep or events: so many messages" in shown(workers=8, collectives=["all_reduce"])
+    note = "- of events: too many messages to play (ring: 112, and at most 30 are accepted)."
+    assert note in shown(workers=8, collectives=["all_reduce"])
     monkeypatch.setitem(MOST_MESSAGES, "lockstep", 30)
-    ring = rows_of(workers=8, collectives=["all_reduce"])["all_reduce", "ring"]
-    assert (ring["lockstep_s"], ring["finish_s"]) == (None, None) and ring["closed_form_s"] > 0
+    doubling = rows_of(workers=8, collectives=["all_gather"])["all_gather", "recursive-doubling"]
+    assert doubling["lockstep_s"] is not None  # 24 messages
+    doubling = rows_of(workers=16, collectives=["all_gather"])["all_gather", "recursive-doubling"]
+    assert doubling["lockstep_s"] is None and doubling["closed_form_s"] > 0
     monkeypatch.undo()
-    server = rows_of(workers=25_000, collectives=["all_reduce"])["all_reduce", "server-naive"]  # a message each round
-    assert server["lockstep_s"] is None and server["events_s"] == pytest.approx(server["closed_form_s"], rel=1e-9)
+
+
+def test_a_hundred_thousand_workers_are_played():
+    rows = rows_of(workers=100_000, collectives=["all_reduce"])
+    for algorithm in ("ring", "server-naive"):
+        row = rows["all_reduce", algorithm]
+        assert row["lockstep_s"] == pytest.approx(row["closed_form_s"], rel=1e-9)
 
 
 def test_tables_for_people():

@@ -22,6 +22,7 @@ inside one unit of the next level:
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -33,8 +34,9 @@ from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.matrix import Matrix
 from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Floats, Network
-from syncline.costmodel.network.two_level import Sites, TwoLevel
+from syncline.costmodel.network.two_level import Sites, TwoLevel, levels_of
 from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
 
 
@@ -98,6 +100,63 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
         return (workers,)
     sizes = level_sizes(network, workers)
     return None if sizes is None else tuple(int(size) for size in np.cumprod(sizes))
+
+
+@functools.lru_cache(maxsize=64)  # each algorithm and size asks for them
+def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np.int64]:
+    """Return the ranks of groups that show what all groups of a pattern do, ``(groups, members)``; all if units differ.
+
+    Groups repeat after each block of B ranks. Messages inside a unit of a level pass only channels of the units below,
+    of U workers each, and these units are equal. So if all groups stay inside units of a level,
+
+        L = lcm(B, U)
+
+    consecutive workers send the same messages at the same times as the next L, over channels that no other worker
+    uses: the groups of the first L workers suffice. A group meets no other group if its messages pass only levels on
+    which every worker has a link of its own. Of such groups whose members lie in the same way in units, one suffices.
+
+    Args:
+        ranks: ranks of the first group, which all groups resemble, see `syncline.costmodel.traffic.call.groups_like`.
+        workers: P, the number of workers.
+        network: the network of the workers.
+
+    >>> from syncline.costmodel.network.presets import NETWORKS
+    >>> dgx = NETWORKS["dgx-h100"].network
+    >>> different_groups(range(0, 100_000, 50_000), 100_000, dgx).tolist()
+    [[0, 50000]]
+    >>> different_groups(range(0, 20, 5), 100_000, dgx).tolist()
+    [[0, 5, 10, 15], [1, 6, 11, 16], [3, 8, 13, 18], [22, 27, 32, 37]]
+    """
+    try:
+        levels = MultiLevel(levels_of(network)) if isinstance(network, (Link, TwoLevel, Sites, MultiLevel)) else None
+    except SpecError:  # sites that differ
+        levels = None
+    repeating = workers if levels is None else _repeating_workers(len(ranks) * ranks.step, levels, workers)
+    groups = np.array([group.start for group in groups_like(ranks, repeating)])[:, None] + np.array(ranks) - ranks.start
+    if levels is None:
+        return groups
+    shape = levels.shape(workers)
+    units = np.stack([groups // size for size in shape.capacity], axis=-1)
+    crossings = np.diff(units, axis=1) != 0  # from a member to the next, of units of each level
+    meet = np.zeros(len(groups), dtype=np.bool_)
+    for number, level in enumerate(levels.levels):
+        if shape.rails[number] != shape.members[number] or level.is_pooled or level.cross_rail:
+            meet |= crossings[:, :, number - 1].any(axis=1)
+    patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
+    first_alike = {row.tobytes(): number for number, row in reversed([*enumerate(patterns)]) if not meet[number]}
+    return groups[sorted([*first_alike.values(), *np.flatnonzero(meet)])]
+
+
+def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
+    """Return L of `different_groups` for groups in blocks of ``block`` ranks."""
+    has_spine, lower_size = any(level.cross_rail == "spine" for level in levels.levels), 1
+    for number, size in enumerate(levels.shape(workers).capacity):
+        if has_spine and number == 1:  # messages between rails of a unit leave the unit
+            lower_size = size
+        if size % block == 0:
+            return math.lcm(block, lower_size)
+        lower_size = size
+    return workers
 
 
 def level_bytes(

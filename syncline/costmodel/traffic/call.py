@@ -111,7 +111,7 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     ranks = tuple(group)
     if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= workers:
         raise SpecError("calls.group", group, f"different workers from 0 to {workers - 1}, or none, which means all")
-    return None if ranks == tuple(range(workers)) else ranks
+    return None if len(ranks) == workers and ranks == tuple(range(workers)) else ranks
 
 
 def groups_like(part: range, workers: int) -> list[range]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
@@ -9,22 +10,23 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.algorithms import FLAT, Round
 from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
-from syncline.costmodel.network.link import Link, topology
+from syncline.costmodel.layouts.groups import different_groups
+from syncline.costmodel.network.link import Link, among, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
-from syncline.costmodel.traffic.call import Call, groups_like
+from syncline.costmodel.traffic.call import Call
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
 from syncline.sim.events.run import events_finish_s, run_events
 from syncline.sim.lockstep.maps import run_collective
 from syncline.sim.lockstep.recurrences import Ports, Rule
-from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds
+from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.program.instructions import Collective, start_times
-from syncline.sim.program.rounds import rounds_on
+from syncline.sim.program.rounds import in_groups, rounds, rounds_on
 
 EVALUATORS = ("auto", "lockstep", "events")
 
@@ -127,11 +129,14 @@ def _finish_s(
     return events_finish_s(join, worker_topology, starts_s, rule)
 
 
-MAX_MESSAGES = {"lockstep": 4_000_000, "events": 300_000}
-"""Limit on the messages of one collective that each evaluator simulates: so many take a second or two."""
+MAX_MESSAGES = {"lockstep": 4_000_000, "events": 1_000_000}
+"""Largest number of messages of a collective that each evaluator plays for a projection: so many take 0.2 to 2 s."""
 
-MAX_RING_MESSAGES = 64_000_000
-"""Limit on the messages of a ring in lockstep, which is higher because all rounds of a ring are the same."""
+MAX_RING_MESSAGES = {"lockstep": 2_000_000_000, "events": 4_000_000}
+"""Largest number of messages of a ring without shared channels: all of its rounds are equal, and so many take 1 s."""
+
+MAX_GROUP_MESSAGES = 300_000
+"""Largest number of messages of all groups that are played: they take up to 0.6 s, and `advise` asks for hundreds."""
 
 
 @lru_cache(maxsize=4096)
@@ -146,6 +151,9 @@ def simulated_s(
 ) -> tuple[float, str]:
     """Return the seconds of a collective whose workers start together, and the evaluator; or nan, and the reason.
 
+    Groups that do the same over channels of their own are simulated once, see
+    `syncline.costmodel.layouts.groups.different_groups`.
+
     Args:
         kind: the collective, one of `syncline.costmodel.COLLECTIVES`.
         workers: number of workers.
@@ -156,41 +164,43 @@ def simulated_s(
         group: the first of several groups that each run the collective at the same time, see
             `syncline.costmodel.traffic.call.groups_like`; if None, all workers run one collective.
     """
-    if group is not None:
-        return _groups_s(kind, group, workers, nbytes, network, algorithm, rule)
-    description = f"{kind} by {algorithm} among {workers:,}"
-    messages = most_messages(kind, algorithm, workers, network, nbytes)
-    limits = MAX_MESSAGES | ({"lockstep": MAX_RING_MESSAGES} if algorithm in ("ring", ORDERED_RING) else {})
-    if messages > max(limits.values()):
-        return math.nan, f"{description} has no closed form here, and {messages:,} messages are too many to play"
+    if group is None:
+        joined, groups, parts = topology(network, workers), 1, f"{workers:,}"
+        run = partial(collective_finish_s, kind, workers, nbytes, network, algorithm, rule=rule)
+    else:
+        members = different_groups(group, workers, network)
+        joined, groups = among(topology(network, workers), members.ravel()), len(members)
+        parts = f"{groups:,} groups of {len(group):,}"
+        run = partial(_groups_finish_s, kind, groups, nbytes, joined, algorithm, rule)
+    size = joined.workers // groups
+    messages = groups * most_messages(kind, algorithm, size, network, nbytes)
+    limits = MAX_MESSAGES if group is None else dict.fromkeys(MAX_MESSAGES, MAX_GROUP_MESSAGES)
+    if group is None and algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
+        ring = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
+        limits = limits if shared_channels([ring], joined).any() else MAX_RING_MESSAGES
     for evaluator, limit in limits.items():
         if messages > limit:
-            reason = f"{description} has no closed form here; {messages:,} messages that meet are too many for events"
-            return math.nan, reason
-        try:
-            finish_s = collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule)
-            return float(finish_s.max()), evaluator
-        except Contention:
-            continue
+            reason = f"{messages:,} messages are too many to play by {evaluator}, which plays at most {limit:,}"
+            return math.nan, f"{kind} by {algorithm} among {parts} has no closed form here: {reason}"
+        with contextlib.suppress(Contention):
+            return float(run(evaluator=evaluator).max()), evaluator
     raise AssertionError("the events simulate every collective")
 
 
-def _groups_s(
-    kind: str, group: range, workers: int, nbytes: float, network: Network | Topology, algorithm: str, rule: Rule
-) -> tuple[float, str]:
-    """Return the seconds of a collective in all groups like ``group`` at once, and the evaluator; or nan, and why."""
-    groups = groups_like(group, workers)
-    messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
-    if messages > MAX_MESSAGES["events"]:
-        return (
-            math.nan,
-            f"{kind} by {algorithm} among {len(groups):,} parts: {messages:,} messages are too many to play",
-        )
-    joined = topology(network, workers)
-    times = StepTimes.checked(np.zeros((1, workers)))
-    calls = [Call(0, kind, nbytes, members, algorithm) for members in groups]
-    try:
-        return max(float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, None, rule)), "lockstep"
-    except Contention:
-        timeline = run_events(data_parallel(times, calls), joined, None, rule)
-        return float(timeline.end_s.max(initial=0.0)), "events"
+def _groups_finish_s(
+    kind: str, groups: int, nbytes: float, joined: Topology, algorithm: str, rule: Rule, evaluator: str
+) -> Floats:
+    """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
+
+    Each of the ``groups`` has as many workers of the topology ``joined``, one group after another.
+    """
+    size = joined.workers // groups
+    if algorithm in FLAT[kind]:  # all groups send the same messages, whatever their places
+        all_rounds = tuple(in_groups(rounds(kind, size, nbytes, algorithm), size * np.arange(groups), 1))
+        return rounds_finish_s(all_rounds, joined.workers, joined, evaluator=evaluator, rule=rule)
+    times = StepTimes.checked(np.zeros((1, joined.workers)))
+    firsts = range(0, joined.workers, size)
+    calls = [Call(0, kind, nbytes, range(first, first + size), algorithm) for first in firsts]
+    if evaluator == "lockstep":
+        return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, None, rule)])
+    return run_events(data_parallel(times, calls), joined, None, rule).end_s

@@ -126,7 +126,7 @@ def places_for(kind: str, algorithm: str | None, network: Network | Topology, wo
     return places_on(network, workers) if by_place and place_of(network, workers) is not None else None
 
 
-def _in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
+def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
     """Yield the rounds in which several groups run the same collective at once, given the rounds of a group.
 
     Worker i of the group that begins at rank f is rank ``f + stride i``.
@@ -157,7 +157,7 @@ def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tu
         stride = math.prod(sizes[:level])
         first_ranks = _first_ranks(workers, sizes[level], stride, hierarchy.leaders)
         group_rounds = FLAT[kind][hierarchy.between].rounds(sizes[level], float(part_bytes))
-        yield from _in_groups(group_rounds, first_ranks, stride)
+        yield from in_groups(group_rounds, first_ranks, stride)
 
 
 def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
@@ -173,11 +173,11 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
         first_ranks = _first_ranks(workers, size, stride, leaders)
         part_bytes = part_bytes if leaders else part_bytes / size
         inside = tuple(broadcast_rounds(size, part_bytes)) if leaders else tuple(ring_rounds(size, part_bytes))
-        up += _in_groups(reversed_rounds(inside) if leaders else inside, first_ranks, stride)
-        down = [*_in_groups(inside, first_ranks, stride), *down]
+        up += in_groups(reversed_rounds(inside) if leaders else inside, first_ranks, stride)
+        down = [*in_groups(inside, first_ranks, stride), *down]
         stride *= size
     outer_rounds = FLAT["all_reduce"][hierarchy.between].rounds(outer_size, part_bytes)
-    between = _in_groups(outer_rounds, np.arange(1 if leaders else stride), stride)
+    between = in_groups(outer_rounds, np.arange(1 if leaders else stride), stride)
     return *up, *between, *down
 
 

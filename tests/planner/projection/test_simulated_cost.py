@@ -47,7 +47,7 @@ def rows_of(*overrides: str, algorithm: str | None = None, **fields: Any) -> dic
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is played, as on networks of many thousands."""
     monkeypatch.setattr(simulated_cost, "MAX_MESSAGES", {"lockstep": 10, "events": 10})
-    monkeypatch.setattr(simulated_cost, "MAX_RING_MESSAGES", 10)
+    monkeypatch.setattr(simulated_cost, "MAX_RING_MESSAGES", {"lockstep": 10, "events": 10})
     simulated_cost.simulated_s.cache_clear()
     yield
     simulated_cost.simulated_s.cache_clear()
@@ -81,7 +81,8 @@ def test_a_row_without_a_time_says_why_and_leaves_the_others_alone(few: None, ov
     demo = rows["demo"]
     assert demo["timed_by"] is None
     assert demo["not_timed"] == (
-        "all_gather by ring among 64 has no closed form here, and 4,032 messages are too many to play"
+        "all_gather by ring among 64 has no closed form here: 4,032 messages are too many to play by lockstep, "
+        "which plays at most 10"
     )
     assert all(demo[name] is None for name in TIMES)
     assert demo["compute_s"] and demo["bytes_per_worker"] and demo["memory_bytes"]
