@@ -6,6 +6,7 @@ import contextlib
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache, partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -168,7 +169,7 @@ def simulated_s(
         joined, groups, parts = topology(network, workers), 1, f"{workers:,}"
         run = partial(collective_finish_s, kind, workers, nbytes, network, algorithm, rule=rule)
     else:
-        members = different_groups(group, workers, network)
+        members = different_groups(group, workers, cast(Network, network))
         joined, groups = among(topology(network, workers), members.ravel()), len(members)
         parts = f"{groups:,} groups of {len(group):,}"
         run = partial(_groups_finish_s, kind, groups, nbytes, joined, algorithm, rule)
