@@ -149,7 +149,8 @@ def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumpti
     yield _computing(spec)
     if spec.compute.prices_updates and any(_adds_time(method, spec) for method in spec.methods):
         text = UPDATE_TEXTS[spec.compute.kernels.updates]
-        origin = DEFAULT if spec.compute.optimizer_time is None else GIVEN
+        is_default = spec.compute.optimizer_time is None and spec.compute.kernels.updates == "eager"
+        origin = DEFAULT if is_default else GIVEN
         yield Assumption("updates", text, unit="", text=text, origin=origin)
     precision = spec.memory.memory_precision(spec.number_format)
     activations = _activation_text(spec.memory)

@@ -9,7 +9,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel.scaling.published import default_batch
-from syncline.planner.assumptions import OF_ROWS
+from syncline.planner.assumptions import OF_ROWS, projection_assumptions
 from syncline.planner.projection.projections import projection_rows
 from syncline.specs import ProjectSpec, load_spec, model
 
@@ -111,3 +111,17 @@ def test_combinations_of_columns_are_those_of_the_rows() -> None:
     wanted = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
     assert [tuple(found.values()) for found in rows.distinct(names)] == list(wanted)
     assert len(wanted) < len(rows) and rows.distinct(("absent",)) == []
+
+
+def test_updates_have_a_line_where_they_take_time_by_their_kernels() -> None:
+    def lines(**compute: object) -> list[tuple[str, str]]:
+        fields = {"name": "p", "kind": "project", "model": "gpt-160m", "workers": 8, "networks": ["10gbe"]}
+        spec = load_spec(fields | {"methods": compute.pop("methods", ["dion"]), "compute": compute})
+        return [(one.value, one.origin) for one in projection_assumptions([spec]) if one.name == "updates"]
+
+    ((text, origin),) = lines(hardware="h100")
+    assert "eager" in text and origin == "default"
+    ((text, origin),) = lines(hardware="h100", kernels={"updates": "optimised"})
+    assert "Cholesky" in text and origin == "given"
+    assert lines(hardware="h100", methods=["ddp-adam"]) == lines(hardware="a100") == []
+    assert lines(hardware="h100", optimizer_time=1e-3) == []
