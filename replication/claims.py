@@ -18,9 +18,6 @@ from syncline import SpecError
 from syncline.errors import one_of
 
 PAPERS = ("curvadion", "demo", "mt-dao", "basis-rotation", "lion-cub")
-HEADLINE = "headline"
-"""The run in results/headline: eleven methods, sixteen trials each."""
-
 OURS = "syncline"
 """The name under which the claims of this project's own documentation are registered, beside the papers."""
 
@@ -35,7 +32,7 @@ STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
 STATES_FILE = Path(__file__).parent / "states.json"
 """The states as `python -m replication.scoreboard` last computed them, for reports that cannot wait for the board."""
 
-_TEXTS = ("rows", "otherwise", "runs", "headline", "covers", "superseded")
+_TEXTS = ("rows", "otherwise", "runs", "headline", "covers")
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,6 @@ class Claim:
         settled_by: the experiment that would decide the claim; of claims with runs their specs name it.
         id: the name of the claim in replications, unique within a paper; by default the claim itself.
         covers: items of the paper's inventory that the runs answer.
-        superseded: names of runs that do not count any more, because a later run asks the same by a better protocol.
     """
 
     paper: str
@@ -72,22 +68,11 @@ class Claim:
     settled_by: str = ""
     id: str = ""
     covers: tuple[str, ...] = ()
-    superseded: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
         """Return the name of the claim in replications."""
         return self.id or self.claim
-
-    @property
-    def all_runs(self) -> tuple[str, ...]:
-        """Return the names of all runs, also of superseded ones."""
-        return (*self.runs, *([HEADLINE] if self.headline else []))
-
-    @property
-    def counted_runs(self) -> tuple[str, ...]:
-        """Return the names of the runs that decide."""
-        return tuple(run for run in self.all_runs if run not in self.superseded)
 
 
 @cache

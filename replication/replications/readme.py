@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
-from replication.claims import claims_of
 from replication.figures.layers import measures_by_layer
 from replication.figures.losses import last_losses
 from replication.figures.over_steps import Placed, averages_over_steps, measures_over_steps
@@ -133,11 +132,6 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     for text in (spec.description, spec.source):
         if paragraph := " ".join(text.split()):
             yield filled(paragraph[0].upper() + paragraph[1:]) + "\n"
-    if superseded := [claim.claim for claim in claims_of() if result.folder.name in claim.superseded]:
-        notice = (
-            "Superseded by [protocol 2](../protocol-2/README.md), which tests the same with clipping and more trials"
-        )
-        yield filled(f"{notice}: {'; '.join(superseded)}.") + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
     if result.effort:

@@ -10,23 +10,12 @@ from math import isfinite
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from replication.claims import (
-    HEADLINE,
-    HOLDS_UNDER,
-    OURS,
-    PAPERS,
-    STATES,
-    TITLES,
-    Claim,
-    claims_of,
-    counted_states,
-    plural_state,
-)
+from replication.claims import HOLDS_UNDER, OURS, PAPERS, STATES, TITLES, Claim, claims_of, counted_states, plural_state
 from replication.replications.pages import filled
 from replication.scoreboard.board import COUNTED, Scored, board_of, counts, scored_row
 from replication.scoreboard.rows import run_rows
 from replication.scoreboard.rules import RULES
-from replication.scoreboard.trained import run_of, verdicts_of
+from replication.scoreboard.trained import HEADLINE, run_of, verdicts_of
 from replication.scoreboard.verdicts import NOT_CHECKABLE
 from syncline import SpecError
 from syncline.errors import one_of
@@ -56,16 +45,14 @@ class Judged:
         links = dict.fromkeys(row["finding"] for row in self.rows if row["finding"].startswith("findings"))
         parts = [
             ", ".join(places), f"{open_rows} of {len(self.rows)} rows not checkable" if open_rows else "",
-            *(_run_text(self.claim, run) for run in self.claim.counted_runs), _superseded_text(self.claim),
+            *(_run_text(self.claim, run) for run in (*self.claim.runs, *([HEADLINE] if self.claim.headline else []))),
             self.claim.note, *(f"[findings]({link})" for link in links),
         ]  # fmt: skip
         return "; ".join(part for part in parts if part)
 
     def settled_by(self) -> str:
         """Return the experiment that would decide the claim; the specs of runs name it."""
-        specs = [
-            verdicts_of(self.claim.key, run)[0]["settled_by"] for run in self.claim.counted_runs if run != HEADLINE
-        ]
+        specs = [verdicts_of(self.claim.key, run)[0]["settled_by"] for run in self.claim.runs]
         return self.claim.settled_by or (specs[0] if specs else "")
 
 
@@ -79,16 +66,6 @@ def _run_text(claim: Claim, run: str) -> str:
         for row in rows
     )
     return f"[{run}]({link}) ({run_of(run).setting}, trials: {run_of(run).trials}): {compared}"
-
-
-def _superseded_text(claim: Claim) -> str:
-    """Return the superseded runs with the lowest probability of their comparisons."""
-    parts = [
-        f"[{run}](../results/{'' if run == HEADLINE else 'replication/'}{run}/README.md) P {lowest:.2f}"
-        for run in claim.superseded
-        if isfinite(lowest := min(row["probability"] for row in verdicts_of(claim.key, run)))
-    ]
-    return f"superseded: {', '.join(parts)}" if parts else ""
 
 
 def judged_of(paper: str) -> tuple[Judged, ...]:
@@ -175,7 +152,7 @@ This page is made from `replication/claims.yaml` by `python -m replication.score
 """
 
 RESOLUTION = """
-The smallest difference that searches and seeds can see is {}. Each run's page has it per
+The smallest difference that a search of four to six trials and its seeds can see is {}. Each run's page has it per
 comparison. It is a lower bound, as no resample has a better trial than the search; a search that missed a method's
 good values decides against the method.
 """
@@ -183,7 +160,7 @@ good values decides against the method.
 
 def page() -> str:
     """Return the text of the page docs/claims.md."""
-    runs = dict.fromkeys(run for claim in claims_of() for run in claim.counted_runs if run != HEADLINE)
+    runs = dict.fromkeys(run for claim in claims_of() for run in claim.runs)
     seen = [row for run in runs if run_of(run).trials > 1 for row in run_of(run).rows if isfinite(row["probability"])]
     resolutions = sorted(row["resolution"] for row in seen)
     low, middle, high = resolutions[0], median(resolutions), resolutions[-1]

@@ -11,7 +11,7 @@ from importlib import resources
 from typing import Any
 
 from replication.claims import PAPERS, Claim, claims_of
-from replication.scoreboard.trained import comparisons_of, page_of
+from replication.scoreboard.trained import HEADLINE, comparisons_of, page_of
 from replication.scoreboard.verdicts import RESAMPLED
 from syncline import SpecError
 from syncline.errors import one_of
@@ -169,7 +169,7 @@ def paper_rows(paper: str) -> tuple[PaperRow, ...]:
 
 def run_rows(claim: Claim) -> Iterator[PaperRow]:
     """Yield a row per run that tests a claim: the probability that the run's comparisons are as claimed."""
-    for run in claim.counted_runs:
+    for run in (*claim.runs, *([HEADLINE] if claim.headline else [])):
         yield PaperRow(
             claim.paper,
             claim.where,
