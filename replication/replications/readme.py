@@ -189,7 +189,8 @@ def _effort(result: Replicated) -> Iterator[str]:
     )
     if (result.folder / SEARCH_FIGURE).is_file():
         yield f"![trials]({SEARCH_FIGURE})\n"
-    yield "| method | trials | chosen | knobs | at an end of its range |\n|---|---|---|---|---|"
+    heading = "at an end of its range" + (", or beyond" if search.one_by_one else "")
+    yield f"| method | trials | chosen | knobs | {heading} |\n|---|---|---|---|---|"
     for method in spec.methods:
         chosen = result.chosen.get(method.label)
         if chosen is None:
@@ -253,7 +254,7 @@ def _rounding_words(result: Replicated, rounding: str) -> str:
         for cell in losses
         if not cell.extra and Cell(cell.method, rounding) in losses
     }
-    shown = ", ".join(f"{method} {change:.4f} ({seeds:.3f})" for method, (change, seeds) in changes.items())
+    shown = ", ".join(f"{method} {change:.1g} ({seeds:.2g})" for method, (change, seeds) in changes.items())
     return f"Median change of a final by rounding, and the range of the seeds: {shown}."
 
 
