@@ -152,7 +152,7 @@ This page is made from `replication/claims.yaml` by `python -m replication.score
 """
 
 RESOLUTION = """
-The smallest difference that a search of four to six trials and its seeds can see is {}. Each run's page has it per
+The smallest difference that a run's search and seeds can see is {}. Each run's page has it per
 comparison. It is a lower bound, as no resample has a better trial than the search; a search that missed a method's
 good values decides against the method.
 """
