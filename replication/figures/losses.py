@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from matplotlib.figure import Figure
@@ -13,6 +13,19 @@ from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
 from syncline.analysis.axes import legend_above, new_figure
 from syncline.units import format_bytes
+
+LOGARITHMIC_FROM = 30.0
+"""Ratio of the highest to the lowest loss from which a loss axis is logarithmic."""
+
+
+def needs_logarithm(losses: Iterable[float]) -> bool:
+    """Return whether losses differ by so large a factor that an axis of losses should be logarithmic.
+
+    >>> needs_logarithm([0.04, 95.0]), needs_logarithm([1.9, 5.5]), needs_logarithm([])
+    (True, False, False)
+    """
+    positive = [loss for loss in losses if 0 < loss < math.inf]
+    return bool(positive) and max(positive) > LOGARITHMIC_FROM * min(positive)
 
 
 def last_losses(
@@ -49,6 +62,8 @@ def last_losses(
         ax.set_yticks(range(len(lines)), [f"{method}, {name}" if name else method for name, method in lines])
         ax.set_ylim(len(lines) - 0.4, -0.6)
         ax.tick_params(axis="y", length=0)
+        if needs_logarithm(loss for methods in settings.values() for losses in methods.values() for loss in losses):
+            ax.set_xscale("log")
         ax.set_xlabel(loss_label)
         ax.set_ylabel("method, setting")
         if title:
@@ -107,6 +122,8 @@ def last_losses_over_bytes(
             for nbytes, middle, _, _, name in ordered:
                 if name:
                     ax.annotate(name, (nbytes, middle), (5, 3), textcoords="offset points", size=6.5, color="#444444")
+        if needs_logarithm(loss for lines in points.values() for point in lines for loss in point[2:4]):
+            ax.set_yscale("log")
         ax.set_xscale("log")
         ax.margins(x=0.12, y=0.1)
         ax.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from replication.figures.losses import last_losses_over_bytes
+from replication.figures.losses import last_losses_over_bytes, needs_logarithm
 from replication.replications.networks import (
     AVERAGES,
     NETWORKS_TABLE,
@@ -46,9 +46,12 @@ def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
     finals = [curve for curve in curves if curve.clock_s.keys() >= named.keys()]
     aims = [aim for aim in targets(cells).values() if aim is not None]
     if finals:
-        save(loss_against_clock(finals, named, target=aims, title=result.spec.name), result.folder / CLOCKS)
+        is_wide = needs_logarithm(loss for curve in finals for loss in curve.loss.ravel().tolist())
+        figure = loss_against_clock(finals, named, target=aims, title=result.spec.name, log_loss=is_wide)
+        save(figure, result.folder / CLOCKS)
     settings: dict[str, dict[str, tuple[float, list[float]]]] = {}
-    for timed_cell in cells:
+    rounding = result.spec.finals.rounding
+    for timed_cell in (timed for timed in cells if not rounding or timed.cell.extra != rounding):
         settings.setdefault(timed_cell.cell.extra, {})[timed_cell.cell.method] = (
             timed_cell.bytes_per_worker,
             list(timed_cell.curve.loss[:, -1]),
