@@ -93,6 +93,7 @@ HARDWARE_FIELDS: dict[str, Turned | Inert | Checked] = {
     "bounds": Inert("errors of predictions"),
     "kernels": Inert("prices of operations, not of FLOPs: tests/costmodel/compute/test_operations.py"),
     "power_w": Inert("a limit of kernels, likewise"),
+    "host_bytes_per_s": Inert("a limit of offloaded activations: tests/planner/projection/test_memory.py"),
 }
 
 OF_LINKS = Checked("test_links_inside_networks")

@@ -13,7 +13,7 @@ from tests.touched import files_in, touched
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
-        ("syncline/units.py", {"syncline/units.py", "tests/test_docs.py", "tests/test_units.py"}),
+        ("syncline/units.py", {"syncline/units.py", "tests/test_units.py"}),
         ("syncline/methods/ddp.py", files_in("tests/methods")),
         ("replication/theory/demo.py", {"replication/theory/demo.py", "tests/replication/theory/test_demo.py"}),
         ("benchmarks/headline/kept.py", {"tests/benchmarks/test_headline.py"}),

@@ -137,7 +137,10 @@ def test_the_longer_trainings_differ_in_length_alone(spec):
     assert all(method == known[method.name] for method in longer.methods)
     differing = {name for name in dict(spec) if dict(spec)[name] != dict(longer)[name]}
     assert differing <= {"name", "description", "source", "methods", "seeds", "steps", "schedule", "eval_every"}
-    stretched = [getattr(longer.schedule, name) / getattr(spec.schedule, name) for name in dict(spec.schedule)]
+    assert longer.schedule.shape == spec.schedule.shape
+    stretched = [
+        getattr(longer.schedule, name) / getattr(spec.schedule, name) for name in ("warmup_steps", "cooldown_steps")
+    ]
     assert stretched == [longer.steps / spec.steps] * 2
 
 
@@ -155,7 +158,7 @@ def test_readme_and_findings_say_what_is_kept():
     kept = finals()
     longer = finals("headline-long")
     assert words(kept, longer) in (ROOT / "docs" / "headline.md").read_text()
-    assert short_words(kept) in (ROOT / "README.md").read_text()
+    assert " ".join(short_words(kept).split()) in " ".join((ROOT / "README.md").read_text().split())
     findings = (ROOT / "docs" / "findings.md").read_text()
     missing = [line for line in (tables(kept) + losses(longer)).splitlines() if line not in findings]
     assert not missing
