@@ -24,24 +24,31 @@ Rows = NDArray[np.float64]
 
 
 class Gpu(NamedTuple):
-    """A GPU whose kernels were measured, with the peak of bf16 and the bandwidth that elementwise kernels reach."""
+    """A GPU whose kernels were measured.
+
+    Attributes:
+        peak_flops: peak of products in bf16.
+        multiprocessors: number of multiprocessors.
+        bytes_per_s: bandwidth that elementwise kernels reach.
+        fp32_share: peak of products in fp32 over that in bf16.
+    """
 
     peak_flops: float
     multiprocessors: int
     bytes_per_s: float
+    fp32_share: float = 19.5 / 312
 
 
 GPUS = {
     "h100": Gpu(989e12, 132, 0.88 * 3.35e12),
-    "h200": Gpu(989e12, 132, 0.88 * 4.8e12),
+    "h200": Gpu(989e12, 132, 0.88 * 4.8e12, fp32_share=67 / 989.5),
     "a100-pcie": Gpu(312e12, 108, 0.75 * 1.935e12),
     "b200": Gpu(2250e12, 148, 0.666 * 8e12),
     "a100-pcie-40gb": Gpu(312e12, 108, 0.82 * 1.555e12),
 }
 """Bandwidths: H100 and A100-40GB as in `memory_share`, the others as SimuMax has them."""
 
-PEAKS = {"bf16": 1.0, "fp8": 2.0, "tf32": 0.5, "fp32": 19.5 / 312}
-FP32_ON_H200 = 67 / 989.5
+PEAKS = {"bf16": 1.0, "fp8": 2.0, "tf32": 0.5}
 WIDTHS = {"bf16": 2, "fp8": 1, "tf32": 4, "fp32": 4}
 
 
@@ -95,7 +102,7 @@ def products(gpu: str, precision: str, rows: Rows, groups: Rows | None = None, r
     """Return e_max, k_0, A_0 and e_sustained of products, or m_0 of grouped ones beside a ``rate`` of others."""
     card, (m, n, k, seconds) = GPUS[gpu], rows.T
     count: Any = 1.0 if groups is None else groups
-    share_of_peak = FP32_ON_H200 if (gpu, precision) == ("h200", "fp32") else PEAKS[precision]
+    share_of_peak = card.fp32_share if precision == "fp32" else PEAKS[precision]
     flops, area, peak = 2 * count * m * n * k, count * m * n, card.peak_flops * share_of_peak
     memory_s = WIDTHS[precision] * count * (m * k + n * k + m * n) / card.bytes_per_s
 
