@@ -220,14 +220,14 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
     if len(set(network.uplinks)) > 1:
         raise NoClosedForm("network.uplink", network.name, "equal uplinks: with others there is no closed form")
     is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
-    node_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
-    return Peers(size, network.lan, network.lan), node_peers
+    site_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
+    return Peers(size, network.lan, network.lan), site_peers
 
 
 def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
     """Return the groups of workers that exchange at each level of a `MultiLevel` network, inside out."""
-    node_link = network.levels[0].link
-    levels = [Peers(network.sizes(workers)[0], node_link, node_link)]
+    innermost = network.levels[0].link
+    levels = [Peers(network.sizes(workers)[0], innermost, innermost)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: with others there is no closed form"
