@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from replication.when.results import (
+    COMPARED,
     LEAST_SEEDS,
     Cell,
     closed_form_deviations,
@@ -50,8 +51,7 @@ def when_figure(trainings: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
 
 def draw_differences(axes: Axes, frame: pd.DataFrame, form: str, count: int, batches: list[int]) -> None:
     """Draw each seed's loss less that of the even schedule with as many averages, and medians of at least three."""
-    arms = ("trigger", "mean-trigger", "early", "random")
-    for place, arm in enumerate(arms):
+    for place, arm in enumerate(COMPARED):
         xs, ys, middles = [], [], []
         for number, batch in enumerate(batches):
             values = over_even(frame, Cell(form, batch, count), arm).to_numpy()

@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from replication.when.results import (
+    COMPARED,
     Cell,
     chosen_rates,
     decide,
@@ -20,12 +21,13 @@ from replication.when.results import (
     finals,
     losses,
     noise,
+    of_arm,
     outcome,
     over_even,
     stored_finals,
     stored_trainings,
 )
-from replication.when.setting import when_setting
+from replication.when.setting import PLACEMENTS, TRIGGERS, when_setting
 
 
 def size_of(tokens: int) -> str:
@@ -50,18 +52,14 @@ def difference_text(differences: pd.Series) -> str:
 
 def differences_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> Iterator[str]:
     """Yield a table of the differences to the even schedule at equal counts, by batch and count."""
-    arms = ("trigger", "mean-trigger", "early", "random")
-    yield "| tokens per step | averages | even | " + " | ".join(arms) + " | every step |"
+    yield "| tokens per step | averages | even | " + " | ".join(COMPARED) + " | every step |"
     yield "|---" * 8 + "|"
     for count in setting["counts"]:
         for tokens in batches_of(frame, form):
             cell = Cell(form, tokens, count)
-            averages = frame[
-                (frame["form"] == form) & (frame["tokens"] == tokens) & (frame["arm"] == "trigger")
-                & (frame["count"] == count)
-            ]["averages"]  # fmt: skip
+            averages = of_arm(frame, cell, "trigger")["averages"]
             even, every = (f"{median(losses(frame, cell, arm)):.3f}" for arm in ("even", "every"))
-            others = " | ".join(difference_text(over_even(frame, cell, arm)) for arm in arms)
+            others = " | ".join(difference_text(over_even(frame, cell, arm)) for arm in COMPARED)
             yield f"| {size_of(tokens)} | {averages.min()} to {averages.max()} | {even} | {others} | {every} |"
 
 
@@ -102,13 +100,13 @@ def noise_table(frame: pd.DataFrame, setting: Mapping[str, Any], trainings: pd.D
 def early_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> Iterator[str]:
     """Yield a table of the share of the triggers' averages that lies in the first sixth of the steps."""
     yield "| tokens per step | " + " | ".join(
-        f"{arm}, {count}" for arm in ("trigger", "mean-trigger") for count in setting["counts"]
+        f"{arm}, {count}" for arm in TRIGGERS for count in setting["counts"]
     ) + " |"  # fmt: skip
     yield "|---" * 5 + "|"
     for tokens in batches_of(frame, form):
         shares = [
             f"{early_share(frame, Cell(form, tokens, count), arm, setting['steps']):.0%}"
-            for arm in ("trigger", "mean-trigger")
+            for arm in TRIGGERS
             for count in setting["counts"]
         ]
         yield f"| {size_of(tokens)} | {' | '.join(shares)} |"
@@ -116,7 +114,7 @@ def early_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> I
 
 def rates_table(frame: pd.DataFrame, setting: Mapping[str, Any], form: str) -> Iterator[str]:
     """Yield a table of the rates that the search chose; those at an end of the grid are in italics."""
-    arms = ("every", "even", "early", "random", "trigger", "mean-trigger")
+    arms = ("every", *PLACEMENTS, *TRIGGERS)
     yield "| tokens per step | " + " | ".join(arms) + " |"
     yield "|---" * 7 + "|"
     ends = (min(setting["rates"]), max(setting["rates"]))

@@ -29,6 +29,9 @@ MU, LAYERS, PILOT_DIMENSION = 0.95, 12, 6.0
 
 PLACED_OR_TRIGGERED = ("trigger", *PLACEMENTS)
 
+COMPARED = (*TRIGGERS, "early", "random")
+"""Arms that are compared with as many even averages."""
+
 
 def table(files: Iterable[Path]) -> pd.DataFrame:
     """Return a row per training, of files with a line per training; values of triggers only of even schedules."""
@@ -65,16 +68,16 @@ class Cell(NamedTuple):
     planned: int
 
 
+def of_arm(frame: pd.DataFrame, cell: Cell, arm: str) -> pd.DataFrame:
+    """Return the trainings of an arm at a planned number of averages; of ``every``, which has one number, all."""
+    rows = frame[(frame["form"] == cell.form) & (frame["tokens"] == cell.tokens) & (frame["arm"] == arm)]
+    return rows if arm == "every" else rows[rows["count"] == cell.planned]
+
+
 def losses(frame: pd.DataFrame, cell: Cell, arm: str, follows: str = "trigger") -> pd.Series:
     """Return the last losses of an arm by seed; placements are those with as many averages as ``follows`` made."""
-    is_placed = arm in PLACEMENTS
-    rows = frame[
-        (frame["form"] == cell.form)
-        & (frame["tokens"] == cell.tokens)
-        & (frame["arm"] == arm)
-        & (frame["follows"] == (follows if is_placed else ""))
-        & ((frame["count"] == cell.planned) | (arm == "every"))
-    ]
+    rows = of_arm(frame, cell, arm)
+    rows = rows[rows["follows"] == (follows if arm in PLACEMENTS else "")]
     return rows.set_index("seed")["loss"].fillna(np.inf).sort_index()
 
 
@@ -251,11 +254,8 @@ def closed_form_deviations(deviation: float, batches: Sequence[int]) -> dict[int
 
 def early_share(frame: pd.DataFrame, cell: Cell, arm: str, steps: int) -> float:
     """Return the share of an arm's averages in the first sixth of the steps, the median over its trainings."""
-    rows = frame[
-        (frame["form"] == cell.form) & (frame["tokens"] == cell.tokens) & (frame["arm"] == arm)
-        & (frame["count"] == cell.planned)
-    ]  # fmt: skip
-    return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in rows["averaged"]]))
+    averaged = of_arm(frame, cell, arm)["averaged"]
+    return float(np.median([np.mean(np.asarray(steps_of) < steps // FIRST) for steps_of in averaged]))
 
 
 def stored_file(scale: str) -> Path:
