@@ -211,20 +211,17 @@ def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
-        shift = rank.facts["offset_ns"] + zero
-        for stream, activity, label, start, end, nbytes, step in on_streams(laps):
-            span = Span(
-                worker,
-                stream,
-                what=activity,
-                label=label,
-                start_s=(start - shift) / 1e9,
-                end_s=(end - shift) / 1e9,
-                nbytes=nbytes,
-                step=step,
-            )
-            spans.append(span)
+        spans += spans_of(laps, worker, zero_ns=rank.facts["offset_ns"] + zero)
     return Timeline.from_spans(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
+
+
+def spans_of(laps: Sequence[Sequence[Any]], worker: int, zero_ns: int) -> Iterator[Span]:
+    """Yield a worker's laps as spans, in seconds after the instant ``zero_ns`` of the laps' clock."""
+    for lap in on_streams(laps):
+        yield Span(
+            worker, lap.stream, what=lap.what, label=lap.label, start_s=(lap.start_ns - zero_ns) / 1e9,
+            end_s=(lap.end_ns - zero_ns) / 1e9, nbytes=lap.nbytes, step=lap.step,
+        )  # fmt: skip
 
 
 def on_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]:
