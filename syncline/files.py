@@ -56,6 +56,18 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deep") from None
 
 
+def resumed_lines(path: Path) -> list[Any]:
+    """Return the lines of a file of JSON lines to which the caller will append; none without the file.
+
+    A last line that a kill has cut off is removed from the file, so that the next line begins where it began.
+    """
+    content = path.read_bytes() if path.is_file() else b""
+    end = content.rfind(b"\n") + 1
+    if end < len(content):
+        os.truncate(path, end)
+    return [json.loads(line) for line in content[:end].splitlines()]
+
+
 @contextmanager
 def refuse_changed_files(path: Path) -> Iterator[None]:
     """Turn errors while results are read into one line, because changed files are a mistake in the input.

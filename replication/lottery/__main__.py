@@ -25,6 +25,7 @@ from replication.lottery.figure import lottery_figure
 from replication.lottery.resampling import summary
 from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
 from syncline.analysis.axes import save
+from syncline.files import resumed_lines
 from syncline.specs.load import with_knobs
 from syncline.units import parse_seconds
 
@@ -83,8 +84,7 @@ def main(arguments: list[str] | None = None) -> int:
 def train_and_keep(options: argparse.Namespace, setting: Mapping[str, Any], parser: argparse.ArgumentParser) -> None:
     """Train the missing trials of a process's share within the time, and keep the table if it is asked for."""
     options.lines.parent.mkdir(parents=True, exist_ok=True)
-    lines = options.lines.read_text().splitlines() if options.lines.exists() else []
-    finished = {(trial["method"], trial["trial"]) for trial in map(json.loads, lines)}
+    finished = {(trial["method"], trial["trial"]) for trial in resumed_lines(options.lines)}
     end_s = time.monotonic() + parse_seconds(options.duration, "--for")
     first, _, processes = options.share.partition("/")
     if not (first.isdecimal() and processes.isdecimal() and int(first) < int(processes)):

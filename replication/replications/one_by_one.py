@@ -4,7 +4,8 @@ The rule depends on the trials so far alone. Let b be the best of them.
 
 1. Trial 1 is the method's default. The trials ``contained_at`` are the best point so far of a contained method, if the
    method contains one and has not tried this point.
-2. Every other trial is the first point not yet tried in this list: for the factors 2, sqrt 2, 2^(1/4): for each
+2. Every other trial is the first point not yet tried in this list: for the factors 2, sqrt 2, 2^(1/4), and then their
+   eighth roots: for each
    hyperparameter in its order (rates come first): b with this hyperparameter times the factor, and divided by it. For a
    decay rate the factor changes its distance to 1.
 
@@ -98,16 +99,11 @@ def next_knobs(
     if not trials:
         return default_knobs(method)
     points = [*(trial.knobs for trial in trials), *pending]
-    if method.contains and needs_contained(method, rule, len(points) + 1):
+    if method.contains and len(points) + 1 in rule.contained_at:
         knobs = contained_knobs(method.contains, contained)
         if not _is_tried(method, knobs, points):
             return knobs
     return next(point for point in neighbours(method, best_of(trials).knobs) if not _is_tried(method, point, points))
-
-
-def needs_contained(method: SearchedMethod, rule: OneByOne, number: int) -> bool:
-    """Return whether a trial takes the best point of the contained method, by its number from 1."""
-    return method.contains is not None and number in rule.contained_at
 
 
 def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:

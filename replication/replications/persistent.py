@@ -25,6 +25,7 @@ from joblib import cpu_count
 from replication.replications.stages import ReplicationStage
 from syncline import SynclineError
 from syncline.errors import error_text
+from syncline.files import resumed_lines
 from syncline.runs.folders.folder import environment
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical, code_version
@@ -66,7 +67,10 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Return a digest of what the result depends on but the code, which is the key of its line."""
+        """Return a digest of what the result depends on, the code apart, which is the key of its line.
+
+        A call with other code therefore goes on with the lines of the code before.
+        """
         method = {name: value for name, value in self.method.items() if name != "label"}
         parts = [method, self.setting, list(self.seeds), {str(step): loss for step, loss in self.stop_losses.items()}]
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:20]
@@ -171,8 +175,7 @@ class Trainer:
         self.longest_s = 0.0
         self.interrupted = False
         self._executor: Executor | None = None
-        for text in self.path.read_text().splitlines() if self.path.is_file() else ():
-            line = json.loads(text)
+        for line in resumed_lines(self.path):
             self.about = line.get("about", self.about)
             if "key" in line:
                 self.lines[line["key"]] = line

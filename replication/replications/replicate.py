@@ -85,7 +85,7 @@ def replicate(
 
     A second call continues where the last one ended, however it ended: each training is stored when it is done, and
     each completed stage as a table. Completed stages stay valid when the code changes; other code repeats the trainings
-    of an incomplete stage.
+    of an incomplete stage, unless the search goes one by one, whose finished trainings all stay.
 
     Args:
         spec: the replication.

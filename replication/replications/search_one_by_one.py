@@ -10,11 +10,11 @@ from statistics import fmean, median
 from typing import Any
 
 from replication.replications.choosing import method_with
-from replication.replications.one_by_one import Knobs, Tried, needs_contained, next_knobs, stop_losses, trials_before
+from replication.replications.one_by_one import Knobs, Tried, next_knobs, stop_losses, trials_before
 from replication.replications.persistent import Job, Line, Trainer
 from replication.replications.spec import OneByOne, ReplicationSpec, SearchedMethod
 from replication.replications.stage_tables import StageRows
-from replication.replications.stages import ReplicationStage
+from replication.replications.stages import ReplicationStage, losses_to_end
 
 
 class SearchOneByOne:
@@ -53,8 +53,9 @@ class SearchOneByOne:
         before = trials_before(self._rule, number)
         if number > self._spec.search.trials or len(self._first(method.label, before)) < before:
             return False
-        waits = method.contains and needs_contained(method, self._rule, number)
-        return not (waits and method.contains and len(self._first(method.contains.method, before)) < before)
+        if method.contains is None or number not in self._rule.contained_at:
+            return True
+        return len(self._first(method.contains.method, before)) == before
 
     def _next_job(self) -> Job | None:
         """Return the next trial of the method with the fewest trials; None if none can start now."""
@@ -111,10 +112,8 @@ def _final_rows(label: str, row: Mapping[str, Any], last_loss: float) -> StageRo
     """Return a final's losses at its evaluations; a training that diverged has an infinite last one."""
     keys = {"method": label, "seed": row["seed"]}
     keys |= {name: row[name] for name in ("bytes_per_worker", "step_time_s")}
-    losses = {int(step): loss for step, loss in row["losses"].items() if loss is not None and math.isfinite(loss)}
-    if not math.isfinite(last_loss):
-        last = max(int(step) for step in row["losses"])
-        losses = {step: loss for step, loss in losses.items() if step < last} | {last: math.inf}
+    by_step = {int(step): loss for step, loss in row["losses"].items()}
+    losses = losses_to_end(by_step, last=max(by_step), last_loss=last_loss)
     averaged = row["averaged"]
     return [
         keys | {"step": step, "loss": loss, "averages": None if averaged is None else round(sum(averaged[:step]))}

@@ -253,18 +253,29 @@ def final_rows(stage: ReplicationStage, swept: Swept, runs: Path) -> list[dict[s
     rows = []
     for row in swept.rows:
         keys = {name: row[name] for name in ("method", "seed", "bytes_per_worker", "step_time_s")}
-        last = stage.steps
         metrics = read_parquet(runs / row["run"] / "metrics.parquet", SWEEP_METRICS)
         averaged = metrics["averaged"].to_pylist() if "averaged" in metrics.column_names else None
-        evaluated = zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True)
-        losses = {step: loss for step, loss in evaluated if loss is not None and math.isfinite(loss)}
-        if not math.isfinite(value_or_infinite(row)):
-            losses = {step: loss for step, loss in losses.items() if step < last} | {last: math.inf}
+        evaluated = dict(zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True))
+        losses = losses_to_end(evaluated, last=stage.steps, last_loss=value_or_infinite(row))
         rows += [
             keys | {"step": step, "loss": loss, "averages": averaged and sum(map(bool, averaged[: step + 1]))}
             for step, loss in losses.items()
         ]
     return rows
+
+
+def losses_to_end(evaluated: Mapping[int, float | None], last: int, last_loss: float) -> dict[int, float]:
+    """Return the finite losses of a training by step, and an infinite one at its last step if it diverged.
+
+    Args:
+        evaluated: loss by step; None where nothing was evaluated.
+        last: the last step.
+        last_loss: the training's result, infinite after a divergence.
+    """
+    losses = {step: loss for step, loss in evaluated.items() if loss is not None and math.isfinite(loss)}
+    if math.isfinite(last_loss):
+        return losses
+    return {step: loss for step, loss in losses.items() if step < last} | {last: math.inf}
 
 
 def seconds_trained(swept: Swept, runs: Path) -> float:

@@ -30,6 +30,7 @@ from replication.when.results import stored_file, stored_trainings, table
 from replication.when.setting import RESULTS, Line, matched, placed_search, trigger_search, triggers, when_setting
 from syncline.analysis.axes import save
 from syncline.comm import SimulatedCommunicator
+from syncline.files import resumed_lines
 from syncline.optim.schedules import warmup_stable_decay
 from syncline.problems.text_gpt import TextGPT, standard_library
 from syncline.training import parameter_groups, rows_of, train
@@ -137,7 +138,7 @@ def train_all(setting: Line, options: Any) -> None:
     """Train what is missing, the first seeds of all forms before the others; stop before the time is over."""
     path = options.lines
     path.parent.mkdir(parents=True, exist_ok=True)
-    lines: list[Line] = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    lines: list[Line] = resumed_lines(path)
     end_s = time.monotonic() + parse_seconds(options.duration, "--for")
     slowest_s: dict[int, float] = {}  # per training, by the tokens of its batch
     for seeds, form in product(setting["seeds"], setting["forms"]):

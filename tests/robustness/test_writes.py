@@ -23,6 +23,7 @@ from syncline.analysis import axes
 from syncline.costmodel import Link
 from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SynclineError
+from syncline.files import resumed_lines
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
 from syncline.measure.launching.parts import RankPart, last_step, lines_of
@@ -352,6 +353,18 @@ def test_a_line_that_was_cut_off_is_none(tmp_path):
         assert list(lines_of(tmp_path / "0.jsonl")) == LINES[: whole[: at + 1].count("\n")]  # of one, its end alone
     (tmp_path / "0.jsonl").write_text(whole)
     assert last_step(tmp_path, 0) == 2 and last_step(tmp_path, 1) == -1
+
+
+def test_after_a_line_that_was_cut_off_the_next_one_begins_anew(tmp_path):
+    whole, path = "".join(json.dumps(line) + "\n" for line in LINES), tmp_path / "lines.jsonl"
+    assert resumed_lines(path) == [] and not path.exists()
+    for at in range(0, len(whole) + 1, 7):
+        path.write_text(whole[:at])
+        complete = LINES[: whole[:at].count("\n")]
+        assert resumed_lines(path) == complete
+        with path.open("a") as file:
+            file.write(json.dumps({"next": at}) + "\n")
+        assert resumed_lines(path) == [*complete, {"next": at}]
 
 
 def test_parameters_that_could_not_be_written_leave_no_half_file(tmp_path, monkeypatch):
