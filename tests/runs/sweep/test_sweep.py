@@ -30,7 +30,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_each_row_is_what_a_run_with_that_seed_alone_says(tmp_path, monkeypatch):
-    monkeypatch.setattr("syncline.runs.run.run_figures", lambda *_: None)
+    monkeypatch.setattr("syncline.runs.run.run_figures", lambda *_, **__: None)
     result = small_sweep(tmp_path / "sweep")
     assert [(row["method.lr"], row["seed"]) for row in result.rows] == PRODUCT
     assert [row["configuration"] for row in result.rows] == [1, 1, 2, 2, 3, 3]
