@@ -103,7 +103,9 @@ def next_knobs(
         knobs = contained_knobs(method.contains, contained)
         if not _is_tried(method, knobs, points):
             return knobs
-    return next(point for point in neighbours(method, best_of(trials).knobs) if not _is_tried(method, point, points))
+    by_loss = sorted(trials, key=lambda trial: trial.loss)  # when all around the best are tried, those around the next
+    around = (point for trial in by_loss for point in neighbours(method, trial.knobs))
+    return next(point for point in around if not _is_tried(method, point, points))
 
 
 def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:

@@ -57,6 +57,11 @@ def test_the_search_finds_a_best_point_beyond_its_range():
     assert len(set(points)) == 32
 
 
+def test_a_search_whose_first_point_stays_the_best_goes_on_around_the_next():
+    points = [tuple(trial.knobs.values()) for trial in searched(lambda knobs: abs(math.log(knobs["lr"] / 0.002)), 60)]
+    assert len(set(points)) == 60
+
+
 def test_a_trial_takes_the_best_point_of_the_contained_method():
     adam = [Tried({"lr": 0.001, "rule.beta1": 0.95}, 1.0, {}), Tried({"lr": 0.008, "rule.beta1": 0.9}, 2.0, {})]
     first = Tried(default_knobs(QHADAM), 1.5, {})
