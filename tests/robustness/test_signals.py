@@ -57,13 +57,16 @@ def await_none(place: Place) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", ["launch", "launch, asynchronous"])
 def test_ctrl_c_while_processes_start_is_one_line(command: str, tmp_path: Path) -> None:
-    place = Place(tmp_path / "here")
-    process = begun(place, command, lambda here: "forkserver" in "".join(here.processes()))
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.wait(HANG_S) == 130, place.stderr()
-    lines = [line for line in place.stderr().splitlines() if "warning: " not in line and "% after" not in line]
-    assert lines == ["interrupted"]
-    await_none(place)
+    for attempt in range(5):  # on a busy machine the signal comes late, and the ranks train already
+        place = Place(tmp_path / f"here {attempt}")
+        process = begun(place, command, lambda here: "forkserver" in "".join(here.processes()))
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(HANG_S) == 130, place.stderr()
+        lines = [line for line in place.stderr().splitlines() if "warning: " not in line and "% after" not in line]
+        await_none(place)
+        if lines == ["interrupted"]:
+            break
+    assert lines == ["interrupted"], "\n".join(lines)
     assert not place.left() and not os.listdir(place.folder / "runs")
 
 
