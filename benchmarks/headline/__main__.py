@@ -20,9 +20,12 @@ from benchmarks.headline.sizes import sizes
 from benchmarks.headline.step_times import step_times
 from benchmarks.headline.tables import by_network, by_size, losses
 from benchmarks.headline.words import words
-from syncline.analysis import loss_against_clock, save
+from syncline.analysis import loss_against_clock, method_styles, save
 
 FIRST = "method", "trial", "loss"
+README_NETWORKS = "infiniband", "wan"
+README_METHODS = "ddp-adam-untuned", "dion", "mt-dao", "demo", "curvadion"
+"""The data-parallel baseline with the lowest last loss, and four methods that change how often or how much is sent."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parts.add_parser("words", help="what the README says")
     parts.add_parser("tables", help="what docs/findings.md says")
     parts.add_parser("longer", help="likewise, of the longer trainings")
-    part = parts.add_parser("figures", help="the two pictures")
+    part = parts.add_parser("figures", help="the three pictures")
     part.add_argument("folder", type=Path)
     parts.add_parser("demo", help="tables and pictures, beside a few trainings made afresh")
     asked = parser.parse_args(argv)
@@ -85,14 +88,26 @@ def tables(of: Finals) -> str:
 
 
 def figures(of: Finals, folder: Path) -> list[Path]:
-    """Draw both pictures."""
+    """Draw the README's picture, the one with all methods and networks, and the steps of larger models."""
     links = {link.name: link for link in of.spec.networks}
     label = "validation loss (nats per byte)"
-    loss = loss_against_clock(of.curves(), links, loss_label=label, target=TARGETS, log_loss=True)
+    curves = of.curves()
+    styles = method_styles(curve.label for curve in curves)
+    loss = loss_against_clock(curves, links, loss_label=label, target=TARGETS, log_loss=True)
+    by_name = {curve.label: curve for curve in curves}
+    readme = loss_against_clock(
+        [by_name[name] for name in README_METHODS],
+        {name: links[name] for name in README_NETWORKS},
+        loss_label=label,
+        target=TARGETS[1],
+        log_loss=True,
+        styles=styles,
+    )
     panels: dict[str, dict[str, dict[str, float]]] = {}
     for row in sizes(of):
         panels.setdefault(row.model, {}).setdefault(row.method, {})[row.network] = row.step_time_s / row.compute_s
     return [
+        save(readme, folder / "two_networks.png"),
         save(loss, folder / "loss_against_clock.png"),
         save(step_times(panels), folder / "step_times_by_size.png"),
     ]
