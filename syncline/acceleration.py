@@ -90,8 +90,9 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
 """Numbers of glibc's ``mallopt`` options, from its malloc.h."""
 
-LARGEST_BYTES = 2**25
-"""Largest block on the heap: 32 MiB, glibc's limit. Larger blocks return to the system when they are freed."""
+LARGEST_BYTES = (2**28, 2**25)
+"""Largest block on the heap: 256 MiB, or 32 MiB, the limit of glibc before 2.35. Larger blocks return to the system
+when they are freed."""
 
 KEPT_BYTES = 2**29
 """Largest amount of free memory at the end of the heap that stays with the process, in bytes."""
@@ -115,7 +116,8 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # the C library is not glibc, or cannot be loaded
         return False
-    return bool(mallopt(MMAP_THRESHOLD, LARGEST_BYTES)) and bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
+    keeps_blocks = any(mallopt(MMAP_THRESHOLD, num_bytes) for num_bytes in LARGEST_BYTES)
+    return keeps_blocks and bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
 
 
 @contextmanager

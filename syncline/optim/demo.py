@@ -94,14 +94,11 @@ def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
 def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
     """Return blocks ``(R, n, *b)`` multiplied by a matrix along one axis."""
     last = blocks.dim() - 1
-    if last == 2:
+    if axis == last:
         return blocks @ matrix.mT
     if axis < last - 1:
         return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
-    # Along one of the last two axes a product per block needs no transposition.
-    stacked = blocks.flatten(0, -3)
-    expanded = matrix.expand(len(stacked), *matrix.shape)
-    return (torch.bmm(stacked, expanded.mT) if axis == last else torch.bmm(expanded, stacked)).view(blocks.shape)
+    return matrix @ blocks  # a product per block needs no transposition
 
 
 MeanOver = Literal["senders", "all"]

@@ -59,13 +59,13 @@ def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     is_complete = torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
     loops.find_largest(bits, k, max(1, n // (GROUPS_PER_ENTRY * k)), indices.numpy(), is_complete.numpy())
-    return _completed(indices, is_complete, magnitudes=x.abs(), k=k)
+    return _completed(indices, is_complete, x, k)
 
 
-def _completed(indices: Tensor, is_complete: Tensor, magnitudes: Tensor, k: int) -> Tensor:
+def _completed(indices: Tensor, is_complete: Tensor, x: Tensor, k: int) -> Tensor:
     """Fill in, by ``topk``, the rows of indices ``(r, k)`` that are not complete, and return all indices."""
     if not is_complete.all():
-        indices[~is_complete] = _by_topk(magnitudes[~is_complete], k)
+        indices[~is_complete] = _by_topk(x[~is_complete].abs(), k)
     return indices
 
 

@@ -39,7 +39,7 @@ def newton_schulz(x: Tensor, steps: int = 5, eps: float = 1e-7) -> Tensor:
     y = y / (y.norm(dim=(-2, -1), keepdim=True) + eps)
     for _ in range(steps):
         gram = y @ y.mT
-        y = a * y + (b * gram + c * gram @ gram) @ y
+        y = ((b * gram + c * gram @ gram) @ y).add_(a * y)
     return y.mT if tall else y
 
 
