@@ -7,15 +7,13 @@ import json
 import pytest
 
 from benchmarks import training
-from syncline.problems import Digits
 
 
 def test_its_json_is_one_object_with_a_row_for_each_method_and_group(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "PROBLEM", Digits(hidden=4, batch_size=2))
     monkeypatch.setattr(training, "STEPS", 1)
-    training.main(["--quick", "--rounds", "1", "--json"])
+    training.main(["--quick", "--rounds", "1", "--relus", "4", "--json"])
     told = json.loads(capsys.readouterr().out)
     assert told["parameters"] == 4 * 75 + 10
     expected = {(name, workers) for name in training.METHODS for workers in training.WORKERS}
