@@ -204,7 +204,7 @@ class SimulatedCommunicator(Communicator):
         return received[:, root : root + 1].expand(received.shape).flatten(0, 1)
 
     def _blocks(self, size: int) -> SimulatedCommunicator:
-        """Return a communicator in which each block of ``size`` neighbours is a separate group, like a replica."""
+        """Return a communicator in which each block of ``size`` neighbouring workers is a group of its own."""
         return SimulatedCommunicator(size, self.replicas * (self.world_size // size))
 
     @override

@@ -136,14 +136,14 @@ class Instances:
             self._copy_results(row.number, row.x, row.state)
 
     def _built(self, place: int, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return a new instance for row ``place``; its random numbers depend on the worker and not on the seed."""
+        """Return a new torch optimizer for a row of the worker axis, with random numbers that depend on the worker."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
             return self._rule.built(params, lr)
 
     def adopt(self, place: int, source: int) -> None:
-        """Copy the private state (counters, generators) of the instance of row ``source`` to that of row ``place``."""
+        """Copy counters and generators from the torch optimizer of row ``source`` to that of row ``place``."""
         if self._rule.probe.elementwise:
             return
         copied = copy.deepcopy(self._private_state_dict(self._instances[source]))
@@ -263,7 +263,7 @@ class Instances:
                 self._set_state_views(number, name, state[name])
 
     def _set_state_views(self, number: int, name: str, tensor: Tensor) -> None:
-        """Make a state of the instances' parameter with this number views of the method's tensor ``(R, *s)``."""
+        """Give each torch optimizer its row of a tensor ``(R, *s)`` as the named state of one parameter."""
         self._states[number][name] = tensor
         for index, instance in enumerate(self._instances):
             part = tensor if self._rule.probe.elementwise else tensor[index]

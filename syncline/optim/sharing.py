@@ -57,7 +57,10 @@ class Shared:
 
 
 class _Views:
-    """Views of the first worker's part of a row's parameter and states, valid as long as the row has these tensors."""
+    """One worker's part of a parameter and its states, with which an update that is the same for all is computed once.
+
+    They are views of the row's tensors, and valid as long as the row has these tensors.
+    """
 
     def __init__(self, row: Row, names: Iterable[str]) -> None:
         """Take views of the first worker's part of a parameter and of its states."""

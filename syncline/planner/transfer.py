@@ -25,7 +25,7 @@ from syncline.specs.failures import FailuresSpec
 
 @dataclass(frozen=True)
 class Transfer:
-    """A part of an answer that is outside of what was measured.
+    """A part of a prediction, such as its computing time, that lies outside of what was measured.
 
     Args:
         part: ``computing``, ``communication`` or ``failures``.

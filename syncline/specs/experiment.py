@@ -227,7 +227,9 @@ class Training(ClockSpec, Experiment):
         return relative_speeds(self.speeds, self.compute)
 
     def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
-        """Return the seconds of each worker's first steps, ``(steps, P)``; the first seed draws the disturbances.
+        """Return the seconds that each worker computes in each of the first steps, ``(steps, P)``.
+
+        Stragglers and varying computing times are random; they are drawn with the experiment's first seed.
 
         Args:
             base_s: seconds of an undisturbed step.

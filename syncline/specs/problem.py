@@ -123,7 +123,7 @@ def check_available(problem: Any) -> None:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a file can hold the value."""
+    """Return whether YAML can hold a value: numbers, texts, dataclasses, and lists and mappings of these."""
     if isinstance(value, list | tuple):
         return all(map(_is_plain, value))
     if isinstance(value, Mapping):

@@ -204,7 +204,13 @@ def level_bytes(
 
 
 def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[int]:
-    """Return the outermost level that the message of each member to the next member crosses, for all but the last.
+    """Return, for each member of a ring but the last, the network level that its message to the next one crosses.
+
+    Level 0 is the innermost, such as the links inside a node.
+
+    Args:
+        ranks: ranks of the members, in the order of the ring.
+        unit_workers: workers of a unit of each level, such as of a node and of all nodes.
 
     >>> message_levels(range(0, 8, 2), (4, 8))
     [0, 1, 0]

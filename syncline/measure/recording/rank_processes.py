@@ -351,7 +351,13 @@ def register_stack_signal(folder: Path, rank: int) -> Any:
 
 
 def waiting_lines(running: dict[int, int], workers: int, folder: Path) -> str:
-    """Return a sentence with the script line at which each rank waits; write all stacks to standard error."""
+    """Return a sentence with the script line at which each rank waits; write all stacks to standard error.
+
+    Args:
+        running: the rank of each running process, by the process's number.
+        workers: number of ranks, those that have ended included.
+        folder: folder into which a process writes its stack when it receives the signal `WHERE`.
+    """
     for pid in running:
         os.kill(pid, WHERE)
     time.sleep(0.5)

@@ -92,7 +92,7 @@ def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """
 
     def at_once(rank: RankRecord) -> list[Event]:
-        """Put a wait directly behind the start of each collective."""
+        """Return a rank's events in which the host waits for each collective as soon as it has started it."""
         events: list[Event] = []
         calls: set[int] = set()
         for event in rank.events:

@@ -46,13 +46,13 @@ ExtraColumns = Mapping[str, tuple[Indices, tuple[Any, ...]]]
 
 
 class _Prices(NamedTuple):
-    """Prices of all methods on all networks in all settings, ``(S, N, M)`` each.
+    """Prices of M methods on N networks in S settings; arrays of ``(S, N, M)``.
 
     Attributes:
         times: seconds by the names in `STEP_TIMES` and `INSIDE_TIMES`.
-        variants: step times with computing and communication at their bounds.
+        variants: step times if computing and communication take the bounds of their intervals.
         algorithms: names of the algorithms that carry the calls.
-        evaluators: ``TIME_SOURCES``, and after these the reasons why a time is unknown.
+        evaluators: what gave each time, one of ``TIME_SOURCES``, or the reason why it is unknown.
     """
 
     times: dict[str, Floats]

@@ -230,7 +230,7 @@ class InverseInputs:
         )
 
     def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:
-        """Return the specs that the options select, with the baseline of a speedup in front of their methods.
+        """Return the specs that the options select; if a speedup is sought, its baseline is the first of their methods.
 
         Args:
             spec: spec that the options change.

@@ -34,13 +34,13 @@ Present = NDArray[np.bool_]
 
 @dataclass
 class GroupHistory:
-    """The simulated members and times of the steps of a group.
+    """Who took part in each step of a simulated training whose group re-forms after failures, and when each step ended.
 
     Attributes:
         present: mask of the workers whose part in each step is not lost to a failure, ``(T, P)``.
         step_end_s: end of each step in seconds, ``(T,)``.
         joined: by step, the workers that join before it and copy the state of the others.
-        costs: costs of the failures.
+        costs: number and seconds of what the failures cost.
     """
 
     present: Present

@@ -117,7 +117,7 @@ class CheckpointTimes:
 
     @property
     def reload_s(self) -> float:
-        """Return the seconds in which all workers load a checkpoint; new workers load over their link."""
+        """Return the seconds until all workers have loaded a checkpoint, new ones over their link."""
         return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:

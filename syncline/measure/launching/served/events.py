@@ -85,8 +85,8 @@ class Step(NamedTuple):
     Attributes:
         worker: number of the worker.
         number: number of the step among its worker's, from 0: it decides the data.
-        place: number of the step among all that were drawn.
-        counted: number of the step among all that were not known to be lost: schedules depend on it.
+        place: number of the step among the steps of all workers.
+        counted: the same without the steps that were known to be lost when it began; schedules depend on it.
         begun_ns: time of its start.
         ended_ns: time of its end.
         loss: loss of each seed.
