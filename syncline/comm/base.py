@@ -151,6 +151,10 @@ class Communicator:
         self._note("all_reduce", xs, wire, label, details, op)
         return self._reduce(xs, op, wire)
 
+    def note_mean(self, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
+        """Note in the ledger the all-reduce of a mean that is in ``xs`` already; the tensors stay as they are."""
+        self._note("all_reduce", xs, wire, label, details, "mean")
+
     def start_all_reduce(
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,

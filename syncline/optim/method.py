@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import unwrap
 from typing import Any, TypeAlias
 
@@ -51,16 +51,23 @@ class MeanGradient(Reducer):
     Args:
         in_backward: whether a gradient can be sent as soon as it is ready, during the backward pass.
         encoded: whether gradients must be converted to the wire format; false if they are computed in this format.
+        is_mean: whether each worker's gradient is the mean already, because the task keeps nothing else. The all-reduce
+            is then only noted in the ledger.
     """
 
     in_backward: bool = False
     encoded: bool = True
+    is_mean: bool = False
 
     @override
     def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the means of the rows' gradients over the workers."""
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
-        return comm.all_reduce_coalesced([row.g for row in rows], wire=wire, label="gradient", details=details)
+        gradients = [row.g for row in rows]
+        if self.is_mean:
+            comm.note_mean(gradients, wire, label="gradient", details=details)
+            return gradients
+        return comm.all_reduce_coalesced(gradients, wire=wire, label="gradient", details=details)
 
 
 MEAN_GRADIENT = MeanGradient()
@@ -242,6 +249,27 @@ class Method(torch.optim.Optimizer):
         The method then stores one copy of their parameters.
         """
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
+
+    def use_mean_of(self, keep_mean_gradient: Callable[[], bool]) -> None:
+        """Let the task keep only the mean of the workers' gradients, if this method reads nothing else of them.
+
+        Args:
+            keep_mean_gradient: asks the task; returns whether it does.
+        """
+        own, comm = type(self), self.comm
+        reads_only_mean = (
+            isinstance(self.reducer, MeanGradient)
+            and self.keeps_workers_equal
+            and self.wire.exact_dtype
+            and own.exchange is Method.exchange
+            and own.rows is Method.rows
+            and isinstance(comm, SimulatedCommunicator)
+            and comm.replicas == 1
+            and comm.membership is None
+        )
+        if reads_only_mean and keep_mean_gradient():
+            assert isinstance(self.reducer, MeanGradient)
+            self.reducer = replace(self.reducer, is_mean=True)
 
     def _share(self) -> None:
         """Store parameters and states that are, and stay, equal on all workers a single time for all workers.

@@ -63,7 +63,13 @@ class Digits:
         return shape_only(lambda: mlp(self.hidden))
 
     def build(
-        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+        autocast: torch.dtype | None = None,
     ) -> NetworkTask:
         """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
         module = self.module()
@@ -84,6 +90,7 @@ class Digits:
             flops_per_step=6.0 * weights * self.batch_size,
             facts={"validation_images": len(load().validation_labels)},
             execution=how,
+            autocast=autocast,
         )
 
 

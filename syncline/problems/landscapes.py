@@ -62,10 +62,15 @@ class Landscape(ABC):
         """Return the minimiser ``(d,)`` of F, given the shifts ``(M, d)`` of its workers."""
 
     def build(
-        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: str = "auto"
     ) -> LandscapeTask:
-        """Return the task of moving the workers ``rows`` on this landscape."""
-        return LandscapeTask(self, rows, dtype, device)
+        """Return the task of moving the workers ``rows`` on this landscape.
+
+        With a ``how`` of ``loop``, each step evaluates the landscape at one worker after another.
+        """
+        if how not in ("auto", "loop"):
+            raise SpecError("execution", how, "eager or loop, as a landscape's gradient is a formula")
+        return LandscapeTask(self, rows, dtype, device, one_by_one=how == "loop")
 
     def shifts(self, seed: int, world_size: int) -> Tensor:
         """Return the centred shifts ``(M, d)`` of the workers of the replica ``seed``."""
@@ -81,7 +86,9 @@ class LandscapeTask:
     flops_per_step: float | None = None
     matrices: tuple[str, ...] = ()
 
-    def __init__(self, problem: Landscape, rows: Rows, dtype: torch.dtype, device: torch.device | str) -> None:
+    def __init__(
+        self, problem: Landscape, rows: Rows, dtype: torch.dtype, device: torch.device | str, one_by_one: bool = False
+    ) -> None:
         """Put the workers at the start, each with its shifted landscape."""
         start = problem.start_point()
         shifts = torch.stack([problem.shifts(seed, rows.world_size) for seed in rows.seeds])  # (S, M, d)
@@ -89,7 +96,7 @@ class LandscapeTask:
         self.rows = rows
         self.params = rows.parameters(lambda seed: {"x": problem.start_of(seed)}, dtype, device)
         self.optima = torch.stack(optima).to(device, dtype)  # (S, d)
-        self._oracle = problem.oracle(dtype, device)
+        self._oracle, self._one_by_one = problem.oracle(dtype, device), one_by_one
         self._all_shifts = shifts.to(device, dtype)
         self._shifts = self._all_shifts[:, list(rows.workers)].flatten(0, 1) if problem.shift_std else None
         self._noise = None
@@ -101,7 +108,11 @@ class LandscapeTask:
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``f_i(x_i)`` without noise, ``(R,)``, and set ``.grad`` to the noisy gradient."""
         x = self.params["x"]
-        loss, gradient = self._oracle(x.detach() if self._shifts is None else x - self._shifts)
+        points = x.detach() if self._shifts is None else x - self._shifts
+        if self._one_by_one:
+            loss, gradient = (torch.stack(rows) for rows in zip(*map(self._oracle, points), strict=True))
+        else:
+            loss, gradient = self._oracle(points)
         x.grad = gradient if self._noise is None else gradient.add_(self._noise[step])
         return loss
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from syncline.comm import is_one_copy
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import Rows
+from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """A function ``loss(parameters of one worker by name, inputs, targets)`` that returns a scalar."""
 
-T = TypeVar("T")
+P, T = ParamSpec("P"), TypeVar("T")
 Values = dict[str, Tensor]
 Pass = Callable[[Values, Tensor, Tensor], tuple[Values, Tensor]]
 """A function from parameters ``(R, *s)`` by name, inputs and targets ``(R, batch, ...)`` of R rows to the gradients by
@@ -35,12 +34,12 @@ Record = Callable[[Pass, Values, Tensor, Tensor], Pass]
 """A function that takes a pass and its arguments, and returns the recorded pass."""
 
 
-def batched(loss: Loss) -> Pass:
-    """Return the pass that computes the gradients of all rows at once."""
+def batched(loss: Loss, *, fused: bool = False) -> Pass:
+    """Return the pass that computes the gradients of all rows at once, see `attention_kernels` for ``fused``."""
     gradients_of_rows = vmap(grad_and_value(loss))
 
     def run(values: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
-        with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
+        with attention_kernels(fused=fused):
             gradients, losses = gradients_of_rows(values, inputs, targets)
         return gradients, losses
 
@@ -67,6 +66,8 @@ class RecordedPass:
     def __call__(self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
         """Return the losses ``(R,)``, and write the gradients to ``.grad``."""
         values = {name: param.detach() for name, param in params.items()}
+        for param in params.values():
+            param.grad = None  # free the last step's gradients before the pass
         kinds = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
         addresses = [x.data_ptr() for x in values.values()] if self._in_place else []
         if self._recorded is None or (kinds, addresses) != self._signature:
@@ -178,17 +179,105 @@ How = Literal["auto", "loop", "vmap", "compiled", "graph"]
 """How gradients are computed, see `gradients_by`."""
 
 WAYS = ("auto", "loop", "vmap")
-"""Ways of `per_worker_gradients` to compute gradients."""
+"""Ways of `PerWorkerGradients` to compute gradients."""
 
 
-def gradients_by(
-    execution: How, loss: Loss, device: torch.device | str
-) -> Callable[[Mapping[str, torch.nn.Parameter], Tensor, Tensor], Tensor]:
+class PerWorkerGradients:
+    """A function that computes the losses and the gradients of all rows, each of the row's own loss.
+
+    Args:
+        loss: loss of one worker.
+        execution: ``loop`` goes through the rows one by one: fused attention, the activations of one row at a time.
+            ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows, or of as many as a
+            GPU has memory for. ``auto`` takes vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16
+            parameters; else the loop.
+
+    Attributes:
+        keeps_mean: whether ``.grad`` is only the mean over the rows, which all rows show, instead of a gradient per
+            row.
+    """
+
+    def __init__(self, loss: Loss, execution: How = "auto") -> None:
+        if execution not in WAYS:
+            raise SpecError("problem.how", execution, one_of(WAYS, execution))
+        self._loss, self._execution, self._pass_size = loss, execution, PassSize()
+        self.keeps_mean = False
+
+    def __call__(self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the losses ``(R,)``, and set ``.grad``.
+
+        Args:
+            params: parameters of all rows by name, ``(R, *s)``.
+            inputs: ``(R, batch, ...)``.
+            targets: ``(R, batch, ...)``.
+        """
+        rows, execution = len(inputs), self._execution
+        if execution == "auto":
+            are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
+            execution = "vmap" if inputs.is_cuda or (are_small and rows >= MANY_ROWS) else "loop"
+        gradients = GradientRows(params, self.keeps_mean)
+        losses = (self._batched if execution == "vmap" else self._one_by_one)(params, inputs, targets, gradients)
+        gradients.store()
+        return losses
+
+    def _batched(
+        self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
+    ) -> Tensor:
+        """Compute the rows in as few batched passes as memory allows."""
+        run = batched(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
+        values, losses = {name: param.detach() for name, param in params.items()}, []
+        passes = self._pass_size.results(
+            len(inputs),
+            lambda part: run({name: x[part] for name, x in values.items()}, inputs[part], targets[part]),
+        )
+        for part_gradients, part_losses in passes:
+            gradients.add(part_gradients[name] for name in params)
+            losses.append(part_losses)
+        return torch.cat(losses)
+
+    def _one_by_one(
+        self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
+    ) -> Tensor:
+        """Compute one row after another."""
+        losses = []
+        all_equal = all(is_one_copy(param) for param in params.values())
+        leaves: dict[str, Tensor] = {}
+        for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):
+            if not leaves or not all_equal:
+                leaves = {name: param.detach()[row].requires_grad_() for name, param in params.items()}
+            value = self._loss(leaves, row_inputs, row_targets)
+            gradients.add(g.unsqueeze(0) for g in torch.autograd.grad(value, list(leaves.values())))
+            losses.append(value.detach())
+        return torch.stack(losses)
+
+    def keep_mean(self, device: torch.device | str) -> bool:
+        """Keep only the mean of gradients from now on, and return True, where results may differ by rounding.
+
+        That is on a CUDA device and with ``loop``. Elsewhere the rows' gradients are kept, as results were published
+        with them.
+        """
+        self.keeps_mean = self._execution == "loop" or torch.device(device).type == "cuda"
+        return self.keeps_mean
+
+
+def cast_products(loss: Callable[P, Tensor], device: torch.device, dtype: torch.dtype | None) -> Callable[P, Tensor]:
+    """Return a loss whose forward pass computes products in ``dtype``, by torch's autocast; None: the loss itself."""
+    if dtype is None:
+        return loss
+
+    def cast_loss(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+        with torch.autocast(device.type, dtype):
+            return loss(*args, **kwargs)
+
+    return cast_loss
+
+
+def gradients_by(execution: How, loss: Loss, device: torch.device | str) -> PerWorkerGradients | RecordedPass:
     """Return the function that computes the losses and gradients of all rows in each step.
 
     Args:
         execution: ``compiled`` and ``graph`` record the batched pass in the first step, by torch's compiler or as a
-            CUDA graph; the others are those of `per_worker_gradients`.
+            CUDA graph; the others are those of `PerWorkerGradients`.
         loss: loss of one worker.
         device: device of the parameters.
 
@@ -201,49 +290,7 @@ def gradients_by(
         if torch.device(device).type != "cuda":
             raise SpecError("execution", execution, "eager or compiled, as only a CUDA device keeps graphs")
         return RecordedPass(batched(loss), captured_by(CudaGraphs()), in_place=True)
-    return partial(per_worker_gradients, loss, execution=execution)
-
-
-def per_worker_gradients(
-    loss: Loss, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, execution: How = "auto"
-) -> Tensor:
-    """Return the losses of all rows, and set each parameter's ``.grad`` to the gradients of each row's own loss.
-
-    Args:
-        loss: loss of one worker.
-        params: parameters of all rows by name, ``(R, *s)``.
-        inputs: ``(R, batch, ...)``.
-        targets: ``(R, batch, ...)``.
-        execution: ``loop`` goes through the rows one by one: fused attention, the activations of one row at a time.
-            ``vmap`` computes all rows in one batched pass: few kernels, the activations of all rows. ``auto`` takes
-            vmap on CUDA, and elsewhere for 8 or more rows of fewer than 2^16 parameters; else the loop.
-
-    Returns:
-        The losses ``(R,)``.
-    """
-    if execution not in WAYS:
-        raise SpecError("problem.how", execution, one_of(WAYS, execution))
-    rows = len(inputs)
-    if execution == "auto":
-        are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
-        execution = "vmap" if inputs.is_cuda or (are_small and rows >= MANY_ROWS) else "loop"
-    if execution == "vmap":
-        gradients, losses = batched(loss)({name: param.detach() for name, param in params.items()}, inputs, targets)
-        for name, param in params.items():
-            param.grad = gradients[name]
-        return losses
-    row_losses, row_gradients = [], []
-    all_equal = all(is_one_copy(param) for param in params.values())
-    leaves: dict[str, Tensor] = {}
-    for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):
-        if not leaves or not all_equal:
-            leaves = {name: param.detach()[row].requires_grad_() for name, param in params.items()}
-        value = loss(leaves, row_inputs, row_targets)
-        row_gradients.append(torch.autograd.grad(value, list(leaves.values())))
-        row_losses.append(value.detach())
-    for param, of_rows in zip(params.values(), zip(*row_gradients, strict=True), strict=True):
-        param.grad = torch.stack(of_rows) if rows > 1 else of_rows[0].unsqueeze(0)
-    return torch.stack(row_losses)
+    return PerWorkerGradients(loss, execution)
 
 
 class Data(Protocol):
@@ -309,6 +356,7 @@ class NetworkTask:
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.
         execution: how gradients are computed, see `gradients_by`.
+        autocast: type in which the products of gradients are computed; None: that of the parameters.
     """
 
     def __init__(
@@ -322,6 +370,7 @@ class NetworkTask:
         flops_per_step: float,
         facts: Mapping[str, object],
         execution: How,
+        autocast: torch.dtype | None = None,
     ) -> None:
         """Store the parts of the task; nothing is compiled yet."""
         self.rows = rows
@@ -331,11 +380,16 @@ class NetworkTask:
         self.flops_per_step: float | None = flops_per_step
         self._data, self._facts = data, facts
         self._logits = WithWeights(module)
-        self._gradients = gradients_by(execution, self._loss, next(iter(params.values())).device)
+        self._device = next(iter(params.values())).device
+        self._gradients = gradients_by(execution, cast_products(self._loss, self._device, autocast), self._device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the gradients."""
         return self._gradients(self.params, *self._data.batch(step))
+
+    def keep_mean_gradient(self) -> bool:
+        """Keep only the mean of the rows' gradients, see `PerWorkerGradients.keep_mean`; return whether it does."""
+        return isinstance(self._gradients, PerWorkerGradients) and self._gradients.keep_mean(self._device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, ...)`` of a step."""
@@ -365,5 +419,9 @@ class NetworkTask:
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all targets, of logits ``(..., classes)`` and targets ``(...)``."""
+    """Return the mean cross-entropy over all targets, of logits ``(..., classes)`` and targets ``(...)``.
+
+    Autocast leaves logits in 16 bits, in which a mean over many targets has too few digits.
+    """
+    logits = logits.float() if torch.is_autocast_enabled(logits.device.type) else logits
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())

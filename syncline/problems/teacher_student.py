@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.digits import uniform_weights
-from syncline.problems.network import How, gradients_by, parameter_count, shape_only
+from syncline.problems.network import How, cast_products, gradients_by, parameter_count, shape_only
 from syncline.problems.random_draws import StepStream, gaussian, stable, torch_generator
 
 VALIDATION_INPUTS = 2048
@@ -91,10 +91,16 @@ class TeacherStudent:
         return weights | scaled_weights
 
     def build(
-        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+        autocast: torch.dtype | None = None,
     ) -> TeacherStudentTask:
         """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
-        return TeacherStudentTask(self, rows, dtype, device, execution=how)
+        return TeacherStudentTask(self, rows, dtype, torch.device(device), execution=how, autocast=autocast)
 
 
 class TeacherData:
@@ -124,7 +130,13 @@ class TeacherStudentTask:
     matrices: tuple[str, ...] = ("0.weight",)  # the second layer is the output head
 
     def __init__(
-        self, problem: TeacherStudent, rows: Rows, dtype: torch.dtype, device: torch.device | str, execution: How
+        self,
+        problem: TeacherStudent,
+        rows: Rows,
+        dtype: torch.dtype,
+        device: torch.device,
+        execution: How,
+        autocast: torch.dtype | None,
     ) -> None:
         """Draw each row's student from its seed."""
         self.rows = rows
@@ -136,7 +148,7 @@ class TeacherStudentTask:
         weights = problem.hidden * (problem.inputs + problem.outputs)
         self.flops_per_step: float | None = 6.0 * weights * problem.batch_size
         self._data = TeacherData(problem, rows, dtype, device)
-        self._gradients = gradients_by(execution, self._loss, device)
+        self._gradients = gradients_by(execution, cast_products(self._loss, device, autocast), device)
         self._sizes = [parameter.numel() for parameter in self.module.parameters()]
         self._noise = None
         if problem.noise_scale:
@@ -167,4 +179,4 @@ class TeacherStudentTask:
         return {"parameters": parameter_count(self.module), "validation_inputs": VALIDATION_INPUTS}
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        return F.mse_loss(functional_call(self.module, weights, (inputs,)), targets)
+        return F.mse_loss(functional_call(self.module, weights, (inputs,)).to(targets.dtype), targets)

@@ -238,7 +238,13 @@ class TextGPT:
         return perturbed(weights, self.perturbation, seed)
 
     def build(
-        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: How = "auto"
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+        autocast: torch.dtype | None = None,
     ) -> NetworkTask:
         """Read the text, and return the task of ``rows`` with gradients as ``how`` says, see `gradients_by`."""
         module = self.module()
@@ -272,6 +278,7 @@ class TextGPT:
                 "validation_bytes": len(held_out),
             },
             execution=how,
+            autocast=autocast,
         )
 
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_map
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows
+from syncline.problems.network import cast_products
 from syncline.problems.random_draws import torch_generator
+from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels
 from syncline.problems.torch_data import DataReader, Shards, seed_and_worker
 from syncline.problems.torch_modules import (
     BatchLoss,
@@ -47,39 +49,61 @@ class RowTensors:
         return {name: values[replica if len(values) > 1 else 0] for name, values in self.frozen.items()}
 
 
+@dataclass
+class PassSettings:
+    """How the passes of a task are computed.
+
+    Attributes:
+        loss: the user's loss, see `call_module`.
+        device: device of the parameters and the data.
+        autocast: type in which forward passes compute products; None: that of the parameters.
+        keeps_mean: whether to keep only the mean of the rows' gradients, see `GradientRows`.
+        pass_size: number of rows of a batched pass.
+    """
+
+    loss: BatchLoss | None
+    device: torch.device
+    autocast: torch.dtype | None = None
+    keeps_mean: bool = False
+    pass_size: PassSize = field(default_factory=PassSize)
+
+    def loss_on(self, module: Callable[..., Any], batch: Any) -> Tensor:
+        """Return the loss of a module on a batch."""
+        compute = cast_products(
+            lambda: loss_of(call_module(module, batch, self.loss), self.loss), self.device, self.autocast
+        )
+        return compute()
+
+
 def gradients_by_loop(
-    swappable: SwappableModule,
-    tensors: RowTensors,
-    shards: Shards,
-    rows: Rows,
-    step: int,
-    loss: BatchLoss | None,
-    device: torch.device,
+    swappable: SwappableModule, tensors: RowTensors, shards: Shards, rows: Rows, step: int, settings: PassSettings
 ) -> Tensor:
     """Return the losses ``(R,)`` of a step, computed row by row, and set ``.grad`` and the buffers of all rows.
 
     The module draws from random streams of the seed, the worker and the step.
     """
     losses: list[Tensor] = []
-    gradients_of: dict[str, list[Tensor | None]] = {name: [] for name in tensors.params}
+    gradient_rows = GradientRows(tensors.params, settings.keeps_mean)
     for row in range(len(rows)):
         batches = shards.of_row(row, step)
         buffers = load_row(swappable, tensors, rows, row)
         seed, worker = seed_and_worker(rows, row)
-        seed_all(device, seed, "module", worker, step)
+        seed_all(settings.device, seed, "module", worker, step)
         batch_losses: list[Tensor] = []
         with torch.enable_grad():
             for batch in batches:
-                value = loss_of(call_module(swappable.module, batch, loss), loss) / len(batches)
+                value = settings.loss_on(swappable.module, batch) / len(batches)
                 value.backward()
                 batch_losses.append(value.detach())
         losses.append(sum(batch_losses[1:], start=batch_losses[0]))
         swappable.write_back_buffers(buffers)
-        for name, gradient in swappable.take_gradients().items():
-            gradients_of[name].append(gradient)
-    for name, param in tensors.params.items():
-        gradients = [torch.zeros_like(param[0]) if g is None else g for g in gradients_of[name]]
-        param.grad = torch.stack(gradients) if len(gradients) > 1 else gradients[0].unsqueeze(0)
+        gradients = swappable.take_gradients()
+        zero_where_unused = [
+            torch.zeros_like(param[:1]) if (g := gradients[name]) is None else g.unsqueeze(0)
+            for name, param in tensors.params.items()
+        ]
+        gradient_rows.add(zero_where_unused)
+    gradient_rows.store()
     return torch.stack(losses).to(next(iter(tensors.params.values())).dtype)
 
 
@@ -93,9 +117,11 @@ def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: i
 
 
 def gradients_by_vmap(
-    swappable: SwappableModule, tensors: RowTensors, batches: Sequence[Any], rows: Rows, loss: BatchLoss | None
+    swappable: SwappableModule, tensors: RowTensors, batches: Sequence[Any], rows: Rows, settings: PassSettings
 ) -> Tensor:
     """Return the losses ``(R,)`` of micro-batches ``(R, batch, ...)`` in one pass, and set ``.grad`` and buffers.
+
+    Several passes compute them if a GPU has no memory for one.
 
     Raises:
         RuntimeError: torch cannot batch the module; many messages are possible.
@@ -112,22 +138,34 @@ def gradients_by_vmap(
         def module(*args: Any, **named: Any) -> Any:
             return functional_call(swappable.module, row_tensors, args, named)
 
-        value = loss_of(call_module(module, batch, loss), loss)
-        return value, {name: row_tensors[name] for name in buffers}
+        return settings.loss_on(module, batch), {name: row_tensors[name] for name in buffers}
 
     pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))
-    buffers = {name: buffer.clone() for name, buffer in tensors.buffers.items()}
-    total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
-    with sdpa_kernel(SDPBackend.MATH):  # fused attention has no batching rule
-        for index, batch in enumerate(batches):
-            gradients, (losses, buffers) = pass_of_rows(params, frozen, buffers, batch)
-            total = losses if index == 0 else total + losses
-            sums = gradients if index == 0 else {name: sums[name] + gradients[name] for name in sums}
-    for name, param in tensors.params.items():
-        param.grad = sums[name] if len(batches) == 1 else sums[name] / len(batches)
-    for name, buffer in tensors.buffers.items():
-        buffer.copy_(buffers[name])
-    return total / len(batches)
+
+    def run(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+        """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
+        part_params, part_frozen = ({name: x[part] for name, x in xs.items()} for xs in (params, frozen))
+        buffers = {name: buffer[part].clone() for name, buffer in tensors.buffers.items()}
+        total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
+        with attention_kernels(fused=settings.device.type == "cuda"):
+            for index, batch in enumerate(batches):
+                part_batch = tree_map(lambda x: x[part], batch)
+                gradients, (losses, buffers) = pass_of_rows(part_params, part_frozen, buffers, part_batch)
+                total = losses if index == 0 else total + losses
+                sums = gradients if index == 0 else {name: sums[name] + gradients[name] for name in sums}
+        count = len(batches)
+        means = sums if count == 1 else {name: gradient / count for name, gradient in sums.items()}
+        return means, total / count, buffers
+
+    gradient_rows, all_losses, first = GradientRows(tensors.params, settings.keeps_mean), [], 0
+    for gradients, losses, buffers in settings.pass_size.results(len(rows), run):
+        gradient_rows.add(gradients[name] for name in tensors.params)
+        all_losses.append(losses)
+        for name, buffer in tensors.buffers.items():
+            buffer[first : first + len(losses)] = buffers[name]
+        first += len(losses)
+    gradient_rows.store()
+    return torch.cat(all_losses).to(next(iter(params.values())).dtype)
 
 
 def _expanded(values: Sequence[Tensor], rows: Rows) -> Tensor:

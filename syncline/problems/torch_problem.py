@@ -32,6 +32,7 @@ from syncline.problems.torch_modules import (
 from syncline.problems.torch_passes import (
     Evaluate,
     Means,
+    PassSettings,
     RowTensors,
     Validation,
     gradients_by_loop,
@@ -128,13 +129,31 @@ class TorchProblem:
     def __repr__(self) -> str:
         return f"TorchProblem({self.name!r})"
 
-    def build(self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> TorchTask:
+    def build(
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        how: How = "auto",
+        autocast: torch.dtype | None = None,
+    ) -> TorchTask:
         """Return the task of ``rows``, after a forward and a backward pass of the module on one batch.
+
+        Args:
+            rows: replicas and workers whose models the task trains.
+            dtype: data type of the parameters.
+            device: device of the parameters and the data.
+            how: how gradients are computed; with ``auto``, as the problem's own ``how`` says.
+            autocast: type in which the products of gradients are computed; None: that of the parameters.
 
         Raises:
             SpecError: the module cannot be trained, or the data cannot be read.
         """
-        return TorchTask(self, rows, dtype, torch.device(device))
+        if how not in HOWS:
+            raise SpecError("execution", how, "eager or loop, as a user's module is not recorded")
+        option = self.how if how == "auto" else how
+        return TorchTask(self, rows, dtype, torch.device(device), option=option, autocast=autocast)
 
     def notes(self) -> list[str]:
         """Return the settings of a DataLoader that replaced arguments, a line each."""
@@ -192,7 +211,16 @@ class TorchTask:
         why: reason for this choice.
     """
 
-    def __init__(self, problem: TorchProblem, rows: Rows, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(
+        self,
+        problem: TorchProblem,
+        rows: Rows,
+        dtype: torch.dtype,
+        device: torch.device,
+        *,
+        option: str,
+        autocast: torch.dtype | None,
+    ) -> None:
         """Build a module for each seed, and give each worker a copy of its parameters."""
         self.rows, self._problem, self._device = rows, problem, device
         modules = [build_module(problem.make_model, seed, device) for seed in rows.seeds]
@@ -213,7 +241,7 @@ class TorchTask:
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = RowTensors(self.params, frozen, self.buffers)
         self._swappable = SwappableModule(modules[0].to(device, dtype))
-        self._loss = placed_loss(problem.loss, device, dtype)
+        self._settings = PassSettings(placed_loss(problem.loss, device, dtype), device, autocast)
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):
@@ -222,23 +250,21 @@ class TorchTask:
             self._validation = Validation(*problem.validation_reader(reader), device, dtype)
             properties = self._measured()
             self.flops_per_step = None if properties.flops is None else properties.flops * problem.accumulate
-            self.how, self.why = self._choose_how(properties)
+            self.how, self.why = self._choose_how(option, properties)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batches of this step, and set ``.grad`` to the gradients."""
         with preserved(self._device):
             batches = self._data.of_all_rows(step) if self.how == "vmap" else None
             if batches is not None:
-                return gradients_by_vmap(self._swappable, self._tensors, batches, self.rows, self._loss)
-            return gradients_by_loop(
-                self._swappable,
-                self._tensors,
-                shards=self._data,
-                rows=self.rows,
-                step=step,
-                loss=self._loss,
-                device=self._device,
-            )
+                return gradients_by_vmap(self._swappable, self._tensors, batches, self.rows, self._settings)
+            return gradients_by_loop(self._swappable, self._tensors, self._data, self.rows, step, self._settings)
+
+    def keep_mean_gradient(self) -> bool:
+        """Keep only the mean of the rows' gradients from now on, on a GPU and with ``loop``; return whether it does."""
+        is_loop = self.how == "loop" and self.why == "asked for"
+        self._settings.keeps_mean = is_loop or self._device.type == "cuda"
+        return self._settings.keeps_mean
 
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -256,7 +282,9 @@ class TorchTask:
                         first_worker = buffer[replica * len(self.rows.workers)]
                         buffers[name] = replica_means.get(name, first_worker).clone()
                     self._swappable.set_buffers(buffers)
-                    metrics = metrics_of(self._swappable.module, batch, self._loss, self._problem.evaluate, device)
+                    metrics = metrics_of(
+                        self._swappable.module, batch, self._settings.loss, self._problem.evaluate, device
+                    )
                     sums[replica].add(metrics, items)
         values = [mean.values() for mean in sums]
         return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
@@ -293,12 +321,11 @@ class TorchTask:
             self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
             seed, worker = seed_and_worker(self.rows, 0)
             seed_all(self._device, seed, "module", worker, 0)
-            cache[key] = measure_module(self._swappable, batch, self._loss, self._device)
+            cache[key] = measure_module(self._swappable, batch, self._settings.loss, self._device)
         return cache[key]
 
-    def _choose_how(self, properties: ModuleProperties) -> tuple[str, str]:
-        """Return ``loop`` or ``vmap``, and the reason."""
-        option = self._problem.how
+    def _choose_how(self, option: str, properties: ModuleProperties) -> tuple[str, str]:
+        """Return ``loop`` or ``vmap`` for one of `HOWS`, and the reason."""
         if option == "loop":
             return "loop", "asked for"
         if option == "auto":
@@ -329,13 +356,11 @@ class TorchTask:
         batches = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches hold what is no tensor, or differ in shape"
-        loop_losses = gradients_by_loop(
-            self._swappable, trial, shards=self._data, rows=rows, step=0, loss=self._loss, device=self._device
-        )
+        loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)
         for name, buffer in trial.buffers.items():
             buffer.copy_(self.buffers[name][:TRIAL_ROWS])
         try:
-            vmap_losses = gradients_by_vmap(self._swappable, trial, batches, rows, self._loss)
+            vmap_losses = gradients_by_vmap(self._swappable, trial, batches, rows, self._settings)
         except Exception as error:  # torch raises errors of many types
             return f"torch cannot batch the module; {error_clause(error)}"
         if not torch.allclose(loop_losses, vmap_losses, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):

@@ -156,7 +156,8 @@ class Training(ClockSpec, Experiment):
     threads: Threads = 1
     device: Literal["auto", "cpu", "cuda"] = "cpu"
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
-    execution: Literal["eager", "compiled", "graph"] = "eager"
+    execution: Literal["eager", "loop", "compiled", "graph"] = "eager"
+    autocast: Literal["none", "bfloat16"] = "none"
     pipeline: StagesSpec | None = None
 
     @model_validator(mode="after")
@@ -169,6 +170,8 @@ class Training(ClockSpec, Experiment):
         if self.compute.seconds is not None and not SHORTEST_S <= self.compute.seconds <= LONGEST_S:
             expected = f"a time above 0, from {SHORTEST_S:g} to {LONGEST_S:g} s, which steps are measured by"
             raise refusal("compute.seconds", self.compute.seconds, expected)
+        if self.autocast != "none" and self.dtype != "float32":
+            raise refusal("autocast", self.autocast, f"none beside dtype {self.dtype}, as it casts float32")
         self.faults.check(self.workers, self.steps)
         if self.failures is not None:
             self.failures.check(self.workers)
@@ -254,6 +257,11 @@ class Training(ClockSpec, Experiment):
         for slow in self.compute.slow_workers:
             factors[slow.worker] *= slow.factor
         return factors / np.array(self.relative_speeds) if self.speeds else factors
+
+    @property
+    def arithmetic(self) -> dict[str, str]:
+        """Return how gradients are computed: the fields ``dtype``, ``execution`` and ``autocast``."""
+        return {"dtype": self.dtype, "execution": self.execution, "autocast": self.autocast}
 
     @property
     def number_format(self) -> str:

@@ -65,7 +65,7 @@ class StagesSpec(Spec):
             expected = "none beside pipeline, which counts what updates multiply by itself"
             raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
         if self.backward_weights != "stashed":
-            for path, required in (("dtype", "float32"), ("execution", "eager")):
+            for path, required in (("dtype", "float32"), ("execution", "eager"), ("autocast", "none")):
                 if getattr(training, path) != required:
                     expected = f"{required} where backward_weights are {self.backward_weights}"
                     raise refusal(path, getattr(training, path), expected)

@@ -10,7 +10,7 @@ from syncline.errors import SpecError
 from syncline.methods import method_of
 from syncline.problems import Rows, TextGPT
 from syncline.problems.gpt import GPT, Experts, Routing, balance_loss, gates, training_flops_per_token
-from syncline.problems.network import parameter_count, per_worker_gradients
+from syncline.problems.network import PerWorkerGradients, parameter_count
 from syncline.runs.training.delayed_gradients import DelayedTraining, train_by_events
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, validate
@@ -110,7 +110,7 @@ def test_a_batched_pass_is_the_loop_over_workers():
     task = problem.build(Rows.whole_group(3, (0,)), dtype=torch.float64)
     found = []
     for how in ("loop", "vmap"):
-        losses = per_worker_gradients(task._loss, task.params, *task.batch(0), execution=how)
+        losses = PerWorkerGradients(task._loss, how)(task.params, *task.batch(0))
         found.append((losses, {name: p.grad.clone() for name, p in task.params.items()}))
     torch.testing.assert_close(found[0], found[1])
     assert (

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.network import MANY_ROWS, WithWeights, per_worker_gradients
+from syncline.problems.network import MANY_ROWS, PerWorkerGradients, WithWeights
 
 ROWS = Rows.whole_group(3, seeds=(0, 1))
 
@@ -25,7 +25,7 @@ def linear_rows(rows):
 @pytest.mark.parametrize("rows", [1, 3, MANY_ROWS])
 def test_each_row_gets_the_gradient_of_its_own_loss(how, rows):
     params, inputs, targets = linear_rows(rows)
-    losses = per_worker_gradients(quadratic, params, inputs, targets, how)
+    losses = PerWorkerGradients(quadratic, how)(params, inputs, targets)
     residuals = torch.einsum("rbi,ri->rb", inputs, params["w"].detach()) - targets
     assert_close(losses, (residuals**2).sum(1))
     assert_close(params["w"].grad, 2 * torch.einsum("rbi,rb->ri", inputs, residuals))
@@ -34,9 +34,9 @@ def test_each_row_gets_the_gradient_of_its_own_loss(how, rows):
 def test_a_gradient_replaces_the_last_one():
     params, inputs, targets = linear_rows(2)
     for _ in range(2):
-        per_worker_gradients(quadratic, params, inputs, targets, "loop")
+        PerWorkerGradients(quadratic, "loop")(params, inputs, targets)
     first = params["w"].grad
-    per_worker_gradients(quadratic, params, inputs, targets, "vmap")
+    PerWorkerGradients(quadratic, "vmap")(params, inputs, targets)
     assert_close(params["w"].grad, first)
 
 
@@ -59,7 +59,7 @@ def test_loop_and_vmap_agree(problem):
 def test_an_unknown_way_is_refused():
     params, inputs, targets = linear_rows(1)
     with pytest.raises(SpecError, match=r"problem\.how: got 'vmp'; expected one of .* \(did you mean 'vmap'\?\)"):
-        per_worker_gradients(quadratic, params, inputs, targets, "vmp")
+        PerWorkerGradients(quadratic, "vmp")(params, inputs, targets)
 
 
 def test_a_module_with_other_weights_is_a_functional_call() -> None:

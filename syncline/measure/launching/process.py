@@ -143,7 +143,7 @@ def take_part(
         for index, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
-            task = build_task(spec.problem, rows_of(comm, (seed,)), device, spec.dtype, spec.execution)
+            task = build_task(spec.problem, rows_of(comm, (seed,)), device, **spec.arithmetic)
             if index == 0:
                 shapes = task_tensors(task)
                 optimizer_s(spec, spec.method, shapes, task.flops_per_step)  # fails now rather than after the training

@@ -69,7 +69,7 @@ def train_async(
     device = training_device(spec.device)
 
     def build(rows: Rows, problem: Problem) -> Task:
-        return build_task(problem, rows, device, spec.dtype, spec.execution)
+        return build_task(problem, rows, device, **spec.arithmetic)
 
     recorder = Recorder()
     seed_stream = SeedStream(stream, spec.seeds, recorder, ledger=None) if stream else None

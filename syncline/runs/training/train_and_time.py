@@ -119,7 +119,7 @@ def _train_seeds(
         start_s: time at which the training of the method began, of ``time.perf_counter``.
     """
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
-    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), spec.dtype, spec.execution)
+    task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), **spec.arithmetic)
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # a wrong spec fails here rather than after the training
     checkpoint_bytes, group = state_bytes(method, shapes, spec.workers), None

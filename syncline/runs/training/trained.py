@@ -93,7 +93,12 @@ def state_bytes(method: MethodBase, tensors: Sequence[TensorShape], workers: int
 
 
 def build_task(
-    problem: Problem, rows: Rows, device: torch.device, dtype: str = "float32", execution: str = "eager"
+    problem: Problem,
+    rows: Rows,
+    device: torch.device,
+    dtype: str = "float32",
+    execution: str = "eager",
+    autocast: str = "none",
 ) -> Task:
     """Return the task that a problem builds on a device, for some rows (pairs of worker and seed).
 
@@ -105,6 +110,7 @@ def build_task(
     options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
     options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
     options |= {} if execution == "eager" else {"how": execution}
+    options |= {} if autocast == "none" else {"autocast": getattr(torch, autocast)}
     parameters = inspect.signature(problem.build).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     for name in options:
@@ -113,6 +119,7 @@ def build_task(
                 "device": ("device", "cpu", device.type),
                 "dtype": ("dtype", "float32", dtype),
                 "how": ("execution", "eager", execution),
+                "autocast": ("autocast", "none", autocast),
             }[name]
             raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
     return problem.build(rows, **options)
@@ -193,7 +200,7 @@ def measured_step_s(spec: Training) -> float:
     device, num_threads = training_device(spec.device), torch.get_num_threads()
     torch.set_num_threads(spec.threads)
     try:
-        task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, spec.dtype, spec.execution)
+        task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, **spec.arithmetic)
         times_s: list[float] = []
         for step in range(WARM_UP_STEPS + MOST_STEPS):
             begun_s = time.perf_counter()

@@ -218,7 +218,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
     device, recorder = training_device(spec.device), Recorder()
 
     def build(rows: Rows, problem: Problem) -> Task:
-        return build_task(problem, rows, device, spec.dtype, spec.execution)
+        return build_task(problem, rows, device, **spec.arithmetic)
 
     method = spec.method.in_precision(spec.number_format)
     workers = AsyncWorkers(spec, method, build, recorder, on_step=lambda done: None)

@@ -173,7 +173,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     step_s = base_s(spec, facts["flops_per_step"])
 
     def build(rows: Rows, problem: Problem) -> Task:
-        return build_task(problem, rows, training_device("cpu"), spec.dtype, spec.execution)
+        return build_task(problem, rows, training_device("cpu"), **spec.arithmetic)
 
     plan = async_plan(
         spec, method, tensors, base_s=step_s, network=spec.network, work=batch_work(spec, method, step_s, build)

@@ -84,7 +84,7 @@ class _Server(EventObserver):
         self.progress.step(0, 0)
         self.register = Register(folder / "register", workers)
         method = spec.method.in_precision(spec.number_format)
-        task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, spec.dtype, spec.execution)
+        task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.tokens = batches_of(spec, self.math.asynchronous)

@@ -127,7 +127,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
     problem = problems_of(spec, batches_of(spec, asynchronous))[rank]
-    task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, spec.dtype, spec.execution)
+    task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, **spec.arithmetic)
     local_worker = LocalWorker(spec, method, task, lr_factors(spec))
     watch = Stopwatch(progress, device)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
