@@ -17,5 +17,5 @@ CASES: dict[str, tuple[Problem, int]] = {
 def test_gradients(against: Compare, case: str) -> None:
     problem, workers = CASES[case]
     rows = Rows.whole_group(workers)
-    vmap, loop = (problem.build(rows, how=how) for how in ("vmap", "loop"))  # type: ignore[call-arg]
+    vmap, loop = (problem.build(rows, execution=how) for how in ("vmap", "loop"))  # type: ignore[call-arg]
     against(f"{case}: vmap", lambda: vmap.step_gradients(0), "loop", lambda: loop.step_gradients(0), unit="ms per step")

@@ -53,7 +53,7 @@ def trained(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[A
     fields = setting["problem"]
     batch_size = tokens // (WORKERS * fields["context"])
     problem = TextGPT(**fields, batch_size=batch_size, held_out=HELD_OUT[stage], path=str(options.text))
-    task = problem.build(rows, device=options.device, how=options.how)
+    task = problem.build(rows, device=options.device, execution=options.how)
     method = ArmsMethod(
         parameter_groups(task), arms, steps, other_lr_share=setting["other_lr_share"], form=form, comm=comm
     )

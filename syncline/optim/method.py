@@ -250,35 +250,42 @@ class Method(torch.optim.Optimizer):
         """
         return isinstance(self.sync, EveryStep) and not isinstance(self.rule, SteppingRule)
 
+    @property
+    def stores_one_copy(self) -> bool:
+        """Return whether parameters and states of all simulated workers are stored once, see `keeps_workers_equal`.
+
+        Replicas differ because they are separate trainings; absent workers differ because they do not move.
+        """
+        may_differ = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
+        has_several_workers = self.worker_axis and len(self.comm.local_workers) > 1
+        return has_several_workers and self.keeps_workers_equal and not may_differ
+
+    @property
+    def reads_only_mean(self) -> bool:
+        """Return whether the method reads nothing of the simulated workers' gradients but their mean."""
+        kind = type(self)
+        return (
+            isinstance(self.comm, SimulatedCommunicator)
+            and isinstance(self.reducer, MeanGradient)
+            and self.stores_one_copy
+            and self.wire.exact_dtype
+            and kind.exchange is Method.exchange
+            and kind.rows is Method.rows
+        )
+
     def use_mean_of(self, keep_mean_gradient: Callable[[], bool]) -> None:
         """Let the task keep only the mean of the workers' gradients, if this method reads nothing else of them.
 
         Args:
             keep_mean_gradient: asks the task; returns whether it does.
         """
-        own, comm = type(self), self.comm
-        reads_only_mean = (
-            isinstance(self.reducer, MeanGradient)
-            and self.keeps_workers_equal
-            and self.wire.exact_dtype
-            and own.exchange is Method.exchange
-            and own.rows is Method.rows
-            and isinstance(comm, SimulatedCommunicator)
-            and comm.replicas == 1
-            and comm.membership is None
-        )
-        if reads_only_mean and keep_mean_gradient():
+        if self.reads_only_mean and keep_mean_gradient():
             assert isinstance(self.reducer, MeanGradient)
             self.reducer = replace(self.reducer, is_mean=True)
 
     def _share(self) -> None:
-        """Store parameters and states that are, and stay, equal on all workers a single time for all workers.
-
-        Replicas differ because they are separate trainings; absent workers differ because they do not move.
-        """
-        may_differ = self.comm.replicas > 1 or getattr(self.comm, "membership", None) is not None
-        has_several_workers = self.worker_axis and len(self.comm.local_workers) > 1
-        self._shares = has_several_workers and self.keeps_workers_equal and not may_differ
+        """Store parameters and states that are, and stay, equal on all workers a single time for all workers."""
+        self._shares = self.stores_one_copy
         if not self._shares:
             return
         for index, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):

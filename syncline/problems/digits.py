@@ -68,10 +68,10 @@ class Digits:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        how: How = "auto",
+        execution: How = "auto",
         autocast: torch.dtype | None = None,
     ) -> NetworkTask:
-        """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
+        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradients_by`."""
         module = self.module()
         weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
@@ -89,7 +89,7 @@ class Digits:
             # Two operations per weight and image forwards, twice that backwards.
             flops_per_step=6.0 * weights * self.batch_size,
             facts={"validation_images": len(load().validation_labels)},
-            execution=how,
+            execution=execution,
             autocast=autocast,
         )
 

@@ -229,7 +229,11 @@ class GPT(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return the logits ``(batch, time, vocabulary)`` of tokens ``(batch, time)``."""
-        return self.unembed(self.blocks(self.embed(tokens)))
+        return self.after_embedding(self.embed(tokens))
+
+    def after_embedding(self, x: Tensor) -> Tensor:
+        """Return the logits of embedded tokens ``(batch, time, width)``."""
+        return self.unembed(self.blocks(x))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the sum of token and position embeddings, ``(batch, time, width)``, of tokens ``(batch, time)``."""

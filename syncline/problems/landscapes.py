@@ -62,15 +62,20 @@ class Landscape(ABC):
         """Return the minimiser ``(d,)`` of F, given the shifts ``(M, d)`` of its workers."""
 
     def build(
-        self, rows: Rows, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu", how: str = "auto"
+        self,
+        rows: Rows,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+        execution: str = "auto",
     ) -> LandscapeTask:
         """Return the task of moving the workers ``rows`` on this landscape.
 
-        With a ``how`` of ``loop``, each step evaluates the landscape at one worker after another.
+        With an ``execution`` of ``loop``, each step evaluates the landscape at one worker after another.
         """
-        if how not in ("auto", "loop"):
-            raise SpecError("execution", how, "eager or loop, as a landscape's gradient is a formula")
-        return LandscapeTask(self, rows, dtype, device, one_by_one=how == "loop")
+        if execution not in ("auto", "loop"):
+            raise SpecError("execution", execution, "eager or loop, as a landscape's gradient is a formula")
+        return LandscapeTask(self, rows, dtype, device, one_by_one=execution == "loop")
 
     def shifts(self, seed: int, world_size: int) -> Tensor:
         """Return the centred shifts ``(M, d)`` of the workers of the replica ``seed``."""

@@ -24,7 +24,8 @@ from syncline.problems.row_passes import GradientRows, PassSize, attention_kerne
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """A function ``loss(parameters of one worker by name, inputs, targets)`` that returns a scalar."""
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 Values = dict[str, Tensor]
 Pass = Callable[[Values, Tensor, Tensor], tuple[Values, Tensor]]
 """A function from parameters ``(R, *s)`` by name, inputs and targets ``(R, batch, ...)`` of R rows to the gradients by
@@ -415,13 +416,11 @@ class NetworkTask:
         return {"parameters": parameter_count(self.module), **self._facts}
 
     def _loss(self, weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        return _cross_entropy(self._logits(weights, inputs), targets)
+        # Autocast leaves logits in 16 bits, in which a mean over many targets has too few digits.
+        logits = self._logits(weights, inputs).to(next(iter(weights.values())).dtype)
+        return _cross_entropy(logits, targets)
 
 
 def _cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Return the mean cross-entropy over all targets, of logits ``(..., classes)`` and targets ``(...)``.
-
-    Autocast leaves logits in 16 bits, in which a mean over many targets has too few digits.
-    """
-    logits = logits.float() if torch.is_autocast_enabled(logits.device.type) else logits
+    """Return the mean cross-entropy over all targets, of logits ``(..., classes)`` and targets ``(...)``."""
     return F.cross_entropy(logits.flatten(0, -2), targets.flatten())

@@ -12,12 +12,40 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 T = TypeVar("T")
+
+
+def activation_bytes(
+    module: torch.nn.Module, forward: Callable[[Tensor], Tensor], shape: tuple[int, ...], dtype: torch.dtype
+) -> float:
+    """Return the fewest bytes that a forward pass stores for the backward pass, without the parameters.
+
+    They are those of tensors that autograd keeps, each memory counted once, with fused attention, and with logits and
+    the loss in fp32.
+
+    Args:
+        module: the module on the meta device, whose parameters are converted to ``dtype``.
+        forward: the module's forward pass to the logits.
+        shape: shape of its input, ``(batch, ...)``.
+        dtype: type in which the pass computes. Autocast stores at least as much as a pass in its type.
+    """
+    module, stored = module.to(dtype), {}
+    not_counted = {param.untyped_storage()._cdata for param in module.parameters()}
+
+    def pack(x: Tensor) -> Tensor:
+        stored[x.untyped_storage()._cdata] = x  # which also keeps the number from being used again
+        return x
+
+    inputs = torch.empty(shape, dtype=dtype, device="meta")
+    with saved_tensors_hooks(pack, lambda x: x), attention_kernels(fused=True):
+        forward(inputs).float().log_softmax(-1).sum()
+    return float(sum(x.untyped_storage().nbytes() for number, x in stored.items() if number not in not_counted))
 
 
 class GradientRows:

@@ -96,11 +96,11 @@ class TeacherStudent:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        how: How = "auto",
+        execution: How = "auto",
         autocast: torch.dtype | None = None,
     ) -> TeacherStudentTask:
-        """Return the task of ``rows``, with gradients computed as ``how`` says, see `gradients_by`."""
-        return TeacherStudentTask(self, rows, dtype, torch.device(device), execution=how, autocast=autocast)
+        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradients_by`."""
+        return TeacherStudentTask(self, rows, dtype, torch.device(device), execution=execution, autocast=autocast)
 
 
 class TeacherData:

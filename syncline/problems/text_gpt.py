@@ -243,10 +243,10 @@ class TextGPT:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        how: How = "auto",
+        execution: How = "auto",
         autocast: torch.dtype | None = None,
     ) -> NetworkTask:
-        """Read the text, and return the task of ``rows`` with gradients as ``how`` says, see `gradients_by`."""
+        """Read the text, and return the task of ``rows`` with gradients as ``execution`` says, see `gradients_by`."""
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = half_of(corpus.validation, self.held_out)
@@ -277,7 +277,7 @@ class TextGPT:
                 "train_bytes": len(corpus.train),
                 "validation_bytes": len(held_out),
             },
-            execution=how,
+            execution=execution,
             autocast=autocast,
         )
 

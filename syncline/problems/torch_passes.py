@@ -51,7 +51,7 @@ class RowTensors:
 
 @dataclass
 class PassSettings:
-    """How the passes of a task are computed.
+    """Settings of the passes of a task.
 
     Attributes:
         loss: the user's loss, see `call_module`.

@@ -135,7 +135,7 @@ class TorchProblem:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        how: How = "auto",
+        execution: How = "auto",
         autocast: torch.dtype | None = None,
     ) -> TorchTask:
         """Return the task of ``rows``, after a forward and a backward pass of the module on one batch.
@@ -144,15 +144,15 @@ class TorchProblem:
             rows: replicas and workers whose models the task trains.
             dtype: data type of the parameters.
             device: device of the parameters and the data.
-            how: how gradients are computed; with ``auto``, as the problem's own ``how`` says.
+            execution: how gradients are computed; with ``auto``, as the problem's own ``how`` says.
             autocast: type in which the products of gradients are computed; None: that of the parameters.
 
         Raises:
             SpecError: the module cannot be trained, or the data cannot be read.
         """
-        if how not in HOWS:
-            raise SpecError("execution", how, "eager or loop, as a user's module is not recorded")
-        option = self.how if how == "auto" else how
+        if execution not in HOWS:
+            raise SpecError("execution", execution, "eager or loop, as a user's module is not recorded")
+        option = self.how if execution == "auto" else execution
         return TorchTask(self, rows, dtype, torch.device(device), option=option, autocast=autocast)
 
     def notes(self) -> list[str]:

@@ -50,7 +50,7 @@ def test_a_gradient_replaces_the_last_one():
     ids=lambda p: p.name,
 )
 def test_loop_and_vmap_agree(problem):
-    loop, vmap = (problem.build(ROWS, dtype=torch.float64, how=how) for how in ("loop", "vmap"))
+    loop, vmap = (problem.build(ROWS, dtype=torch.float64, execution=how) for how in ("loop", "vmap"))
     assert_close(loop.step_gradients(0), vmap.step_gradients(0), rtol=1e-12, atol=0)
     for key, param in loop.params.items():
         assert_close(param.grad, vmap.params[key].grad, rtol=1e-9, atol=1e-13)

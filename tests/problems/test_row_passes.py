@@ -58,7 +58,7 @@ def test_a_row_without_memory_is_an_error():
 
 @pytest.mark.parametrize("problem", [Digits(hidden=8, batch_size=4), TeacherStudent(inputs=4, hidden=8), GPT])
 def test_gradients_of_smaller_passes_are_those_of_one(problem):
-    whole, parts = (problem.build(Rows.whole_group(5), dtype=torch.float64, how="vmap") for _ in range(2))
+    whole, parts = (problem.build(Rows.whole_group(5), dtype=torch.float64, execution="vmap") for _ in range(2))
     parts._gradients._pass_size = PassSize(2)
     assert_close(parts.step_gradients(0), whole.step_gradients(0), rtol=1e-12, atol=0)
     for name, param in whole.params.items():
@@ -102,7 +102,7 @@ class LargestTensor(TorchDispatchMode):
 
 def test_fused_attention_is_that_of_the_loop_without_weights_of_pairs():
     problem = TextGPT(width=8, layers=1, heads=2, context=128, batch_size=1, validation_windows=1)
-    loop, task = (problem.build(Rows.whole_group(3), how=how) for how in ("loop", "vmap"))
+    loop, task = (problem.build(Rows.whole_group(3), execution=how) for how in ("loop", "vmap"))
     values, batch = {name: p.detach() for name, p in task.params.items()}, task.batch(0)
     loop.step_gradients(0)
     largest = {}
@@ -118,7 +118,7 @@ def test_fused_attention_is_that_of_the_loop_without_weights_of_pairs():
 
 def trained(method, execution):
     comm = SimulatedCommunicator(3)
-    task = GPT.build(Rows.whole_group(3), how=execution)
+    task = GPT.build(Rows.whole_group(3), execution=execution)
     optimizer = method_of(method).build(parameter_groups(task), comm)
     history = train(task, optimizer, (0,), 4)
     return task, history, comm.ledger.records

@@ -8,15 +8,21 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
-from syncline.problems import Quadratic, Rows
+from syncline.problems import Digits, Quadratic, Rows
+from syncline.problems.network import batched, captured_by, cast_products, compiled_by
+from syncline.problems.torch_problem import TorchProblem
 from syncline.runs.compare import compare
 from syncline.runs.training.train_and_time import train_method
 from syncline.runs.training.trained import build_task
 from tests.methods.table import METHODS
-from tests.runs.examples import bowl, bowl_run
+from tests.problems.test_captured import Played
+from tests.runs.examples import bowl, bowl_run, digits
 
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -78,6 +84,84 @@ def test_a_problem_that_takes_no_type_is_refused_only_where_one_is_asked_for():
     assert train_method(spec, spec.method).history.steps == 40
     with pytest.raises(SpecError, match=r"^dtype: got 'bfloat16'; expected float32, as the method build of plain"):
         train_method(bowl_run(problem=Plain(), dtype="bfloat16"), spec.method)
+
+
+ITEMS = torch.ones(8, 3), torch.zeros(8, dtype=torch.int64)
+SMALL = {
+    "digits": {"kind": "digits", "hidden": 8, "batch_size": 4},
+    "teacher-student": {"kind": "teacher-student", "inputs": 4, "hidden": 8},
+    "text-gpt": {"kind": "text-gpt", "width": 16, "layers": 1, "heads": 2, "context": 16, "batch_size": 2},
+    "module": TorchProblem(lambda: torch.nn.Linear(3, 2), ITEMS, cross_entropy, batch_size=2),
+}
+
+
+@pytest.mark.parametrize("execution", ["eager", "loop"])
+@pytest.mark.parametrize("problem", SMALL)
+def test_autocast_multiplies_in_bfloat16_and_keeps_float32(problem, execution):
+    with ProductTypes() as seen:
+        spec = bowl_run(
+            problem=SMALL[problem], seeds=[0], steps=3, eval_every=0, autocast="bfloat16", execution=execution
+        )
+        task = build_task(spec.problem, Rows.whole_group(3), torch.device("cpu"), **spec.arithmetic)
+        seen.types.clear()
+        losses = task.step_gradients(0)
+    answers = {torch.float32} if problem == "teacher-student" else set()  # the teacher's, which are data
+    assert seen.types == {torch.bfloat16} | answers
+    assert {x.dtype for p in task.params.values() for x in (p, p.grad, losses)} == {torch.float32}
+    exact = build_task(spec.problem, Rows.whole_group(3), torch.device("cpu"))
+    assert_close(losses, exact.step_gradients(0), rtol=0.02, atol=0.01)
+    for name, param in exact.params.items():
+        off = (param.grad - task.params[name].grad).norm() / param.grad.norm()
+        assert off < 0.1
+
+
+class ProductTypes(TorchDispatchMode):
+    """Records the types of the factors of matrix products."""
+
+    def __init__(self):
+        super().__init__()
+        self.types = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten.mm, torch.ops.aten.bmm, torch.ops.aten.addmm):
+            self.types.update(x.dtype for x in args[-2:])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("execution", ["compiled", "graph"])
+def test_recorded_passes_are_of_the_cast_loss(execution):
+    task = Digits(hidden=8, batch_size=4).build(Rows.whole_group(2), execution="vmap", autocast=torch.bfloat16)
+    batch, values = task.batch(0), {name: p.detach() for name, p in task.params.items()}
+    loss = cast_products(task._loss, torch.device("cpu"), torch.bfloat16)
+    record = compiled_by("aot_eager") if execution == "compiled" else captured_by(Played())
+    recorded = record(batched(loss), values, *batch)
+    task.step_gradients(0)
+    for name, gradient in recorded(values, *batch)[0].items():
+        assert_close(gradient, task.params[name].grad, rtol=1e-2, atol=1e-4)
+
+
+def test_autocast_is_refused_where_it_makes_no_sense():
+    with pytest.raises(SpecError, match=r"^autocast: got 'bfloat16'; expected none beside dtype float64, as it "):
+        digits("autocast=bfloat16", "dtype=float64")
+    spec = bowl_run(autocast="bfloat16")
+    with pytest.raises(SpecError, match=r"^autocast: got 'bfloat16'; expected none, as the method build of quadratic"):
+        train_method(spec, spec.method)
+
+
+def test_every_problem_trains_in_a_loop():
+    for problem in (*SMALL.values(), "quadratic", "rosenbrock", "spiral"):
+        loop, eager = (
+            bowl_run(problem=problem, steps=3, seeds=[0], eval_every=0, execution=execution)
+            for execution in ("loop", "eager")
+        )
+        losses = [train_method(spec, spec.method).history.loss for spec in (loop, eager)]
+        np.testing.assert_allclose(*losses, rtol=1e-5)
+
+
+def test_a_module_of_a_user_is_not_recorded():
+    spec = bowl_run(problem=SMALL["module"], execution="compiled")
+    with pytest.raises(SpecError, match=r"^execution: got 'compiled'; expected eager or loop, as a user's module"):
+        train_method(spec, spec.method)
 
 
 def test_processes_take_the_device_of_the_spec_where_nobody_says_another():

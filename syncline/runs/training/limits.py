@@ -7,7 +7,7 @@ import os
 import resource
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,9 @@ from syncline.specs import MethodBase, Training
 from syncline.specs.failures import FailuresSpec
 from syncline.units import format_bytes, format_seconds
 
+if TYPE_CHECKING:
+    from syncline.optim import Method
+
 MAX_TIME_PER_MTBF = math.log(1000)
 """Largest accepted ratio of the time that work needs to the mean time between failures.
 
@@ -31,6 +34,9 @@ CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_b
 
 PROCESS_BYTES = 50e6
 """Memory counted for each process of a training. A choice, not a measurement, that refuses absurd numbers at once."""
+
+MOST_ROWS = 100_000
+"""Number of copies up to which the check for memory asks the optimizer what it stores; above, all copies count."""
 
 PROCESSES_PER_CORE = 64
 """Largest number of processes per core, a choice: more would distort each other's measurements."""
@@ -65,33 +71,127 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
         return
     for method in methods:
         method.check_model(tensors)
-        _check_memory(spec, method, tensors, on_gpu)
+    available_bytes = gpu_memory_bytes() if on_gpu else memory_bytes()
+    if available_bytes is None:
+        return
+    bound = most_activation_bytes(spec, tensors)
+    for method in methods:
+        if needed_bytes(spec, method, tensors, bound, on_gpu).total > available_bytes:
+            needed = needed_bytes(spec, method, tensors, step_activation_bytes(spec, tensors), on_gpu)
+            _check_memory(spec, needed, tensors, available_bytes, on_gpu)
 
 
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 """Bytes of a number by the spec's ``dtype``."""
 
 
-def _check_memory(spec: Training, method: MethodBase, tensors: list[TensorShape], on_gpu: bool) -> None:
-    """Refuse a training whose parameters, gradients, optimizer state and batches need more memory than there is."""
-    rows = spec.workers * len(spec.seeds)
-    parameters = sum(tensor.elements for tensor in tensors)
-    # A parameter, its gradient, and the state of the method.
-    models = BYTES[spec.dtype] * rows * (2 * parameters + method.kept_elements(tensors, spec.workers))
-    batches = rows * batch_bytes(spec.problem, tensors)
-    available_bytes = gpu_memory_bytes() if on_gpu else memory_bytes()
-    if available_bytes is None or models + batches <= available_bytes:
+def _check_memory(
+    spec: Training, needed: NeededBytes, tensors: list[TensorShape], available_bytes: float, on_gpu: bool
+) -> None:
+    """Refuse a training that needs more memory than there is."""
+    if needed.total <= available_bytes:
         return
-    if batches > models:
+    copies = spec.workers * len(spec.seeds)
+    if needed.batches > needed.models:
         field, value = "problem.batch_size", spec.problem.batch_size
-    elif spec.workers == 1 == len(spec.seeds):
+    elif copies == 1:
         field, value = "problem", spec.problem.name
     else:
         field, value = ("workers", spec.workers) if spec.workers >= len(spec.seeds) else ("seeds", len(spec.seeds))
-    needs = f"{format_bytes(models + batches)} of memory at least ({parameters:,} parameters, {rows:,} copies)"
+    parameters = sum(tensor.elements for tensor in tensors)
+    needs = f"{format_bytes(needed.total)} of memory at least ({parameters:,} parameters, {copies:,} copies)"
     where = "GPU" if on_gpu else "machine"
     expected = f"a training that fits: this one needs {needs}, and the {where} has {format_bytes(available_bytes)}"
     raise SpecError(field, value, expected)
+
+
+class NeededBytes(NamedTuple):
+    """The fewest bytes that a training needs.
+
+    Attributes:
+        models: parameters, gradients and states of the method, of all copies.
+        batches: the data of a step, and what the activations of a pass take beyond the gradients that come after them.
+    """
+
+    models: float
+    batches: float
+
+    @property
+    def total(self) -> float:
+        """Return the bytes of models and batches."""
+        return self.models + self.batches
+
+
+def needed_bytes(
+    spec: Training, method: MethodBase, tensors: list[TensorShape], activations: float, on_gpu: bool
+) -> NeededBytes:
+    """Return the fewest bytes that a training needs at once, with the ``activations`` of a copy in bytes.
+
+    A pass has the activations of a single copy, because a loop computes one copy after another, and because batched
+    passes are halved if memory is short. With ``execution: graph`` it has those of all copies, and the graph keeps
+    memory of its own; what a compiled pass stores is the compiler's choice, and not counted. Parameters, states and
+    gradients that are equal on all workers are stored once; the parameters of all workers exist before the first step.
+    """
+    copies = spec.workers * len(spec.seeds)
+    has_rows = copies <= MOST_ROWS and asynchronous_of(method) is None and spec.pipeline is None
+    optimizer = _optimizer_on_meta(spec, method, tensors) if has_rows else None
+    model_bytes = BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
+    state_bytes = BYTES[spec.dtype] * method.kept_elements(tensors, spec.workers)
+    stored_copies = 1 if optimizer is not None and optimizer.stores_one_copy else copies
+    keeps_mean = optimizer is not None and optimizer.reads_only_mean and (spec.execution == "loop" or on_gpu)
+    gradients = model_bytes * (1 if keeps_mean and spec.execution in ("eager", "loop") else copies)
+    models = gradients + max(copies * model_bytes, stored_copies * (model_bytes + state_bytes))
+    batches = copies * batch_bytes(spec.problem, tensors)
+    if spec.execution == "graph":
+        return NeededBytes(models, batches + max(gradients, copies * activations))
+    # The last copy's gradients come to be while its activations are freed.
+    return NeededBytes(models, batches + max(0.0, activations - model_bytes))
+
+
+def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorShape]) -> Method:
+    """Return the optimizer of a training for parameters without memory."""
+    import torch
+
+    from syncline.comm import SimulatedCommunicator  # only here: torch is slow to load
+
+    def parameter(tensor: TensorShape) -> torch.nn.Parameter:
+        return torch.nn.Parameter(torch.empty(1, *tensor.shape, device="meta").expand(rows, *tensor.shape))
+
+    rows = spec.workers * len(spec.seeds)
+    groups = [{"params": [(tensor.name, parameter(tensor))], "matrix": tensor.is_matrix} for tensor in tensors]
+    comm = SimulatedCommunicator(spec.workers, len(spec.seeds), spec.faults.membership(spec.workers))
+    optimizer: Method = method.build(groups, comm)
+    return optimizer
+
+
+def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
+    """Return more bytes than the forward pass of one copy stores, without a second for importing torch's compiler.
+
+    The inputs and outputs of all matrices are what a GPT with experts stores, and 0.9 of what one without stores; this
+    function returns three times as much.
+    """
+    tokens = getattr(spec.problem, "batch_size", 0) * getattr(spec.problem, "context", 1)
+    return 3.0 * BYTES[spec.dtype] * tokens * sum(sum(t.shape) for t in tensors if len(t.shape) == 2)
+
+
+def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
+    """Return the fewest bytes that the forward pass of one copy stores; 0 for a user's module and for a landscape.
+
+    The bytes are also 0 if torch's compiler chooses what is stored, and in a pipeline, which stores a micro-batch.
+    """
+    problem = spec.problem
+    is_unknown = spec.execution == "compiled" or spec.pipeline is not None
+    if is_unknown or hasattr(problem, "train_set") or not hasattr(problem, "module"):
+        return 0.0
+    import torch
+
+    from syncline.problems.row_passes import activation_bytes  # only here: torch is slow to load
+
+    module, dtype = problem.module(), getattr(torch, spec.dtype if spec.autocast == "none" else spec.autocast)
+    if hasattr(problem, "context"):
+        shape = problem.batch_size, problem.context, problem.width
+        return activation_bytes(module, module.after_embedding, shape, dtype)
+    return activation_bytes(module, module, (problem.batch_size, _input_size(tensors)), dtype)
 
 
 def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
@@ -113,8 +213,13 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
     if hasattr(problem, "train_set"):
         return 0.0
     size = getattr(problem, "batch_size", 0)
-    inputs = getattr(problem, "context", None) or next((t.shape[1] for t in tensors if len(t.shape) == 2), 0)
+    inputs = getattr(problem, "context", None) or _input_size(tensors)
     return float(size) * (8 + 4 * inputs)
+
+
+def _input_size(tensors: list[TensorShape]) -> int:
+    """Return the number of inputs of the first matrix; 0 without a matrix."""
+    return next((tensor.shape[1] for tensor in tensors if len(tensor.shape) == 2), 0)
 
 
 def gpu_memory_bytes() -> float:

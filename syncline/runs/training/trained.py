@@ -109,7 +109,7 @@ def build_task(
     """
     options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
     options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
-    options |= {} if execution == "eager" else {"how": execution}
+    options |= {} if execution == "eager" else {"execution": execution}
     options |= {} if autocast == "none" else {"autocast": getattr(torch, autocast)}
     parameters = inspect.signature(problem.build).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
@@ -118,7 +118,7 @@ def build_task(
             field, default, requested = {
                 "device": ("device", "cpu", device.type),
                 "dtype": ("dtype", "float32", dtype),
-                "how": ("execution", "eager", execution),
+                "execution": ("execution", "eager", execution),
                 "autocast": ("autocast", "none", autocast),
             }[name]
             raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
