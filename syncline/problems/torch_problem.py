@@ -152,8 +152,7 @@ class TorchProblem:
         """
         if execution not in HOWS:
             raise SpecError("execution", execution, "eager or loop, as a user's module is not recorded")
-        option = self.how if execution == "auto" else execution
-        return TorchTask(self, rows, dtype, torch.device(device), option=option, autocast=autocast)
+        return TorchTask(self, rows, dtype, torch.device(device), execution=execution, autocast=autocast)
 
     def notes(self) -> list[str]:
         """Return the settings of a DataLoader that replaced arguments, a line each."""
@@ -218,7 +217,7 @@ class TorchTask:
         dtype: torch.dtype,
         device: torch.device,
         *,
-        option: str,
+        execution: str,
         autocast: torch.dtype | None,
     ) -> None:
         """Build a module for each seed, and give each worker a copy of its parameters."""
@@ -241,7 +240,10 @@ class TorchTask:
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = RowTensors(self.params, frozen, self.buffers)
         self._swappable = SwappableModule(modules[0].to(device, dtype))
-        self._settings = PassSettings(placed_loss(problem.loss, device, dtype), device, autocast)
+        self._execution, self._settings = (
+            execution,
+            PassSettings(placed_loss(problem.loss, device, dtype), device, autocast),
+        )
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):
@@ -250,7 +252,7 @@ class TorchTask:
             self._validation = Validation(*problem.validation_reader(reader), device, dtype)
             properties = self._measured()
             self.flops_per_step = None if properties.flops is None else properties.flops * problem.accumulate
-            self.how, self.why = self._choose_how(option, properties)
+            self.how, self.why = self._choose_how(problem.how if execution == "auto" else execution, properties)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batches of this step, and set ``.grad`` to the gradients."""
@@ -261,9 +263,8 @@ class TorchTask:
             return gradients_by_loop(self._swappable, self._tensors, self._data, self.rows, step, self._settings)
 
     def keep_mean_gradient(self) -> bool:
-        """Keep only the mean of the rows' gradients from now on, on a GPU and with ``loop``; return whether it does."""
-        is_loop = self.how == "loop" and self.why == "asked for"
-        self._settings.keeps_mean = is_loop or self._device.type == "cuda"
+        """Keep only the mean of the rows' gradients from now on, on a GPU or if built with ``loop``; return whether."""
+        self._settings.keeps_mean = self._execution == "loop" or self._device.type == "cuda"
         return self._settings.keeps_mean
 
     @torch.no_grad()
