@@ -32,7 +32,7 @@ STATES = (HOLDS, FAILS, HOLDS_UNDER, UNKNOWN)
 STATES_FILE = Path(__file__).parent / "states.json"
 """The states as `python -m replication.scoreboard` last computed them, for reports that cannot wait for the board."""
 
-_TEXTS = ("rows", "otherwise", "runs", "headline", "covers")
+_TEXTS = ("rows", "otherwise", "runs", "superseded", "headline", "covers")
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Claim:
         rows: beginnings of ``where: quantity`` of rows of the board that are evidence.
         otherwise: the same, of rows outside of the condition.
         runs: folders of results/replication whose trainings test the claim.
+        superseded: those of the runs, or ``headline``, that a later protocol repeated, so that they do not count.
         headline: comparisons of results/headline, such as ``mt-dao < local-adam``, that test the claim.
         note: what the rows do not show.
         settled_by: the experiment that would decide the claim; of claims with runs their specs name it.
@@ -63,6 +64,7 @@ class Claim:
     rows: tuple[str, ...] = ()
     otherwise: tuple[str, ...] = ()
     runs: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
     headline: tuple[str, ...] = ()
     note: str = ""
     settled_by: str = ""

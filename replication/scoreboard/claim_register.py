@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from replication.claims import HOLDS_UNDER, OURS, PAPERS, STATES, TITLES, Claim, claims_of, counted_states, plural_state
 from replication.replications.pages import filled
 from replication.scoreboard.board import COUNTED, Scored, board_of, counts, scored_row
-from replication.scoreboard.rows import run_rows
+from replication.scoreboard.rows import run_rows, runs_of
 from replication.scoreboard.rules import RULES
 from replication.scoreboard.trained import HEADLINE, run_of, verdicts_of
 from replication.scoreboard.verdicts import NOT_CHECKABLE
@@ -43,9 +43,11 @@ class Judged:
         places = dict.fromkeys(row["where"] for row in self.rows if row["tolerance"] != "resampled")
         open_rows = sum(row["verdict"] == NOT_CHECKABLE for row in self.rows)
         links = dict.fromkeys(row["finding"] for row in self.rows if row["finding"].startswith("findings"))
+        old_runs = [_run_text(self.claim, run) for run in self.claim.superseded]
         parts = [
             ", ".join(places), f"{open_rows} of {len(self.rows)} rows not checkable" if open_rows else "",
-            *(_run_text(self.claim, run) for run in (*self.claim.runs, *([HEADLINE] if self.claim.headline else []))),
+            *(_run_text(self.claim, run) for run in runs_of(self.claim) if run not in self.claim.superseded),
+            f"superseded, not counted: {', '.join(old_runs)}" if old_runs else "",
             self.claim.note, *(f"[findings]({link})" for link in links),
         ]  # fmt: skip
         return "; ".join(part for part in parts if part)
@@ -82,15 +84,18 @@ def judge(claim: Claim) -> Judged:
     """Return a claim with its state, by its rule.
 
     Raises:
-        SpecError: the claim names a rule or rows that do not exist, or a condition without the rule ``under``.
+        SpecError: the claim names a rule or rows that do not exist, a condition without the rule ``under``,
+            or as superseded a run that it does not have.
     """
     if claim.rule not in RULES:
         raise SpecError(f"{claim.paper}: {claim.claim}: rule", claim.rule, one_of(RULES, claim.rule))
+    if unknown := set(claim.superseded) - set(runs_of(claim)):
+        raise SpecError(f"{claim.paper}: {claim.claim}: superseded", min(unknown), one_of(runs_of(claim), min(unknown)))
     if (claim.rule == "under") != bool(claim.under):
         raise SpecError(f"{claim.paper}: {claim.claim}: under", claim.under, "a condition, with the rule under")
     groups = [
         list(_matching(claim, claim.rows)),
-        [scored_row(row) for row in run_rows(claim)],
+        [scored_row(row) for run, row in run_rows(claim).items() if run not in claim.superseded],
         list(_matching(claim, claim.otherwise)),
     ]
     state = RULES[claim.rule](*([row["verdict"] for row in rows] for rows in groups))
@@ -146,7 +151,8 @@ quadratic, the last column says what would decide it for language models.
 
 A run gives each comparison the median difference over the seeds (below 0 is as claimed) and P, the probability that
 it is as claimed if trials and seeds are drawn again. From 0.95 it holds, from 0.05 down it fails, otherwise it is
-undecided.
+undecided. Runs with few trials and without clipping that [protocol 2](protocol.md) repeated are *superseded*: their
+numbers stay, and do not count.
 
 This page is made from `replication/claims.yaml` by `python -m replication.scoreboard`.
 """

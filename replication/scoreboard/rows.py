@@ -164,13 +164,18 @@ def paper_rows(paper: str) -> tuple[PaperRow, ...]:
         raise SpecError("paper", paper, one_of(PAPERS, paper))
     text = (resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8")
     written = (_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
-    return (*written, *(row for claim in claims_of(paper) for row in run_rows(claim)))
+    return (*written, *(row for claim in claims_of(paper) for row in run_rows(claim).values()))
 
 
-def run_rows(claim: Claim) -> Iterator[PaperRow]:
-    """Yield a row per run that tests a claim: the probability that the run's comparisons are as claimed."""
-    for run in (*claim.runs, *([HEADLINE] if claim.headline else [])):
-        yield PaperRow(
+def runs_of(claim: Claim) -> tuple[str, ...]:
+    """Return the runs that test a claim, the headline's last."""
+    return (*claim.runs, *([HEADLINE] if claim.headline else []))
+
+
+def run_rows(claim: Claim) -> dict[str, PaperRow]:
+    """Return a row per run that tests a claim: the probability that the run's comparisons are as claimed."""
+    return {
+        run: PaperRow(
             claim.paper,
             claim.where,
             f"{claim.claim} ({run})",
@@ -182,6 +187,8 @@ def run_rows(claim: Claim) -> Iterator[PaperRow]:
             command=f"python -m replication.scoreboard  # {page_of(run)}",
             covers=claim.covers,
         )
+        for run in runs_of(claim)
+    }
 
 
 def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_claim_says_what_it_lacks():
         judge(Claim("demo", "", "it is fast", "under"))
     with pytest.raises(SpecError, match="the beginning of a row"):
         judge(Claim("demo", "", "it is fast", rows=("Table 99",)))
+    with pytest.raises(SpecError, match="superseded: got 'demo'; expected one of 'mt-dao'"):
+        judge(Claim("demo", "", "it is fast", runs=("mt-dao",), superseded=("demo",)))
+
+
+def test_a_superseded_run_is_told_and_does_not_count():
+    (claim,) = [claim for claim in claims_of("demo") if claim.key == "better-than-adamw"]
+    fails = judge(replace(claim, superseded=("protocol-2-digits", *claim.superseded)))
+    assert (judge(claim).state, fails.state) == (UNKNOWN, FAILS)  # digits hold, text fails
+    assert "superseded, not counted: [protocol-2-digits]" in fails.evidence()
 
 
 @pytest.mark.parametrize(
