@@ -60,20 +60,44 @@ def shared(setting: Setting) -> Iterator[Row]:
     sizes = TINY_BYTES if setting.tiny else SHARED_BYTES
     for ranks in (2,) if setting.tiny else SHARED_RANKS:
         for device in dict.fromkeys((setting.on, torch.device("cpu"))):
-            by_rank = run_processes(_shared, ranks, device, sizes)
-            for key, first in by_rank[0].items():
-                row: Row = {"backend": "gloo", "ranks": ranks, "device": device.type}
-                row |= {"collective": key[0], "nbytes": key[1]}
-                if isinstance(first, str):
-                    yield row | {"failed": first}
-                    continue
-                # A collective takes as long as the rank for which it takes longest.
-                others = [other[key] for other in by_rank[1:]]
-                yield row | summary([max(times) for times in zip(first, *others, strict=True)])
+            for row in _among(ranks, device, sizes, "gloo"):
+                yield {"device": device.type, **row}
 
 
-def _shared(device: torch.device, sizes: tuple[int, ...]) -> dict[tuple[str, int], list[float] | str]:
+def nccl(setting: Setting) -> Iterator[Row]:
+    """NCCL with a GPU for each rank, from two GPUs on (gloo on the CPU): seconds, and bytes per second of a GPU's link.
+
+    The link's bytes are those of a ring: 2 (P - 1) / P of an all-reduce's bytes, P - 1 times those of an all-gather.
+    """
+    backend, gpus = ("nccl", torch.cuda.device_count()) if setting.device == "cuda" else ("gloo", 2)
+    if gpus < 2:
+        yield {"backend": backend, "ranks": gpus, "failed": "one GPU, which NCCL lets no two ranks share"}
+        return
+    for ranks in sorted({min(2**power, gpus) for power in range(1, gpus.bit_length() + 1)}):
+        for row in _among(ranks, None, TINY_BYTES if setting.tiny else ALONE_BYTES, backend):
+            if "median_s" in row:
+                shares = {"all_reduce": 2 * (ranks - 1) / ranks, "all_gather": ranks - 1}
+                row["bus_bytes_per_s"] = shares[row["collective"]] * row["nbytes"] / row["median_s"]
+            yield row
+
+
+def _among(ranks: int, device: torch.device | None, sizes: tuple[int, ...], backend: str) -> Iterator[Row]:
+    """One row per collective and size among ranks that share a device; None: each has its own."""
+    by_rank = run_processes(_shared, ranks, device, sizes, backend=backend)
+    for key, first in by_rank[0].items():
+        row: Row = {"backend": backend, "ranks": ranks, "collective": key[0], "nbytes": key[1]}
+        if isinstance(first, str):
+            yield row | {"failed": first}
+            continue
+        # A collective takes as long as the rank for which it takes longest.
+        others = [other[key] for other in by_rank[1:]]
+        yield row | summary([max(times) for times in zip(first, *others, strict=True)])
+
+
+def _shared(device: torch.device | None, sizes: tuple[int, ...]) -> dict[tuple[str, int], list[float] | str]:
     """Seconds by collective and size, or why a backend does not do it with tensors of this device."""
+    if device is None:
+        device = torch.device("cuda", dist.get_rank()) if dist.get_backend() == "nccl" else torch.device("cpu")
     _settle(device)
     out: dict[tuple[str, int], list[float] | str] = {}
     for nbytes in sizes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -12,10 +13,11 @@ from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
-from syncline.methods import method_of
 from syncline.problems import TextGPT
 from syncline.problems.network import parameter_count
+from syncline.runs.training.limits import needed_bytes, step_activation_bytes, tensors_of_problem
 from syncline.runs.training.trained import build_task
+from syncline.specs import RunSpec
 from syncline.training import parameter_groups, rows_of
 
 GPT_16M = TextGPT(width=384, layers=9, heads=6, context=256, batch_size=8)
@@ -25,24 +27,31 @@ WORKERS = (1, 4, 16, 64)
 METHODS = ("ddp-adam", "diloco")
 """One copy of all workers' parameters, and a copy for each."""
 
-EXECUTIONS = ("eager", "compiled", "graph")
-"""Of the gradients; the first is what the others are beside. On a CPU it is alone, as compiling takes long."""
+PASSES = {
+    "cuda": [(execution, autocast) for autocast in ("none", "bfloat16") for execution in ("eager", "loop", "graph")]
+    + [("compiled", "none")],
+    "cpu": [("eager", "none"), ("loop", "none"), ("eager", "bfloat16")],
+}
+"""Executions and autocasts of the gradients by device; the first is what the others are compared with.
+
+A CPU has no graphs, and compiling takes long there."""
 
 
 def workers(setting: Setting) -> Iterator[Row]:
-    """One row per method, execution and number of workers, up to as many as there is memory for.
+    """One row per method, execution, autocast and number of workers, up to as many as there is memory for.
 
     Whole steps, batches too; what an execution has to record or compile comes before.
     """
     problem = SMALLEST if setting.tiny else GPT_16M
     for name in METHODS:
         alone_per_s = None
-        for execution in EXECUTIONS if setting.device == "cuda" else EXECUTIONS[:1]:
+        for execution, autocast in PASSES[setting.device]:
             for count in WORKERS[:2] if setting.tiny else WORKERS:
                 of_all = {"workers": count, "parameters": parameter_count(problem.module())}
-                row: Row = {"method": name, "execution": execution, **of_all}
+                row: Row = {"method": name, "execution": execution, "autocast": autocast, **of_all}
+                fields = {"workers": count, "execution": execution, "autocast": autocast, "device": setting.device}
                 try:
-                    row |= _measured(name, problem, count, execution, setting)
+                    row |= _measured(training(name, problem, **fields), setting)
                 except torch.cuda.OutOfMemoryError:
                     yield row | {"out_of_memory": True}
                     break
@@ -57,19 +66,31 @@ def workers(setting: Setting) -> Iterator[Row]:
                 yield row | {"of_one": row["tokens_per_s"] / alone_per_s}
 
 
-def _measured(name: str, problem: TextGPT, count: int, execution: str, setting: Setting) -> Row:
-    comm = SimulatedCommunicator(count)
-    task = build_task(problem, rows_of(comm, (0,)), setting.on, execution=execution)
-    method = method_of(name).build(parameter_groups(task), comm)
+def training(method: str, problem: TextGPT, **fields: Any) -> RunSpec:
+    """Return the spec of a training, for the step and for the check of its memory."""
+    run = {"kind": "run", "name": "workers", "steps": 1, "network": "10gbe", "method": method}
+    return RunSpec.model_validate(run | {"problem": problem} | fields)
+
+
+def _measured(spec: RunSpec, setting: Setting) -> Row:
+    """Return the times of a step, and its largest memory beside the least that the check for memory counts."""
+    comm = SimulatedCommunicator(spec.workers)
+    if setting.device == "cuda":
+        torch.cuda.reset_peak_memory_stats(setting.on)
+    task = build_task(spec.problem, rows_of(comm, (0,)), setting.on, **spec.arithmetic)
+    method = spec.method.build(parameter_groups(task), comm)
+    method.use_mean_of(task.keep_mean_gradient)
 
     def step() -> None:
         task.step_gradients(method.steps_done)
         method.step()
 
-    if setting.device == "cuda":
-        torch.cuda.reset_peak_memory_stats(setting.on)
-    took = timed(step, setting.on, longest_s=5.0)
-    row: Row = {"tokens_per_s": count * problem.batch_size * problem.context / took["median_s"], **took}
+    took = timed(step, setting.on, longest_s=4.0)
+    tokens = spec.workers * spec.problem.batch_size * spec.problem.context
+    row: Row = {"tokens_per_s": tokens / took["median_s"], **took}
+    tensors = tensors_of_problem(spec.problem)
+    activations = step_activation_bytes(spec, tensors)
+    row["least_bytes"] = needed_bytes(spec, spec.method, tensors, activations, setting.device == "cuda").total
     if setting.device == "cuda":
         row["peak_bytes"] = torch.cuda.max_memory_allocated(setting.on)
     return row

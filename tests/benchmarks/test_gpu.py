@@ -15,7 +15,19 @@ import pytest
 import torch
 
 from benchmarks.gpu import __main__ as command
-from benchmarks.gpu import compute, facts, kernels, optimizers, parts, report, shapes, stopwatch, updates, workers
+from benchmarks.gpu import (
+    collectives,
+    compute,
+    facts,
+    kernels,
+    optimizers,
+    parts,
+    report,
+    shapes,
+    stopwatch,
+    updates,
+    workers,
+)
 from benchmarks.gpu.__main__ import PARTS, SKIPPED, main
 from benchmarks.gpu.parts import Part, run
 from benchmarks.gpu.setting import TINY, Setting, preset_of
@@ -25,6 +37,7 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.measure.recording.operations import OperationCounter
 from syncline.optim.matrices import newton_schulz, orthonormal_columns
 from syncline.problems.gpt import training_flops_per_token
+from syncline.units import parse_seconds
 
 CPU = Setting("cpu", tiny=True)
 
@@ -134,12 +147,38 @@ def test_a_product_of_shapes_is_that_of_its_operands():
 
 def test_tokens_of_workers_are_beside_those_of_one(result):
     rows, tokens = rows_of(result, "workers"), SMALLEST.batch_size * SMALLEST.context
-    assert [(row["method"], row["workers"]) for row in rows] == [(m, w) for m in workers.METHODS for w in (1, 4)]
-    assert {row["execution"] for row in rows} == {"eager"}  # the others are for a GPU
-    for alone, together in zip(rows[::2], rows[1::2], strict=True):
-        assert alone["of_one"] == 1 and alone["tokens_per_s"] * alone["median_s"] == pytest.approx(tokens)
-        assert together["tokens_per_s"] * together["median_s"] == pytest.approx(4 * tokens)
-        assert together["of_one"] == together["tokens_per_s"] / alone["tokens_per_s"]
+    cases = [(method, *passes, w) for method in workers.METHODS for passes in workers.PASSES["cpu"] for w in (1, 4)]
+    assert [(row["method"], row["execution"], row["autocast"], row["workers"]) for row in rows] == cases
+    for of_method in (rows[:6], rows[6:]):
+        alone = of_method[0]
+        assert alone["of_one"] == 1
+        for row in of_method:
+            assert row["tokens_per_s"] * row["median_s"] == pytest.approx(row["workers"] * tokens)
+            assert row["of_one"] == row["tokens_per_s"] / alone["tokens_per_s"]
+            assert row["least_bytes"] >= 4 * 3 * row["parameters"]  # parameters, gradients, a state at least
+
+
+def test_a_gpu_of_its_own_for_each_rank(result, monkeypatch):
+    rows = rows_of(result, "nccl")
+    assert {(row["backend"], row["ranks"], row["collective"]) for row in rows} == {
+        ("gloo", 2, "all_reduce"),
+        ("gloo", 2, "all_gather"),
+    }
+    for row in rows:
+        assert row["bus_bytes_per_s"] * row["median_s"] == pytest.approx(row["nbytes"])  # of two ranks, either way
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    (only,) = collectives.nccl(Setting("cuda"))
+    assert only["ranks"] == 1 and "one GPU" in only["failed"]
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 6)
+    asked = []
+    monkeypatch.setattr(collectives, "_among", lambda *given: asked.append(given) or iter(()))
+    assert not list(collectives.nccl(Setting("cuda")))
+    assert [(ranks, device, backend) for ranks, device, _, backend in asked] == [(n, None, "nccl") for n in (2, 4, 6)]
+
+
+def test_all_parts_fit_into_their_time():
+    whole_s = parse_seconds(command.parser().parse_args([]).budget, "--budget")
+    assert whole_s == 20 * 60 and sum(part.at_most_s for part in PARTS.values()) + parts.GRACE_S <= whole_s
 
 
 def test_the_gpt_of_many_workers_has_16_million_parameters():

@@ -32,15 +32,22 @@ class Lap(NamedTuple):
     step: int
 
 
+Instant = int | torch.cuda.Event
+"""Nanoseconds, or within a step on a GPU the event at which the GPU's queued work is done."""
+
+
 class Stopwatch:
     """A recorder of the laps of one process.
 
     On the compute stream, the time of a step before the optimizer is a lap ``compute``, the optimizer's step is
     ``optimizer``, and the time inside collectives in either is ``wait``. Between steps no lap is recorded.
 
+    A lap contains the work that was started in it. On a CUDA device, the boundaries within a step are events on the
+    current stream, and the process waits for the device only at the begin and at the end of a step. An event's time is
+    the end of the step less the device's time from the event to the end.
+
     Args:
-        device: the device; a CUDA device is synchronized at every boundary, so that a lap contains the work that was
-            started in it.
+        device: the device.
         clock: returns nanoseconds; local processes use the same clock.
     """
 
@@ -53,7 +60,17 @@ class Stopwatch:
         self.done = 0
         self.begun_ns = self.ended_ns = 0
         self._clock, self._device = clock, torch.device(device)
-        self._step, self._what, self._since_ns = 0, "", 0
+        self._step, self._what = 0, ""
+        self._since: Instant = 0
+        self._pending: list[tuple[Any, ...]] = []  # laps of the step, whose instants may be events
+
+    def now(self) -> Instant:
+        """Return the instant at which the device finishes its queued work; within a step without waiting for it."""
+        if self._device.type != "cuda" or not self._what:
+            return self.now_ns()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        return event
 
     def now_ns(self) -> int:
         """Return the time in nanoseconds after the device has finished its queued work."""
@@ -67,13 +84,13 @@ class Stopwatch:
 
     def begin(self, step: int, activity: str = "compute") -> None:
         """Begin a step with its gradients, or with another kind of computation."""
-        self._step, self._what = step, activity
         self.progress.step(step, self.done)
-        self.begun_ns = self._since_ns = self.now_ns()
+        self.begun_ns = self._since = self.now_ns()
+        self._step, self._what = step, activity
 
     def begin_optimizer(self) -> None:
         """End the lap of the gradients and begin that of the optimizer."""
-        self._until(self.now_ns())
+        self._until(self.now())
         self._what = "optimizer"
 
     def slow_down(self, factor: float) -> None:
@@ -81,15 +98,18 @@ class Stopwatch:
         now_ns = self.now_ns()
         self._until(now_ns)
         time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
-        self._since_ns = self.now_ns()
-        self._note(
-            "compute", "compute", label="slowed", start_ns=now_ns, end_ns=self._since_ns, nbytes=0, step=self._step
-        )
+        self._since = self.now_ns()
+        self._note("compute", "compute", label="slowed", start=now_ns, end=self._since, nbytes=0, step=self._step)
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
-        self.ended_ns = self.now_ns()
+        last = self.now()
+        self.ended_ns = last if isinstance(last, int) else self.now_ns()
         self._until(self.ended_ns)
+        pending, self._pending = self._pending, []
+        for stream, activity, label, start, end, nbytes, step in pending:
+            start_ns, end_ns = (self._ns_of(instant, last) for instant in (start, end))
+            self._note(stream, activity, label, start_ns, end_ns, nbytes, step)
         self._what = ""
         self.done += 1
         self.progress.step(self._step + 1, self.done)
@@ -102,46 +122,51 @@ class Stopwatch:
         """Record a sent message; a sending thread calls this, not the thread that computes."""
         self._note("send", "send", label, start_ns, end_ns, nbytes, step)
 
-    def record_wait(self, start_ns: int, end_ns: int, label: str) -> None:
+    def record_wait(self, start: Instant, end: Instant, label: str) -> None:
         """Record that this process waited for a collective."""
         if self._what:
-            self._until(start_ns)
-            self._note("compute", "wait", label, start_ns, end_ns, nbytes=0, step=self._step)
-            self._since_ns = end_ns
+            self._until(start)
+            self._note("compute", "wait", label, start, end, nbytes=0, step=self._step)
+            self._since = end
 
-    def record_transfer(self, start_ns: int, end_ns: int, call: Call) -> None:
+    def record_transfer(self, start: Instant, end: Instant, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
-        self._note(
-            "network", call.collective, call.label, start_ns, end_ns, nbytes=int(call.payload_bytes), step=call.step
-        )
+        self._note("network", call.collective, call.label, start, end, nbytes=int(call.payload_bytes), step=call.step)
 
     def take_laps(self) -> list[Lap]:
         """Return and clear the laps since the last call."""
         laps, self.laps = self.laps, []
         return laps
 
-    def _until(self, now_ns: int) -> None:
-        """End the current lap at this time, and begin the next lap."""
-        self._note(
-            "compute", self._what, label=self._what, start_ns=self._since_ns, end_ns=now_ns, nbytes=0, step=self._step
-        )
-        self._since_ns = now_ns
+    def _until(self, now: Instant) -> None:
+        """End the current lap at this instant, and begin the next lap."""
+        self._note("compute", self._what, label=self._what, start=self._since, end=now, nbytes=0, step=self._step)
+        self._since = now
 
     def _note(
-        self, stream: str, activity: str, label: str, start_ns: int, end_ns: int, nbytes: int, step: int
+        self, stream: str, activity: str, label: str, start: Instant, end: Instant, nbytes: int, step: int
     ) -> None:  # fmt: skip
-        """Record a lap; one without duration is left out."""
-        if end_ns > start_ns:
-            self.laps.append(Lap(stream, activity, label, start_ns, end_ns, nbytes, step))
+        """Record a lap, at the end of the step if its instants are events; one without duration is left out."""
+        if not isinstance(start, int) or not isinstance(end, int):
+            self._pending.append((stream, activity, label, start, end, nbytes, step))
+        elif end > start:
+            self.laps.append(Lap(stream, activity, label, start, end, nbytes, step))
+
+    def _ns_of(self, instant: Instant, last: Instant) -> int:
+        """Return the nanoseconds of an instant of the step that has ended, whose last instant the device has passed."""
+        if isinstance(instant, int):
+            return instant
+        assert not isinstance(last, int)
+        return self.ended_ns - round(1e6 * instant.elapsed_time(last))  # it returns milliseconds
 
 
 def _timed(name: str) -> Callable[..., Any]:
     """Return a method that runs a blocking collective of the inner communicator and records its time."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Any:
-        start_ns = self._watch.now_ns()
+        start = self._watch.now()
         result, call = self._run(name, args, kwargs)
-        self._record(call, start_ns, start_ns)
+        self._record(call, start, start)
         return result
 
     return collective
@@ -152,16 +177,16 @@ def _started(name: str) -> Callable[..., Any]:
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
         """Start the collective; the returned handle times the wait for the result."""
-        start_ns = self._watch.now_ns()
+        start = self._watch.now()
         handle, call = self._run(name, args, kwargs)
 
         def finish() -> list[Tensor]:
             """Wait for the result, and record how long this took."""
-            wait_start_ns = self._watch.now_ns()
+            wait_start = self._watch.now()
             self._watch.progress.enter()
             result: list[Tensor] = handle.wait()
             self._watch.progress.leave()
-            self._record(call, start_ns, wait_start_ns)
+            self._record(call, start, wait_start)
             return result
 
         return Handle(finish)
@@ -196,12 +221,12 @@ class MeasuredCommunicator(Communicator):
         self._watch.progress.leave()
         return result, self.ledger.records[-1] if len(self.ledger) > num_calls else None
 
-    def _record(self, call: Call | None, start_ns: int, wait_start_ns: int) -> None:
-        """Record a collective that is done, and the time since ``wait_start_ns`` in which the process waited for it."""
+    def _record(self, call: Call | None, start: Instant, wait_start: Instant) -> None:
+        """Record a collective that is done, and the time since ``wait_start`` in which the process waited for it."""
         if call is not None:
-            end_ns = self._watch.now_ns()
-            self._watch.record_wait(wait_start_ns, end_ns, call.label)
-            self._watch.record_transfer(start_ns, end_ns, call)
+            end = self._watch.now()
+            self._watch.record_wait(wait_start, end, call.label)
+            self._watch.record_transfer(start, end, call)
         self._on_done(call)
 
     all_reduce_coalesced = _timed("all_reduce_coalesced")

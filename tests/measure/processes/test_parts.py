@@ -60,7 +60,7 @@ def test_a_wait_between_steps_is_not_noted() -> None:
     assert watch.take_laps() == []
 
 
-def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_sender_waits_for_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waiting for the device in the sender's thread would be waiting for whatever the other thread computes by then."""
     waited: list[torch.device] = []
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
@@ -73,10 +73,80 @@ def test_a_gpu_is_waited_for_at_boundaries_and_by_no_sender(monkeypatch: pytest.
     (lap,) = watch.take_laps()
     assert (lap.stream, lap.label, lap.end_ns - lap.start_ns, lap.nbytes, lap.step) == ("send", "forward", 10, 12, 5)
     assert waited == []
+
+
+class Gpu:
+    """A GPU that the host outruns: work takes milliseconds, and calls return at once."""
+
+    def __init__(self, patched: pytest.MonkeyPatch) -> None:
+        self.done_ms, self.host_ms, self.waits = 0.0, 0.0, 0
+        gpu = self
+
+        class Event:
+            def __init__(self, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self, stream: object) -> None:
+                self.ms = max(gpu.done_ms, gpu.host_ms)
+
+            def elapsed_time(self, end: Event) -> float:
+                return end.ms - self.ms
+
+        patched.setattr(torch.cuda, "Event", Event)
+        patched.setattr(torch.cuda, "current_stream", lambda device: None)
+        patched.setattr(torch.cuda, "synchronize", self.wait)
+
+    def work(self, ms: float) -> None:
+        self.done_ms = max(self.done_ms, self.host_ms) + ms
+
+    def wait(self, device: torch.device) -> None:
+        self.waits, self.host_ms = self.waits + 1, max(self.host_ms, self.done_ms)
+
+
+def test_boundaries_within_a_step_on_a_gpu_are_its_own_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch)
+    watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: round(gpu.host_ms * 1e6))
+    call = Call(0, "all_reduce", 8, range(2), label="gradient")
+    for step in range(2):
+        gpu.host_ms += 1.0  # between steps
+        watch.begin(step)
+        gpu.work(30.0)
+        watch.begin_optimizer()
+        start = watch.now()
+        gpu.work(8.0)
+        watch.record_wait(start, watch.now(), "gradient")
+        watch.record_transfer(start, watch.now(), call)
+        gpu.work(2.0)
+        watch.end()
+    laps = [(lap.step, lap.stream, lap.what, lap.start_ns / 1e6, lap.end_ns / 1e6) for lap in watch.take_laps()]
+    assert laps == [
+        (step, stream, what, begin + zero, end + zero)
+        for step, zero in ((0, 1), (1, 42))
+        for stream, what, begin, end in (
+            ("compute", "compute", 0, 30),
+            ("compute", "wait", 30, 38),
+            ("network", "all_reduce", 30, 38),
+            ("compute", "optimizer", 38, 40),
+        )
+    ]
+    assert gpu.waits == 4 and (watch.begun_ns, watch.ended_ns) == (42e6, 82e6)  # at the begin and the end of each step
+
+
+def test_a_collective_of_a_gpu_may_end_in_a_later_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu(monkeypatch)
+    watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: round(gpu.host_ms * 1e6))
     watch.begin(0)
-    watch.begin_optimizer()
+    gpu.work(5.0)
+    start = watch.now()
+    gpu.work(5.0)
     watch.end()
-    assert waited == [torch.device("cuda:0")] * 3
+    watch.begin(1)
+    gpu.work(4.0)
+    watch.record_transfer(start, watch.now(), Call(0, "all_reduce", 8, range(2)))
+    gpu.work(1.0)
+    watch.end()
+    (lap,) = [lap for lap in watch.take_laps() if lap.stream == "network"]
+    assert (lap.start_ns, lap.end_ns) == (5e6, 14e6)
 
 
 def test_collectives_under_way_together_have_streams_of_their_own() -> None:
