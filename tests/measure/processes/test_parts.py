@@ -106,8 +106,8 @@ class Gpu:
 def test_boundaries_within_a_step_on_a_gpu_are_its_own_without_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu(monkeypatch)
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: round(gpu.host_ms * 1e6))
-    call = Call(0, "all_reduce", 8, range(2), label="gradient")
     for step in range(2):
+        call = Call(step, "all_reduce", 8, range(2), label="gradient")
         gpu.host_ms += 1.0  # between steps
         watch.begin(step)
         gpu.work(30.0)
