@@ -9,6 +9,7 @@ import pytest
 EXPECTED = (
     "a GPU is here",
     "no chromium here",
+    "no glibc of version 2.35",
     "no schema, or no protoc",
     "shaped links",
     "this CPU has no kernels",

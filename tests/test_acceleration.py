@@ -25,8 +25,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
-@pytest.mark.skipif(platform.libc_ver()[1] < "2.35", reason="blocks of at most 32 MiB are kept before glibc 2.35")
+HAS_SETTINGS = platform.libc_ver()[0] == "glibc" and platform.libc_ver()[1] >= "2.35"
+"""Whether blocks of more than 32 MiB can be kept."""
+
+
+@pytest.mark.skipif(not HAS_SETTINGS, reason="no glibc of version 2.35 or later")
 def test_a_freed_block_of_64_mib_is_used_again_without_new_pages():
     environment = {name: value for name, value in os.environ.items() if name not in OWN_SETTINGS}
     command = [sys.executable, "-c", PAGES_OF_THE_SECOND_BLOCK]
