@@ -110,12 +110,12 @@ def text(name: str, repeats: int) -> list[Measured]:
     return [Measured(f"{name}, {what}", count, taken_s) for what, taken_s in rows]
 
 
-def measure(repeats: int, quick: bool) -> list[Measured]:
+def measure(repeats: int, quick: bool, with_text: bool = True) -> list[Measured]:
     """All rows."""
     torch.set_num_threads(1)
     KERNELS.load()
     rows = [clocked(name, MICROBATCHES // (16 if quick else 1), repeats) for name in SCHEDULES]
-    return rows + [row for name in ("async-1f1b", "greedy") for row in text(name, repeats)]
+    return rows + [row for name in ("async-1f1b", "greedy") if with_text for row in text(name, repeats)]
 
 
 def table(rows: Sequence[Measured]) -> str:
@@ -134,8 +134,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = parser_of("benchmarks.pipeline", __doc__)
     parser.add_argument("--quick", action="store_true", help="a sixteenth of the micro-batches")
     parser.add_argument("--repeats", type=int, default=5, help="of which medians are taken")
+    parser.add_argument("--no-text", action="store_true", help="schedules alone")
     options = parser.parse_args(arguments)
-    rows = measure(options.repeats, options.quick)
+    rows = measure(options.repeats, options.quick, not options.no_text)
     show(rows, table, options.json)
 
 

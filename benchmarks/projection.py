@@ -131,9 +131,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = parser_of("benchmarks.projection", __doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few rows, and no grid of a million")
+    parser.add_argument("--no-grids", action="store_true", help="no grid of a million")
     given = parser.parse_args(arguments)
     rows = start(given.rounds) + rates(given.rounds, 4 if given.quick else COUNTS)
-    if not given.quick:
+    if not (given.quick or given.no_grids):
         rows += million("of workers, latencies and bandwidths", GRID) + million("of 500 periods of a method", PERIODS)
     show(rows, table, given.json)
 

@@ -1,9 +1,15 @@
-"""CPU seconds and memory of commands against the number of GPUs, each in a process of its own.
+"""CPU seconds and memory of commands against the size of what is asked, each in a process of its own.
 
-    python -m benchmarks.sizes [--only advise,collectives] [--workers 64,4096,100000] [--json]
+    python -m benchmarks.sizes [--only advise,collectives] [--json]
 
-A command's CPU seconds are those of its process, without the seconds of `syncline project` with one small model, which
-the row `start-up` has. Its memory is the most that the process held at once.
+A command's CPU seconds are those of its process, with its start, and of the processes that it has started and waited
+for (ranks of `trace`), so the row of the smallest size has little else than the start. Its memory is the most that one
+of these processes held at once. `per size` is what a GPU, a run, a rank or a client more takes: the difference to the
+row before, over the difference of the sizes.
+
+Sweeps are of runs of 5 steps, so that what is measured is all beside the trainings; *again* is the same sweep
+when all runs are finished. Dask's workers are processes of this machine. The clients of `explore` ask the server for
+the picture of settings of their own, all at once.
 """
 
 from __future__ import annotations
@@ -12,59 +18,146 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+import urllib.request
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.command import parser_of, show
-
-START_UP = "project --model gpt-160m --method ddp-adam --workers 2 --network 10gbe"
+from benchmarks.sweep import FIELDS, RATES, cpu_s
 
 BATCH = "--batch-tokens {tokens} --tokens 15T --sequence 4096 --extrapolate"
+SWEEP = f"sweep short.yaml --grid method.lr={','.join(map(str, RATES))} --jobs 1 --json"
+TRACED = Path(__file__).with_name("traced.py")
+GPUS, RUNS, RANKS = (64, 4096, 100_000), (20, 100, 500, 2000), (4, 16, 64)
 
-COMMANDS = {
-    "advise, nodes": f"advise --model llama-7b --network dgx-h100 --hardware h100 --workers {{workers}} {BATCH}",
-    "advise, one link": f"advise --model llama-7b --network 10gbe --hardware h100 --workers {{workers}} {BATCH}",
-    "advise, two sites": f"advise --model llama-7b --network two-sites --hardware h100 --workers {{workers}} {BATCH}",
-    "project, nodes": (
-        "project --model llama-7b --network dgx-h100 --workers {workers} --method ddp-adam,diloco,demo --overlap ddp "
-        "--algorithm auto"
+
+class Question(NamedTuple):
+    """A command with names of what its size gives it, and the sizes."""
+
+    command: str
+    sizes: Sequence[int]
+    dask: bool = False
+
+
+QUESTIONS = {
+    "project, one small model": Question("project --model gpt-160m --method ddp-adam --workers {size} --json", (2,)),
+    "advise, nodes, GPUs": Question(
+        f"advise --model llama-7b --network dgx-h100 --hardware h100 --workers {{size}} {BATCH} --json", GPUS
     ),
-    "project, two sites": (
-        "project --model llama-7b --network two-sites --workers {workers} --method ddp-adam,diloco,demo"
+    "advise, one link, GPUs": Question(
+        f"advise --model llama-7b --network 10gbe --hardware h100 --workers {{size}} {BATCH} --json", GPUS
     ),
-    "collectives, one link": "collectives --collective all_reduce --network 10gbe --workers {workers}",
-    "collectives, nodes": "collectives --collective all_reduce --network dgx-h100 --workers {workers}",
-}
-"""Commands by the name of their rows; a worker's batch is one sequence."""
+    "advise, two sites, GPUs": Question(
+        f"advise --model llama-7b --network two-sites --hardware h100 --workers {{size}} {BATCH} --json", GPUS
+    ),
+    "project, nodes, GPUs": Question(
+        "project --model llama-7b --network dgx-h100 --workers {size} --method ddp-adam,diloco,demo --overlap ddp "
+        "--algorithm auto --json", GPUS,
+    ),
+    "project, two sites, GPUs": Question(
+        "project --model llama-7b --network two-sites --workers {size} --method ddp-adam,diloco,demo --json", GPUS
+    ),
+    "collectives, one link, GPUs": Question(
+        "collectives --collective all_reduce --network 10gbe --workers {size} --json", GPUS
+    ),
+    "collectives, nodes, GPUs": Question(
+        "collectives --collective all_reduce --network dgx-h100 --workers {size} --json", GPUS
+    ),
+    "sweep, runs": Question(f"{SWEEP} --seeds {{seeds}} --out sweep-{{size}}", RUNS),
+    "sweep again, runs": Question(f"{SWEEP} --seeds {{seeds}} --out sweep-{{size}}", RUNS),
+    "report, runs of a sweep": Question("report sweep-{size} --out sweep-{size}.html", RUNS),
+    "sweep of 200 runs, dask workers": Question(
+        f"{SWEEP} --seeds 50 --out dask-{{size}} --dask {{address}}", (1, 2), dask=True
+    ),
+    "trace, ranks": Question(
+        f"trace --workers {{size}} --network 10gbe --json --out trace-{{size}} -- {TRACED} collectives cpu_s.json 1",
+        RANKS,
+    ),
+    "explore, clients": Question("explore", (1, 10, 50)),
+}  # fmt: skip
+"""Commands by the name of their rows; a worker's batch is one sequence. Reports are of the sweeps before them."""
 
 
 class Row(NamedTuple):
-    """What a command took for a number of workers; ``rows`` are the rows of its answer."""
+    """What a command took for a size; ``rows`` are those of its answer, ``workers_s`` the seconds of dask's workers."""
 
     command: str
-    workers: int
+    size: int
     cpu_s: float
     peak_mib: float
-    rows: int
+    rows: int | None = None
+    workers_s: float | None = None
 
 
-def measured(name: str, command: str, workers: int, start_up_s: float = 0.0) -> Row:
-    """Return the row of a command, which runs once."""
-    words = command.format(workers=workers, tokens=4096 * workers).split()
-    process = subprocess.Popen([sys.executable, "-m", "syncline", *words, "--json"], stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    rows = len(json.loads(process.stdout.read() or b'{"rows": []}')["rows"])
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{command}: exit code {os.waitstatus_to_exitcode(status)}")
-    return Row(name, workers, used.ru_utime + used.ru_stime - start_up_s, used.ru_maxrss / 1024, rows)
+def ask_server(process: subprocess.Popen[bytes], clients: int) -> None:
+    """Ask a server for the pictures of as many settings at once, then end it."""
+    assert process.stderr is not None
+    address = process.stderr.readline().split()[0].decode().rstrip("/")
+
+    def ask(client: int) -> int:
+        with urllib.request.urlopen(f"{address}/picture.svg?workers={2 + client}", timeout=300) as answer:
+            return len(answer.read())
+
+    with ThreadPoolExecutor(clients) as threads:
+        assert all(threads.map(ask, range(clients)))
+    process.terminate()
+
+
+def measured(name: str, question: Question, size: int, folder: Path) -> Row:
+    """Return the row of a command, which runs once in a folder."""
+    from distributed import LocalCluster
+
+    is_server = question.command == "explore"
+    cluster = LocalCluster(size, threads_per_worker=1, dashboard_address=":0") if question.dask else nullcontext()
+    with cluster as found:
+        words = question.command.format(
+            size=size, tokens=4096 * size, seeds=size // len(RATES), address=getattr(found, "scheduler_address", ""),
+        )  # fmt: skip
+        before_s = cpu_s()
+        process = subprocess.Popen(
+            [sys.executable, "-m", "syncline", *words.split()],
+            cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE if is_server else subprocess.DEVNULL,
+        )  # fmt: skip
+        assert process.stdout is not None
+        if is_server:
+            ask_server(process, size)
+        said = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        workers_s = cpu_s() - before_s if question.dask else None
+    if os.waitstatus_to_exitcode(status) and not is_server:
+        raise SystemExit(f"{name}, {size}: exit code {os.waitstatus_to_exitcode(status)}")
+    rows = len(json.loads(said)["rows"]) if said.startswith(b"{") else None
+    return Row(name, size, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, rows, workers_s)
+
+
+def measure(only: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of commands whose names begin with one of ``only``."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "short.yaml").write_text(json.dumps(FIELDS), encoding="utf-8")
+        for name, question in QUESTIONS.items():
+            if name.startswith(tuple(only)):
+                for size in question.sizes:
+                    print(f"{name}: {size} ...", file=sys.stderr, flush=True)
+                    yield measured(name, question, size, folder)
 
 
 def table(rows: Sequence[Row]) -> str:
     """Return the rows as a table."""
-    lines = ["| command | GPUs | CPU seconds | most memory, MiB | rows of the answer |", "|---|---|---|---|---|"]
-    for row in rows:
-        lines.append(f"| {row.command} | {row.workers:,} | {row.cpu_s:.2f} | {row.peak_mib:.0f} | {row.rows} |")
+    lines = [
+        "| command | size | CPU seconds | ms per size | most memory, MiB | rows of the answer |",
+        "|---|---|---|---|---|---|",
+    ]
+    for i, row in enumerate(rows):
+        before = rows[i - 1] if i and rows[i - 1].command == row.command else None
+        per_size = "" if before is None else f"{1e3 * (row.cpu_s - before.cpu_s) / (row.size - before.size):.2g}"
+        cpu = f"{row.cpu_s:.2f}" if row.workers_s is None else f"{row.cpu_s:.2f}, workers {row.workers_s:.2f}"
+        count = "" if row.rows is None else row.rows
+        lines.append(f"| {row.command} | {row.size:,} | {cpu} | {per_size} | {row.peak_mib:.0f} | {count} |")
     return "\n".join(lines)
 
 
@@ -72,13 +165,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
     parser = parser_of("benchmarks.sizes", __doc__)
     parser.add_argument("--only", default="", help="commands, with commas between: advise,collectives")
-    parser.add_argument("--workers", default="64,4096,100000", help="numbers of GPUs, with commas between")
     options = parser.parse_args(arguments)
-    start_up = measured("start-up", START_UP, 2)
-    chosen = {name: command for name, command in COMMANDS.items() if name.startswith(tuple(options.only.split(",")))}
-    counts = [int(count) for count in options.workers.split(",")]
-    rows = [measured(name, command, workers, start_up.cpu_s) for name, command in chosen.items() for workers in counts]
-    show([start_up, *rows], table, options.json)
+    show(list(measure(options.only.split(","))), table, options.json)
 
 
 if __name__ == "__main__":
