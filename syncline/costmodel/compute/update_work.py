@@ -157,7 +157,9 @@ class Passes(NamedTuple):
 
     def on(self, tensors: Iterable[TensorShape]) -> tuple[Operation, ...]:
         """Return the operations on tensors."""
-        counts = Counter(tensor.elements for tensor in tensors)
+        counts: Counter[int] = Counter()
+        for shape, count in Counter(tensor.shape for tensor in tensors).items():
+            counts[math.prod(shape)] += count
         total = sum(elements * count for elements, count in counts.items())
         lists = max(1, round(self.listed / LISTED_BYTES))
         on_lists = Operation("lists", nbytes=self.listed * total / lists, kernels=lists)

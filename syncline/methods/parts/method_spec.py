@@ -106,7 +106,7 @@ Tensors = int | Sequence[TensorShape]
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
     """Return the shapes of all nonempty tensors of a model; a number means one vector of that length."""
-    return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if t.elements]
+    return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if 0 not in t.shape]
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:

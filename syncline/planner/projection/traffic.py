@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from functools import cache, lru_cache, partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,12 +141,12 @@ def _per_setting(
 SIZES = ("payload_bytes", "encoded_bytes")
 """Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
-_STRUCTURE = [field.name for field in fields(Exchange) if field.name not in SIZES]
+_STRUCTURE = attrgetter(*(field.name for field in fields(Exchange) if field.name not in SIZES))
 
 
 def _structure(exchanges: Sequence[Exchange]) -> tuple[Any, ...]:
     """Return a key that is equal for exchanges with calls in the same steps, joined in the same way."""
-    return tuple(tuple(getattr(exchange, name) for name in _STRUCTURE) for exchange in exchanges)
+    return tuple(map(_STRUCTURE, exchanges))
 
 
 def _joined(lists: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
