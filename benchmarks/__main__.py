@@ -115,7 +115,7 @@ def wire() -> Iterator[Figure]:
 
 def sweep() -> Iterator[Figure]:
     """What a run in a sweep takes beside its training."""
-    rows = rows_of("sweep", "--runs", "200", "--rounds", "1", "--long-runs", "24")
+    rows = rows_of("sweep", "--runs", "200", "--rounds", "1", "--long-runs", "12")
     yield Figure("a short run in a sweep", rows[0]["value"], "ms of CPU", rows[1]["value"], False)
     two = next(row for row in rows if row["what"].startswith("speedup where"))
     yield Figure("two processes over one, by CPU time", two["value"], "", 1.0, limit="2")
