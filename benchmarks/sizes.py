@@ -7,6 +7,8 @@ for (ranks of `trace`), so the row of the smallest size has little else than the
 of these processes held at once. `per size` is what a GPU, a run, a rank or a client more takes: the difference to the
 row before, over the difference of the sizes.
 
+A command that takes more than 60 CPU seconds is ended; its row says so.
+
 Sweeps are of runs of 5 steps, so that what is measured is all beside the trainings; *again* is the same sweep
 when all runs are finished. Dask's workers are processes of this machine. The clients of `explore` ask the server for
 the picture of settings of their own, all at once.
@@ -16,6 +18,8 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +36,7 @@ from benchmarks.sweep import FIELDS, RATES, cpu_s
 BATCH = "--batch-tokens {tokens} --tokens 15T --sequence 4096 --extrapolate"
 SWEEP = f"sweep short.yaml --grid method.lr={','.join(map(str, RATES))} --jobs 1 --json"
 TRACED = Path(__file__).with_name("traced.py")
+LIMIT_S = 60
 GPUS, RUNS, RANKS = (64, 4096, 100_000), (20, 100, 500, 2000), (4, 16, 64)
 
 
@@ -83,7 +88,14 @@ QUESTIONS = {
 
 
 class Row(NamedTuple):
-    """What a command took for a size; ``rows`` are those of its answer, ``workers_s`` the seconds of dask's workers."""
+    """What a command took for a size, until its end or the limit.
+
+    Attributes:
+        command: name of the command and of its size.
+        rows: rows of the answer, where there are any.
+        workers_s: CPU seconds of dask's workers.
+        is_ended: whether the limit ended it.
+    """
 
     command: str
     size: int
@@ -91,6 +103,7 @@ class Row(NamedTuple):
     peak_mib: float
     rows: int | None = None
     workers_s: float | None = None
+    is_ended: bool = False
 
 
 def ask_server(process: subprocess.Popen[bytes], clients: int) -> None:
@@ -102,9 +115,11 @@ def ask_server(process: subprocess.Popen[bytes], clients: int) -> None:
         with urllib.request.urlopen(f"{address}/picture.svg?workers={2 + client}", timeout=300) as answer:
             return len(answer.read())
 
-    with ThreadPoolExecutor(clients) as threads:
-        assert all(threads.map(ask, range(clients)))
-    process.terminate()
+    try:
+        with ThreadPoolExecutor(clients) as threads:
+            assert all(threads.map(ask, range(clients)))
+    finally:
+        process.terminate()
 
 
 def measured(name: str, question: Question, size: int, folder: Path) -> Row:
@@ -120,6 +135,7 @@ def measured(name: str, question: Question, size: int, folder: Path) -> Row:
         before_s = cpu_s()
         process = subprocess.Popen(
             [sys.executable, "-m", "syncline", *words.split()],
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1)),  # noqa: PLW1509
             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE if is_server else subprocess.DEVNULL,
         )  # fmt: skip
         assert process.stdout is not None
@@ -128,10 +144,11 @@ def measured(name: str, question: Question, size: int, folder: Path) -> Row:
         said = process.stdout.read()
         _, status, used = os.wait4(process.pid, 0)
         workers_s = cpu_s() - before_s if question.dask else None
-    if os.waitstatus_to_exitcode(status) and not is_server:
+    is_ended = os.waitstatus_to_exitcode(status) == -signal.SIGXCPU
+    if os.waitstatus_to_exitcode(status) and not (is_server or is_ended):
         raise SystemExit(f"{name}, {size}: exit code {os.waitstatus_to_exitcode(status)}")
     rows = len(json.loads(said)["rows"]) if said.startswith(b"{") else None
-    return Row(name, size, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, rows, workers_s)
+    return Row(name, size, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, rows, workers_s, is_ended)
 
 
 def measure(only: Sequence[str]) -> Iterator[Row]:
@@ -142,8 +159,9 @@ def measure(only: Sequence[str]) -> Iterator[Row]:
         for name, question in QUESTIONS.items():
             if name.startswith(tuple(only)):
                 for size in question.sizes:
-                    print(f"{name}: {size} ...", file=sys.stderr, flush=True)
-                    yield measured(name, question, size, folder)
+                    row = measured(name, question, size, folder)
+                    print(row, file=sys.stderr, flush=True)
+                    yield row
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -155,7 +173,11 @@ def table(rows: Sequence[Row]) -> str:
     for i, row in enumerate(rows):
         before = rows[i - 1] if i and rows[i - 1].command == row.command else None
         per_size = "" if before is None else f"{1e3 * (row.cpu_s - before.cpu_s) / (row.size - before.size):.2g}"
-        cpu = f"{row.cpu_s:.2f}" if row.workers_s is None else f"{row.cpu_s:.2f}, workers {row.workers_s:.2f}"
+        cpu = (
+            f"{'> ' * row.is_ended}{row.cpu_s:.2f}"
+            if row.workers_s is None
+            else f"{row.cpu_s:.2f}, workers {row.workers_s:.2f}"
+        )
         count = "" if row.rows is None else row.rows
         lines.append(f"| {row.command} | {row.size:,} | {cpu} | {per_size} | {row.peak_mib:.0f} | {count} |")
     return "\n".join(lines)
