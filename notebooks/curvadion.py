@@ -189,7 +189,7 @@ print(
     f"settled along one direction at most {float(steady_rmmc(most, MU)):.4f}; at eta kappa 1e-5 {float(steady_rmmc(1e-5, MU)) / 1e-5:.1f} eta kappa"
 )
 print(
-    f"a momentum's variance over its squared mean, by a gradient's: {float(momentum_noise_variance(MU, 10_000)):.4f}, not 1 - mu = {1 - MU:.2f}"
+    f"a momentum's variance over its squared mean, by a gradient's: {float(momentum_noise_variance(MU, 10_000)):.4f}"
 )
 figure
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -24,6 +25,9 @@ from syncline.planner.tables.table import table
 if TYPE_CHECKING:
     from rich.console import Group
 
+TARGET_TEXTS = {"ours": "a threshold of ours", "reconstructed": "a reconstructed formula", "identity": "an identity"}
+"""Origins of targets that are not the paper's, as the evidence of a claim names them."""
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -39,13 +43,17 @@ class Judged:
         return f"{self.state} {self.claim.under}" if self.state == HOLDS_UNDER else self.state
 
     def evidence(self) -> str:
-        """Return the places of the rows, each run with its numbers, the note, and links to findings."""
-        places = dict.fromkeys(row["where"] for row in self.rows if row["tolerance"] != "resampled")
+        """Return the places and own targets of the rows, each run with its numbers, the note, and links to findings."""
+        written = [row for row in self.rows if row["tolerance"] != "resampled"]
+        places = dict.fromkeys(row["where"] for row in written)
+        targets = Counter(row["target"] for row in written if row["target"])
         open_rows = sum(row["verdict"] == NOT_CHECKABLE for row in self.rows)
         links = dict.fromkeys(row["finding"] for row in self.rows if row["finding"].startswith("findings"))
         old_runs = [_run_text(self.claim, run) for run in self.claim.superseded]
         parts = [
-            ", ".join(places), f"{open_rows} of {len(self.rows)} rows not checkable" if open_rows else "",
+            ", ".join(places),
+            *(f"{number} of {len(written)} targets: {TARGET_TEXTS[target]}" for target, number in targets.items()),
+            f"{open_rows} of {len(self.rows)} rows not checkable" if open_rows else "",
             *(_run_text(self.claim, run) for run in runs_of(self.claim) if run not in self.claim.superseded),
             f"superseded, not counted: {', '.join(old_runs)}" if old_runs else "",
             self.claim.note, *(f"[findings]({link})" for link in links),

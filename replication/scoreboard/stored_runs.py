@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from statistics import median
 
 from replication.replications.spec import Cell
-from replication.scoreboard.trained import replication_of
+from replication.scoreboard.trained import RESULTS, replication_of
 
 STAGES = {"1": "on-time", "4": "K4", "8": "K8", "16": ""}
 """Settings of the replication of Basis Rotation by the number of stages."""
@@ -49,3 +50,9 @@ def dominated_points() -> int:
     demo = [Cell("demo", "k-4"), Cell("demo"), Cell("demo", "k-128")]
     others = [Cell(name) for name in ("ddp-adam", "diloco", "powersgd", "top-k")]
     return sum(any(points[o][0] <= points[d][0] and points[o][1] <= points[d][1] for o in others) for d in demo)
+
+
+def printed_model_losses() -> dict[str, float]:
+    """Return the last validation loss of MT-DAO's printed 16M model after 800 steps, by method."""
+    lines = (RESULTS / "replication" / "mt-dao-16m" / "runs.jsonl").read_text(encoding="utf-8").splitlines()
+    return {run["method"]: run["losses"][-1][1] for run in map(json.loads, lines)}

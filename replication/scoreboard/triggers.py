@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from syncline import optim
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import CurvaDion, PlacedDion
 from syncline.problems import Digits
@@ -73,6 +74,24 @@ def threshold_ratio(skew: float) -> float:
     """Return the median loss at threshold 0.3 over that at 0.1."""
     rare, often = (np.median([triggered(seed, skew, threshold).loss for seed in SEEDS]) for threshold in (0.3, 0.1))
     return float(rare / often)
+
+
+def outer_step_on_dion(skew: float, period: int = 32) -> float:
+    """Return the final loss of Dion with DiLoCo's outer step over the loss at the start, the median over the seeds."""
+    comm = SimulatedCommunicator(WORKERS, replicas=len(SEEDS))
+    task = Digits(skew=skew).build(rows_of(comm, tuple(SEEDS)))
+    method = optim.Method(
+        parameter_groups(task),
+        RATE,
+        optim.MatrixSplit(optim.DionRule(), optim.adam()),
+        sync=optim.Periodic({"params": period}),
+        outer_optimizer=optim.Nesterov(),
+        other_lr=OTHER_RATE,
+        comm=comm,
+        worker_axis=True,
+    )
+    losses = train(task, method, tuple(SEEDS), STEPS).evaluation["loss"]
+    return float(np.nan_to_num(np.median(losses[-1] / losses[0]), nan=np.inf))
 
 
 def dense_first(skew: float = 0.0, threshold: float = 0.3) -> dict[str, float]:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from replication.claims import FAILS, HOLDS, HOLDS_UNDER, OURS, PAPERS, STATES, STATES_FILE, UNKNOWN, Claim, claims_of
 from replication.replications.readme import page_of
+from replication.replications.verdicts import SURE
 from replication.scoreboard.claim_register import judge, judged_of, page, states_text
 from replication.scoreboard.rules import every, indicative, trained, under
-from replication.scoreboard.trained import RESULTS, compared, run_of
+from replication.scoreboard.trained import HEADLINE, RESULTS, compared, run_of
 from replication.scoreboard.verdicts import AGREE, DIFFER, NOT_CHECKABLE, TREND, UNDECIDED
 from syncline.errors import SpecError
 
@@ -28,6 +31,49 @@ def test_the_pages_are_made_from_the_register():
 def test_the_page_of_a_run_is_made_from_its_tables(run):
     folder = RESULTS / "replication" / run
     assert (folder / "README.md").read_text(encoding="utf-8") == page_of(folder)
+
+
+def last_losses(run: str) -> dict[str, dict[int, float]]:
+    """The last loss of each ``method @ extra`` and seed, read off the tables alone."""
+    folder = RESULTS / HEADLINE if run == HEADLINE else RESULTS / "replication" / run
+    tables = {"": folder / ("headline.parquet" if run == HEADLINE else "finals.parquet")}
+    tables |= {path.stem.removeprefix("extra-"): path for path in folder.glob("extra-*.parquet")}
+    losses: dict[str, dict[int, float]] = {}
+    for extra, path in tables.items():
+        if not path.stem.endswith("-averages"):
+            last = pd.read_parquet(path).sort_values("step").groupby(["method", "seed"])["loss"].last()
+            for (method, seed), loss in last.items():
+                losses.setdefault(f"{method} @ {extra}" if extra else method, {})[seed] = loss
+    return losses
+
+
+@pytest.mark.parametrize("run", [*RUNS, HEADLINE])
+def test_every_comparison_of_a_run_comes_out_of_its_tables(run):
+    losses = last_losses(run)
+    written = {row["comparison"]: row for row in run_of(run).rows}
+    compared_in_run = [one for comparisons in run_of(run).comparisons.values() for one in comparisons]
+    assert written.keys() == {str(comparison) for comparison in compared_in_run}
+    for comparison in compared_in_run:
+        sides = [comparison.lower.split(" - "), comparison.higher.split(" - ")]
+        seeds = set.intersection(*(set(losses[cell]) for side in sides for cell in side))
+        differences = []
+        for seed in seeds:
+            lower, higher = (losses[side[0]][seed] - sum(losses[cell][seed] for cell in side[1:]) for side in sides)
+            differences.append(lower + comparison.margin - higher - comparison.tolerance)
+        row = written[str(comparison)]
+        assert row["seeds"] == len(seeds)
+        assert row["as_claimed"] == sum(difference < 0 for difference in differences)
+        assert row["difference"] == pytest.approx(np.nanmedian(differences))
+
+
+@pytest.mark.parametrize("run", [*RUNS, HEADLINE])
+def test_a_sure_probability_is_one_that_the_seeds_share(run):
+    """A comparison that holds or fails is so on most seeds: neither search nor rounding turns what the seeds say."""
+    for row in run_of(run).rows:
+        if row["probability"] >= SURE:
+            assert 2 * row["as_claimed"] > row["seeds"]
+        elif row["probability"] <= 1 - SURE:
+            assert 2 * row["as_claimed"] < row["seeds"]
 
 
 def test_every_claim_of_every_run_is_in_the_register():
