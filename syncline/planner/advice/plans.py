@@ -14,7 +14,14 @@ from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
 from syncline.methods import MethodBase, method_of, named
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.assumptions import DEFAULT, Assumption, projection_assumptions, repair_assumption
+from syncline.planner.assumptions import (
+    DEFAULT,
+    Assumption,
+    period_assumption,
+    projection_assumptions,
+    repair_assumption,
+)
+from syncline.planner.periods import PRESET, period_of
 from syncline.specs import ComputeSpec, ProjectSpec
 from syncline.specs.layout import LayoutSpec, MemorySpec
 
@@ -115,21 +122,28 @@ def _labelled_method(kind: str, label: str, **fields: Any) -> MethodBase:
 
 @lru_cache(maxsize=8)
 def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
-    """Return the methods that advice tries: data parallelism, and others by period, number format and delay."""
+    """Return the methods that advice tries: data parallelism, and others by period, number format and delay.
+
+    Args:
+        periods: steps between exchanges to try; empty: those of each method's preset.
+    """
     tried = [method_of("ddp-adam")]
-    for period in periods:
+    for common_period in periods or (None,):
+        period = common_period or period_of(method_of("diloco"))
         tried += [
             _labelled_method("diloco", f"diloco every {period}", period=period),
             _labelled_method("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
             _labelled_method("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
             _labelled_method("diloco", f"averaging every {period}", period=period, outer_lr=1.0, outer_momentum=0.0),
         ]
+        period = common_period or period_of(method_of("streaming-diloco"))
         for wire, format_text in ((None, ""), ("bf16", ", bf16"), ("e3m0", ", 4 bits")):
             for tau, delay_text in ((1, ""), (5, ", 5 late")):
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
                 tried.append(_labelled_method("streaming-diloco", label, period=period, wire=wire, stream=stream))
         for name in PERIODIC:
+            period = common_period or period_of(method_of(name))
             tried.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
     tried += [method_of(name) for name in OTHERS]
     return tuple(tried)
@@ -212,6 +226,9 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
         periods = ", ".join(f"{period:,}" for period in question.periods)
         text = f"{periods} steps, for methods that exchange now and then"
         by_name["period"] = Assumption("period", list(question.periods), "steps", text, "all are tried")
+        if not question.periods:
+            presets = (method_of(name) for name in ("diloco", "streaming-diloco", *PERIODIC))
+            by_name["period"] = period_assumption(presets, PRESET)
     by_name |= {assumption.name: assumption for assumption in question.assumptions}
     for name in ("overlap", "algorithm"):
         by_name[name] = Assumption(name, None, unit="", text="each plan has its own", origin="all are tried")

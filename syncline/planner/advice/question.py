@@ -60,7 +60,7 @@ class AdviceQuestion:
         extrapolate: whether to predict losses outside the range that the fits have seen.
         methods: methods between replicas; empty: all of `syncline.planner.advice.plans.candidate_methods`.
         periods: steps between exchanges that methods without a period of their own try; plans of unknown loss are
-            compared at the first.
+            compared at the first. Empty: those of the methods' presets.
         assumptions: the sequence, the batch and the tokens, with the origin of each.
         defaults: costs of failures that are 0 because the inputs do not set them, a line each.
         failures: failure model of the machines; None: nothing fails.
@@ -100,9 +100,9 @@ class AdviceQuestion:
             raise SpecError("budget", self.budget, "prices beside it: a list in YAML, or the name of one")
 
     @property
-    def compared_period(self) -> int:
-        """Return the steps between exchanges at which plans of unknown loss are compared."""
-        return self.periods[0]
+    def compared_period(self) -> int | None:
+        """Return the steps between exchanges at which plans of unknown loss are compared; None: each has its own."""
+        return None if self.methods or not self.periods else self.periods[0]
 
     @property
     def sequence(self) -> int:
@@ -160,12 +160,13 @@ def advice_question(question: Advise) -> AdviceQuestion:
         origin = GIVEN if batch == batch_count else f"the nearest to {batch_count:,.0f} in whole sequences"
     assumptions.append(batch_assumption(batch, count, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
-    has_period = question.period is not None and question.period != PRESET
-    periods = (parse_period(question.period),) if has_period and question.period is not None else PERIODS
+    periods: tuple[int, ...] = PERIODS
+    if question.period is not None:
+        periods = () if question.period == PRESET else (parse_period(question.period),)
     if methods:
         origins = option_origins(names_of(question.methods or ()), question.period)
         assumptions.append(period_assumption(methods, origins["period"]))
-    elif periods != PERIODS:
+    elif periods and periods != PERIODS:
         text = f"{periods[0]:,} steps, for methods that exchange now and then"
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
     return AdviceQuestion(

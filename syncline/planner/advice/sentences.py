@@ -40,10 +40,12 @@ def plan_words(row: PlanRow) -> str:
 
 
 def method_words(row: PlanRow) -> str:
-    """Return the method's name; for data parallelism also how its gradients travel."""
-    plan = row["plan"]
-    if plan is None or not plan.method.sends_in_backward:
-        return str(row["method"])
+    """Return the method's name and its period; for data parallelism also how its gradients travel."""
+    plan, name = row["plan"], str(row["method"])
+    if plan is None:
+        return name
+    if not plan.method.sends_in_backward:
+        return name if " every " in name or row["period"] == 1 else f"{name} every {row['period']}"
     overlap = "overlapped" if row["overlap"] == "ddp" else "not overlapped"
     levels = ", level by level" if "hierarchical" in row["carried_by"] else ""
     return f"{row['method']}, {overlap}{levels}"
@@ -315,10 +317,15 @@ def verdict(
 
 
 def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the fastest row of each kind of method, at the period of the comparison if the method has a period."""
+    """Return the fastest row of each kind of method, at the period of the comparison if the method has a period.
+
+    Of methods that the question names, each has a row, at its own period.
+    """
     fastest: dict[Any, PlanRow] = {}
     for row in rows:
-        if row["period"] in (1, question.compared_period):
+        if question.methods:
+            fastest.setdefault((row["method"], row["period"]), row)
+        elif question.compared_period is None or row["period"] in (1, question.compared_period):
             parameters = dict(row["plan"].method)
             key = (
                 row["plan"].method.kind,
@@ -327,6 +334,12 @@ def compared(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]
             )
             fastest.setdefault(key, row)
     return list(fastest.values())
+
+
+def period_words(question: AdviceQuestion) -> str:
+    """Return the periods of the plans that are compared, in words."""
+    period = question.compared_period
+    return "each method at its own period" if period is None else f"methods with a period at {period} steps"
 
 
 def _saving(question: AdviceQuestion, first: PlanRow, ranked: Sequence[PlanRow], others: Sequence[PlanRow]) -> str:

@@ -13,7 +13,14 @@ from syncline.planner.advice.advice import Advice
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import fastest_by_loss
-from syncline.planner.advice.sentences import compared, layout_words, level_words, method_words, plan_words
+from syncline.planner.advice.sentences import (
+    compared,
+    layout_words,
+    level_words,
+    method_words,
+    period_words,
+    plan_words,
+)
 from syncline.planner.assumptions import SHARDING_TEXTS, assumptions_block
 from syncline.planner.tables.table import cell_text, range_text, table
 from syncline.units import format_seconds
@@ -45,7 +52,7 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
         why = f"Nobody knows the loss of any plan that can be{hint}." if advice.loss_unknown else "No plan can be."
         groups.append(Group(Text(f"\n{why} The reasons are below.")))
     if advice.loss_unknown:
-        title = f"Loss unknown: by time for the tokens, the fastest of each kind, {_period_words(advice)}"
+        title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
         kinds = compared(advice.question, advice.loss_unknown)
         groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, chosen=kinds, question=advice.question))
     if advice.infeasible:
@@ -98,7 +105,7 @@ def _short_table(advice: Advice) -> Group:
     if any(row["tied"] for row in shown):
         note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
     note += "".join(_at_risk(advice))
-    title = f"Plans by time to the same loss, then plans of unknown loss, {_period_words(advice)}"
+    title = f"Plans by time to the same loss, then plans of unknown loss, {period_words(advice.question)}"
     return table(
         title, "plan loss_known time_s between", shown, note=note,
         values={
@@ -107,13 +114,6 @@ def _short_table(advice: Advice) -> Group:
             "loss_known": lambda row: "same" if row["loss_unknown"] is None else "unknown",
         },
     )  # fmt: skip
-
-
-def _period_words(advice: Advice) -> str:
-    """Return the periods of the plans that are compared, in words."""
-    if advice.question.methods:
-        return "at the period of each method"
-    return f"methods with a period at {advice.question.compared_period} steps"
 
 
 def question_lines(question: AdviceQuestion) -> list[str]:

@@ -12,9 +12,10 @@ from rich.console import Console
 
 import syncline as sl
 from syncline.planner.advice.advice import Advice, compute_advice
-from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.sentences import compared
+from syncline.planner.advice.question import AdviceQuestion, advice_question
+from syncline.planner.advice.sentences import compared, plan_words
 from syncline.planner.advice.tables import SHORT, TIED, advice_tables
+from syncline.questions.projections import Advise
 from syncline.runs.folders.result_files import plain
 
 
@@ -162,3 +163,18 @@ def test_a_deadline_that_an_upper_bound_misses_is_told(advice: Advice) -> None:
     between = (advice.ranked[0]["time_s"] + advice.ranked[0]["high_s"]) / 2
     late = replace(advice, question=replace(advice.question, deadline_s=between))
     assert f"{len(advice.ranked)} of {len(advice.ranked)} may miss the deadline" in " ".join(shown(late).split())
+
+
+@pytest.mark.parametrize(
+    "methods", [None, ["ddp-adam", "diloco", "local-adam", "mt-dao", "des-loc", "streaming-diloco"]]
+)
+def test_methods_have_the_periods_of_their_presets_if_asked(methods: list[str] | None) -> None:
+    asked = Advise(model="gpt-160m", network="wan", hardware="h100", workers=4, methods=methods, period="preset")
+    advice = compute_advice(advice_question(asked))
+    rows = advice.ranked + advice.loss_unknown
+    periods = {(row["plan"].method.kind, row["period"]) for row in rows if row["period"] > 1}
+    assert periods == {("diloco", 32), ("local", 32), ("mt-dao", 32), ("des-loc", 32), ("streaming-diloco", 100)}
+    shown_rows = [row for row in compared(advice.question, rows) if row["period"] > 1]
+    assert {(row["plan"].method.kind, row["period"]) for row in shown_rows} == periods
+    assert all(f" every {row['period']}" in plan_words(row) for row in shown_rows)
+    assert "each method at its own period" in " ".join(shown(advice).split())
