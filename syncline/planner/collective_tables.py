@@ -8,6 +8,7 @@ from itertools import islice
 from rich.console import Group
 
 from syncline.costmodel import Network
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE
 from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.network.places import ring_text
 from syncline.planner.collectives import (
@@ -115,6 +116,11 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
 
 def _fastest(changes: list[Crossover], rows: list[Record], ring: str) -> str:
     """Return a line with the fastest algorithm, the choices of `auto` by size, and the ``ring`` of the places."""
+    chosen = next((row["algorithm"] for row in rows if "auto" in row["chosen_by"]), None)
+    if chosen in TIMED_AS_A_WHOLE:
+        return (
+            f"'auto' takes {chosen}, which includes the library's software; the times of messages are of links alone."
+        )
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
         if ring:

@@ -119,11 +119,13 @@ def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]
     assert isinstance(goodput, float)
     saves = "at its end alone" if interval_s is None else f"every {format_seconds(float(str(interval_s)))}"
     mtbf = format_seconds(question.failures.mtbf_s(question.workers))
-    return [
+    text = (
         f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
-        f"{HOW[str(row['recovery'])]}; it saves {saves}. A replica that returns fetches its state in "
-        f"{format_seconds(float(str(row['rejoin_s'])))}.",
-    ]
+        f"{HOW[str(row['recovery'])]}; it saves {saves}."
+    )
+    if row["recovery"] == "elastic":
+        text += f" A replica that returns fetches its state in {format_seconds(float(str(row['rejoin_s'])))}."
+    return [text]
 
 
 HOW = {

@@ -105,6 +105,8 @@ def _short_table(advice: Advice) -> Group:
     if any(row["tied"] for row in shown):
         note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
     note += "".join(_at_risk(advice))
+    reasons = {row["below_computing"]: plan_words(row) for row in reversed(shown) if row["below_computing"]}
+    note += "".join(f"\n{words}: {reason}." for reason, words in reversed(reasons.items()))
     title = f"Plans by time to the same loss, then plans of unknown loss, {period_words(advice.question)}"
     return table(
         title, "plan loss_known time_s between", shown, note=note,

@@ -58,9 +58,11 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     notes += [f"\n{method}: {reason}." for reason, method in stuck.items()]
     if rows and rows[0].get("goodput") is not None:
         notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        rejoin_times = {row["method"]: format_seconds(row["rejoin_s"]) for row in rows if row["rejoin_s"] is not None}
+        going_on = [row for row in rows if row["recovery"] == "elastic" and row["rejoin_s"] is not None]
+        rejoin_times = {row["method"]: format_seconds(row["rejoin_s"]) for row in going_on}
         texts = ", ".join(f"{method} {text}" for method, text in [*rejoin_times.items()][:MOST_LINES])
-        notes.append(f"\nA worker that returns fetches its state over its link: {texts}.")
+        if texts:
+            notes.append(f"\nA worker that returns fetches its state over its link: {texts}.")
     if rows and "cost" in rows[0]:
         notes.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
     return "".join(notes)

@@ -178,3 +178,9 @@ def test_methods_have_the_periods_of_their_presets_if_asked(methods: list[str] |
     assert {(row["plan"].method.kind, row["period"]) for row in shown_rows} == periods
     assert all(f" every {row['period']}" in plan_words(row) for row in shown_rows)
     assert "each method at its own period" in " ".join(shown(advice).split())
+
+
+def test_the_short_form_says_why_a_plan_is_faster_than_computing_alone(advice: Advice) -> None:
+    text = " ".join(shown(advice).split())
+    faster = [row for row in advice.ranked + advice.loss_unknown if row["below_computing"]]
+    assert faster and any(f"{plan_words(row)}: {row['below_computing']}." in text for row in faster)
