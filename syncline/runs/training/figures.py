@@ -18,16 +18,13 @@ from syncline.analysis import (
     timeline_strip,
 )
 from syncline.analysis.landscape import Surface
-from syncline.analysis.timelines import ages_and_contributions, waiting_matrix
+from syncline.analysis.timelines import ages_and_contributions, strip_of, waiting_matrix
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.results import eval_clock_s, loss_label
 from syncline.runs.training.trained import Trained
-from syncline.sim import Clock, Timeline
+from syncline.sim import Clock
 from syncline.specs import CompareSpec, RunSpec, Training
-
-STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
-"""Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
 
 
 def compare_figures(
@@ -111,18 +108,6 @@ def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
         save(ages_and_contributions(ages, counts), folder.figure("ages"))
     if waits:
         save(waiting_matrix(waits), folder.figure("waits"))
-
-
-def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the part of a timeline around its first collectives, and a title; None for an empty timeline."""
-    timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
-    if not len(timeline):
-        return None
-    syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
-    first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
-    shown_timeline = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
-    return shown_timeline, f"steps {first} to {int(shown_timeline.step.max())}{part}"
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
