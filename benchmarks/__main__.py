@@ -6,7 +6,7 @@ A figure counts as its *ratio* to a yardstick that the same run has measured, so
 changes it little: messages and events to those of a plain SimPy loop, training steps to the bare mathematics, wire
 formats to a copy, a projection's start to the import of NumPy. One that is more than 20 % worse than in
 `results/benchmarks.json` is told, and the exit code is 1. `--times` takes medians of several runs, and tells by how
-much their ratios differ. `--keep` writes that file anew. About 4 CPU minutes for a run.
+much their ratios differ. `--keep` writes that file anew. Each part tells its CPU seconds.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def table(rows: Sequence[Row]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for i, row in enumerate(rows):
-        before = rows[i - 1] if i and rows[i - 1].command == row.command else None
+        before = rows[i - 1] if i and rows[i - 1].command == row.command and row.workers_s is None else None
         per_size = "" if before is None else f"{1e3 * (row.cpu_s - before.cpu_s) / (row.size - before.size):.2g}"
         cpu = (
             f"{'> ' * row.is_ended}{row.cpu_s:.2f}"
