@@ -24,7 +24,6 @@ from syncline.errors import SpecError
 
 if TYPE_CHECKING:
     from syncline.sim.pipelines.report import TaskSpan
-    from syncline.sim.program.timeline import Timeline
 
 IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
 COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
@@ -310,19 +309,3 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
                 axis.set_major_locator(MaxNLocator(integer=True, nbins=5))
         fig.colorbar(image, ax=axes, label="seconds", shrink=0.8)
     return fig
-
-
-STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
-"""Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
-
-
-def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the part of a timeline around its first collectives, and a title; None for an empty timeline."""
-    timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
-    if not len(timeline):
-        return None
-    syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
-    first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
-    shown_timeline = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
-    return shown_timeline, f"steps {first} to {int(shown_timeline.step.max())}{part}"

@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from syncline.analysis.axes import thinned
 from syncline.analysis.curves import Curve, FloatArray, lost_seeds, median_and_range
 from syncline.analysis.loss import LOG_TIME_RATIO, loss_limits, spans_differ
-from syncline.analysis.timelines import STRIP_WORKERS, strip_of
 from syncline.columns import first_of
 from syncline.runs.folders.result_files import FINALS, LEDGER, NETWORKS, SWEEP_METRICS, TEXT, TIMELINE, read_parquet
 from syncline.runs.report.reported import Reported
 from syncline.runs.sweep.ranking import ranked
 from syncline.runs.training.results import FileCurves, read_curves
-from syncline.sim.program.timeline import WAITING, Timeline, is_computing
+from syncline.sim.program.timeline import STRIP_WORKERS, WAITING, Timeline, is_computing, strip_of
 
 MOST_CONFIGURATIONS = 12
 """Largest number of lines of a sweep."""

@@ -18,12 +18,13 @@ from syncline.analysis import (
     timeline_strip,
 )
 from syncline.analysis.landscape import Surface
-from syncline.analysis.timelines import ages_and_contributions, strip_of, waiting_matrix
+from syncline.analysis.timelines import ages_and_contributions, waiting_matrix
 from syncline.interrupts import is_interrupted
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.results import eval_clock_s, loss_label
 from syncline.runs.training.trained import Trained
 from syncline.sim import Clock
+from syncline.sim.program.timeline import strip_of
 from syncline.specs import CompareSpec, RunSpec, Training
 
 

@@ -290,3 +290,19 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
 def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, Any]:
     """Return a metadata event (phase M), which names or orders a process or a thread."""
     return {"ph": "M", "name": name, "cat": "__metadata", "ts": 0, "pid": pid, "tid": tid, "args": args}
+
+
+STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
+"""Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
+
+
+def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
+    """Return the part of a timeline around its first collectives, and a title; None for an empty timeline."""
+    timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
+    if not len(timeline):
+        return None
+    syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
+    first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
+    shown_timeline = timeline[(timeline.step >= first) & (timeline.step <= last)]
+    part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
+    return shown_timeline, f"steps {first} to {int(shown_timeline.step.max())}{part}"
