@@ -36,6 +36,7 @@ def scored_row(row: PaperRow) -> Scored:
         "quantity": row.quantity,
         "paper_value": row.printed if paper is None else float(paper),
         "ours": value,
+        "interval": row.stored_line().get("interval", ""),
         "unit": row.unit,
         "kind": row.kind,
         "tolerance": row.tolerance or ("text" if paper is None else "rounding"),

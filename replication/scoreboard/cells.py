@@ -1,18 +1,25 @@
-"""Cells of studies that answer at once, by bundled spec, row and column."""
+"""Cells of studies, by bundled spec, row and column."""
 
 from __future__ import annotations
 
 from functools import cache
 from typing import Any
 
-from syncline.specs import Experiment, load_spec, study_of
+from syncline.specs import Experiment, Record, load_spec, study_of
 
 
 @cache
-def rows_of_study(spec: str) -> list[dict[str, Any]]:
-    """Return the rows of a bundled study that ``syncline project`` answers, for its unchanged spec."""
-    loaded: Experiment = load_spec(spec)
-    return study_of(loaded).rows(loaded, [])
+def records_of_study(spec: str, *settings: str) -> tuple[Experiment, list[Record]]:
+    """Return a bundled spec and the records of its study, computed in this process; none if it answers at once."""
+    loaded: Experiment = load_spec(spec, list(settings))
+    return loaded, study_of(loaded).records(loaded)
+
+
+@cache
+def rows_of_study(spec: str, *settings: str) -> list[dict[str, Any]]:
+    """Return the rows of a bundled study, such as ``syncline run`` or ``syncline project`` writes."""
+    loaded, records = records_of_study(spec, *settings)
+    return study_of(loaded).rows(loaded, records)
 
 
 def study_cell(spec: str, column: str, scale: float = 1.0, **where: Any) -> Any:

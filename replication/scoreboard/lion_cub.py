@@ -145,6 +145,21 @@ def mean_of_signs(votes: tuple[float, ...]) -> float:
     return float(np.sign(votes).mean())
 
 
+# Figure 11.
+
+
+def quantiser_losses(alpha: float, norms: tuple[str, ...] = ("L0.01", "L1", "L10", "Linf")) -> dict[str, float]:
+    """Return the median final losses under stable noise of index ``alpha``, by the norm that scales the integers."""
+    rows = rows_of_study("lion-cub-quantisers", "vectors=null")
+    return {row["quantiser"]: row["loss"] for row in rows if row["alpha"] == alpha and row["quantiser"] in norms}
+
+
+def largest_norm_over_l1(alpha: float) -> float:
+    """Return the loss of `quantiser_losses` scaled by the maximum, over that scaled by the mean size."""
+    losses = quantiser_losses(alpha)
+    return losses["Linf"] / losses["L1"]
+
+
 # Zeros in one bit.
 
 

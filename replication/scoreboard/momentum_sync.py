@@ -7,26 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from replication.scoreboard.small import best_loss
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
 from syncline.optim.measures import largest_spread
-from syncline.problems import Digits, TextGPT
-from syncline.training import parameter_groups, rows_of, train
+from syncline.problems import TextGPT
+from syncline.training import parameter_groups, rows_of
 
 RATES = (0.004, 0.008, 0.016)
-
-
-@cache
-def _loss(layers: str, beta2: float, vote: str, skew: float) -> float:
-    losses = []
-    for rate in RATES:
-        spec = {"kind": "lion-cub", "lr": rate, "beta2": beta2, "vote": vote, "momentum_layers": layers}
-        comm = SimulatedCommunicator(8, replicas=3)
-        task = Digits(skew=skew).build(rows_of(comm, (0, 1, 2)))
-        method = method_of(spec).build(parameter_groups(task), comm, True)
-        final = train(task, method, (0, 1, 2), 128).evaluation["loss"][-1]
-        losses.append(float(np.median(np.nan_to_num(final, nan=np.inf))))
-    return min(losses)
 
 
 def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[str, float]:
@@ -34,7 +22,11 @@ def sync_losses(beta2: float, vote: str = "one-bit", skew: float = 0.5) -> dict[
 
     The workers average these momenta every ten steps.
     """
-    return {layers: _loss(layers, beta2, vote, skew) for layers in ("none", "all")}
+    spec = {"kind": "lion-cub", "beta2": beta2, "vote": vote}
+    return {
+        layers: best_loss({**spec, "momentum_layers": layers}, RATES, workers=8, skew=skew)
+        for layers in ("none", "all")
+    }
 
 
 def sync_ratio(beta2: float, vote: str, layers: str, reference_layers: str, skew: float = 0.5) -> float:

@@ -79,14 +79,18 @@ class PaperRow:
         """Return our value: a number, a text, a number for each name of an order, or None if it cannot be computed."""
         if not self.ours:
             return None
-        name, *arguments = shlex.split(self.ours)
-        return _read(stored(self.paper)[arguments[0]]["value"]) if name == MEASURED else computed(self.paper, self.ours)
+        line = self.stored_line()
+        return _read(line["value"]) if line else computed(self.paper, self.ours)
+
+    def stored_line(self) -> dict[str, str]:
+        """Return the row's line of ``measured/``; empty if our value is not stored."""
+        name, _, stored_name = self.ours.partition(" ")
+        return stored(self.paper)[stored_name] if name == MEASURED else {}
 
     def printing_command(self) -> str:
         """Return the command that prints our value."""
-        name, *arguments = shlex.split(self.ours) or [""]
-        if name == MEASURED and not self.command:
-            line = stored(self.paper)[arguments[0]]
+        line = self.stored_line()
+        if line and not self.command:
             return line["command"] or AGAIN.format(paper=self.paper, by=line["by"])
         return self.command or f"syncline reproduce {self.paper}"
 
@@ -141,7 +145,9 @@ def _read(text: str) -> Any:
 def stored(paper: str) -> dict[str, dict[str, str]]:
     """Return the stored measurements of a paper, by name.
 
-    A measurement has its value, date and environment, and either its command or the call ``by`` which it is computed.
+    A measurement has its value, the date and versions (``measured``), and the call ``by`` which it is computed, or its
+    ``command``. If the call takes more than two CPU minutes, ``cpu_s`` and ``commit`` stand beside it. A value that
+    changes with the processor's rounding has an ``interval``, whose ``basis`` is the runs that it covers.
     """
     file = resources.files(_PACKAGE) / MEASURED / f"{paper.replace('-', '_')}.csv"
     with file.open(encoding="utf-8") as lines:

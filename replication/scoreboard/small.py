@@ -31,27 +31,29 @@ There (0.25, 0.8) adds to 1.1 with the fastest part; here it is (0.15, 0.8).
 """
 
 
-def final_loss(spec: Mapping[str, Any], workers: int = WORKERS, batch_size: int = 32) -> float:
+def final_loss(
+    spec: Mapping[str, Any], workers: int = WORKERS, batch_size: int = 32, skew: float = 0.0, steps: int = STEPS
+) -> float:
     """Return the median final loss of three seeds on digits; infinite if most diverge."""
-    return _final_loss(json.dumps(dict(spec)), workers, batch_size)
+    return _final_loss(json.dumps(dict(spec)), workers, batch_size, skew, steps)
 
 
 @cache
-def _final_loss(spec: str, workers: int, batch_size: int) -> float:
+def _final_loss(spec: str, workers: int, batch_size: int, skew: float, steps: int) -> float:
     losses = []
     fields = json.loads(spec)
     replicas = 1 if fields["kind"] == "curvadion" else len(SEEDS)  # a trigger is one seed's
     for seeds in (SEEDS,) if replicas > 1 else ((seed,) for seed in SEEDS):
         comm = SimulatedCommunicator(workers, replicas=replicas)
-        task = Digits(batch_size=batch_size).build(rows_of(comm, seeds))
+        task = Digits(batch_size=batch_size, skew=skew).build(rows_of(comm, seeds))
         method = method_of(fields).build(parameter_groups(task), comm, True)
-        losses += list(train(task, method, seeds, STEPS).evaluation["loss"][-1])
+        losses += list(train(task, method, seeds, steps).evaluation["loss"][-1])
     return float(np.median(np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)))
 
 
-def best_loss(spec: Mapping[str, Any], rates: Iterable[float] = RATES, workers: int = WORKERS) -> float:
+def best_loss(spec: Mapping[str, Any], rates: Iterable[float] = RATES, workers: int = WORKERS, **setting: Any) -> float:
     """Return the lowest median final loss over learning rates."""
-    return min(final_loss({**spec, "lr": rate}, workers) for rate in rates)
+    return min(final_loss({**spec, "lr": rate}, workers, **setting) for rate in rates)
 
 
 # MT-DAO, Appendices B.3 and H.2, Figures 17 and 20 to 24.
@@ -103,6 +105,34 @@ def momenta_in_every_step() -> dict[str, float]:
     return {"one": min(map(best_loss, one)), "two": min(map(best_loss, two))}
 
 
+# MT-DAO, Table 1 and Figures 13 and 14: labels alike or skewed, rates from trying.
+
+
+def losses_by_period(beta: float) -> dict[str, float]:
+    """Return MT-DAO's best loss with skewed labels by the period of the parameters; momenta have a period of 16."""
+    spec = _mixed((beta,), (0.95,)) | {"eps": 1e-3, "momentum_periods": [16], "second_moment_period": 16}
+    setting: dict[str, Any] = {"skew": 0.8, "steps": 512}
+    return {f"K {k}": best_loss({**spec, "period": k}, (0.016, 0.032), **setting) for k in (16, 64, 256)}
+
+
+def growth_by_decay() -> dict[str, float]:
+    """Return by how many percent the loss of `losses_by_period` grows from a period of 16 to one of 256."""
+    losses = {beta: losses_by_period(beta) for beta in (0.9, 0.99, 0.995)}
+    return {f"{beta:g}": 100 * (loss["K 256"] / loss["K 16"] - 1) for beta, loss in losses.items()}
+
+
+def losses_by_momenta(skew: float) -> dict[str, float]:
+    """Return MT-DAO's best loss with one momentum and the gradient, two, two and the gradient, and three."""
+    momenta = {
+        "one": _mixed((0.999,), (0.95,)),
+        "two": _mixed((0.9, 0.999), (0.05, 0.95)),
+        "qh-two": _mixed((0.99, 0.999), (0.05, 0.9)),
+        "three": _mixed((0.9, 0.99, 0.999), (0.05, 0.05, 0.9)),
+    }
+    setting: dict[str, Any] = {"skew": skew, "steps": 256}
+    return {name: best_loss({**spec, "eps": 1e-3}, (0.032, 0.064), **setting) for name, spec in momenta.items()}
+
+
 # CurvaDion, Appendix D.
 
 
@@ -117,7 +147,33 @@ def robustness(field: str, values: tuple[float, ...], threshold: float = 0.3) ->
     return max(ratios) / min(ratios)
 
 
-# Lion Cub, Figures 12 and 14.
+# Lion Cub, Figures 8 to 10, 12 and 14.
+
+VOTES: dict[str, dict[str, Any]] = {
+    "lion": {"kind": "ddp", "rule": "lion"},
+    "one-bit": {"kind": "lion-cub", "vote": "one-bit", "ties": "alternate"},
+    "plus": {"kind": "lion-cub", "vote": "one-bit", "ties": "plus"},
+    "L1": {"kind": "lion-cub", "bits": 8, "p": 1.0},
+    "Qinf": {"kind": "lion-cub", "bits": 8, "p": "inf", "stochastic": True},
+}
+"""Lion on the mean gradient, one bit per vote whose ties alternate or are always plus, and two 8-bit votes."""
+
+
+def losses_by_vote(skew: float, *votes: str, rates: tuple[float, ...] = (0.004,)) -> dict[str, float]:
+    """Return the best loss of eight workers over learning rates, by a name of `VOTES`."""
+    return {name: best_loss(VOTES[name], rates, workers=8, skew=skew) for name in votes}
+
+
+def losses_by_ties() -> dict[str, float]:
+    """Return the losses of one-bit votes, labels alike, whose ties alternate or are always plus."""
+    losses = losses_by_vote(0.0, "one-bit", "plus")
+    return {"alternating": losses["one-bit"], "plus": losses["plus"]}
+
+
+def vote_over_lion(vote: str, skew: float) -> float:
+    """Return a loss of `losses_by_vote` over Lion's."""
+    losses = losses_by_vote(skew, vote, "lion")
+    return losses[vote] / losses["lion"]
 
 
 def losses_by_norm() -> dict[str, float]:

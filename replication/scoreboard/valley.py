@@ -20,24 +20,35 @@ START = float(np.hypot(1 + 1.2, 0.0))
 
 
 @cache
-def _distances(method: str, workers: int, noise_std: float, period: int, beta: float) -> np.ndarray:
+def _distances(
+    method: str, workers: int, noise_std: float, period: int, beta: float, seeds: tuple[int, ...] = (0,)
+) -> np.ndarray:
+    """Return the distance of the workers' mean to the optimum after each step, ``(steps, seeds)``."""
     spec: dict[str, Any] = {"lr": 0.1, "period": period}
     if method == "mt-dao":
         spec |= {"kind": "mt-dao", "betas": [beta], "omegas": [0.95], "beta2": 0.999}
     else:
         spec |= {"kind": "local", "rule": {"kind": "adam", "beta1": beta, "beta2": 0.999}}
-    comm = SimulatedCommunicator(workers)
-    task = Rosenbrock(noise_std=noise_std, start=(-1.2, 1.0)).build(rows_of(comm, (0,)))
+    comm = SimulatedCommunicator(workers, replicas=len(seeds))
+    task = Rosenbrock(noise_std=noise_std, start=(-1.2, 1.0)).build(rows_of(comm, seeds))
     built = method_of(spec).build(task.params.values(), comm, True)
-    history = train(task, built, (0,), STEPS)
-    return np.asarray(history.trace["distance"])[:, 0]
+    return np.asarray(train(task, built, seeds, STEPS).trace["distance"])
 
 
 def valley_distance(
-    method: str, workers: int = 16, noise_std: float = 2.0, period: int = 32, beta: float = 0.9999
+    method: str,
+    workers: int = 16,
+    noise_std: float = 2.0,
+    period: int = 32,
+    beta: float = 0.9999,
+    seeds: tuple[int, ...] = (0,),
 ) -> float:
-    """Return the distance of the workers' mean to the optimum, averaged over the last tenth of 20,000 steps, seed 0."""
-    return float(_distances(method, workers, noise_std, period, beta)[-STEPS // 10 :].mean())
+    """Return the distance of the workers' mean to the optimum, averaged over the last tenth of 20,000 steps.
+
+    With several seeds it is their median.
+    """
+    distances = _distances(method, workers, noise_std, period, beta, seeds)
+    return float(np.median(distances[-STEPS // 10 :].mean(0)))
 
 
 def valley_distances(**setting: Any) -> dict[str, float]:
