@@ -8,13 +8,12 @@ import numpy as np
 
 from syncline.methods import MethodBase, method_of
 from syncline.runs.training.train_and_time import Trained, train_method
-from syncline.specs import Experiment, load_spec
+from syncline.specs import CompareSpec, load_spec
 
 
 @cache
-def _spec(name: str) -> Experiment:
-    loaded: Experiment = load_spec(name)
-    return loaded
+def _spec(name: str) -> CompareSpec:
+    return load_spec(name, [], CompareSpec)
 
 
 @cache
