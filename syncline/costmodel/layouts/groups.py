@@ -32,9 +32,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.hierarchical import group_peers, level_sizes
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.matrix import Matrix
-from syncline.costmodel.network.multi_level import MultiLevel
+from syncline.costmodel.network.multi_level import LevelTopology, MultiLevel
 from syncline.costmodel.network.paths import Floats, Network
-from syncline.costmodel.network.two_level import Sites, TwoLevel, levels_of
+from syncline.costmodel.network.two_level import Sites, SitesTopology, TwoLevel, levels_of
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.call import groups_like
 from syncline.errors import SpecError
@@ -145,6 +145,54 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
     first_alike = {row.tobytes(): number for number, row in reversed([*enumerate(patterns)]) if not meet[number]}
     return groups[sorted([*first_alike.values(), *np.flatnonzero(meet)])]
+
+
+def copies_of_groups(
+    groups: NDArray[np.int64], workers: int, network: Network
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return groups that stand for equal ones, and the number of groups that each stands for, ``(groups,)``.
+
+    Two groups are equal if their members, in their order, use the same shared channels, and each other channel that
+    they use is theirs alone: exchanging the two groups leaves the network as it is. Of each set of w > 1 equal groups
+    two remain, for ``w - 1`` groups and for one, so that a channel that several workers share still has several.
+
+    Args:
+        groups: ranks of each group, ``(groups, members)``, in ascending order.
+        workers: P, the number of workers.
+        network: the network of the workers.
+
+    >>> from syncline.costmodel.network.presets import NETWORKS
+    >>> pairs = np.arange(50_000)[:, None] + [0, 50_000]
+    >>> kept, copies = copies_of_groups(pairs, 100_000, NETWORKS["two-sites"].network)
+    >>> kept.tolist(), copies.tolist()
+    ([[0, 50000], [1, 50001]], [49999, 1])
+    """
+    network_topology = topology(network, workers)
+    if isinstance(network_topology, SitesTopology):
+        places = network_topology.site[groups]
+    elif isinstance(network_topology, LevelTopology) and not any(
+        level.cross_rail for level in network_topology.network.levels
+    ):
+        shape = network_topology.shape
+        crossings = [np.diff(groups // size, axis=1) != 0 for size in shape.capacity]
+        shared = [
+            network_topology.level_channels(number, groups, down=False)
+            for number, level in enumerate(network_topology.network.levels)
+            if shape.rails[number] != shape.members[number] or level.is_pooled
+        ]
+        places = np.concatenate([*crossings, *(channels for level in shared for channels in level)], axis=1)
+    else:
+        return groups, np.ones(len(groups), dtype=np.int64)
+    _, firsts, classes, counts = np.unique(places, axis=0, return_index=True, return_inverse=True, return_counts=True)
+    classes = classes.reshape(-1)
+    is_first = np.zeros(len(groups), dtype=np.bool_)
+    is_first[firsts] = True
+    others = np.flatnonzero(~is_first)
+    seconds = others[np.unique(classes[others], return_index=True)[1]]
+    copies = np.zeros(len(groups), dtype=np.int64)
+    copies[firsts] = np.maximum(1, counts - 1)
+    copies[seconds] = 1
+    return groups[copies > 0], copies[copies > 0]
 
 
 def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:

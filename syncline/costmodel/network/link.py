@@ -264,3 +264,32 @@ class MemberTopology(DerivedTopology):
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths between members in the underlying topology."""
         return self.whole.paths(self.members[senders], self.members[receivers])
+
+
+def on_channels_of(base: Topology, senders: Ints, receivers: Ints) -> Topology:
+    """Return a topology for these messages alone, with only the channels that they pass, in the same order."""
+    channels = np.unique(base.paths(senders, receivers).channels)
+    return MessageTopology(base, channels[channels >= 0])
+
+
+@dataclass(frozen=True, eq=False)
+class MessageTopology(DerivedTopology):
+    """The workers of a topology on some of its channels; ``channels`` are their numbers there, in ascending order."""
+
+    channels: Ints
+
+    @property
+    def workers(self) -> int:
+        """Return the number of workers of the underlying topology."""
+        return self.whole.workers
+
+    @property
+    def bandwidth_bytes_per_s(self) -> Floats:
+        """Return the bytes per second of these channels."""
+        return self.whole.bandwidth_bytes_per_s[self.channels]
+
+    def paths(self, senders: Ints, receivers: Ints) -> Paths:
+        """Return the paths of messages that pass no other channels."""
+        paths = self.whole.paths(senders, receivers)
+        is_channel = paths.channels >= 0
+        return paths._replace(channels=np.where(is_channel, np.searchsorted(self.channels, paths.channels), -1))

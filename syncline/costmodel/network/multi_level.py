@@ -348,7 +348,7 @@ class LevelTopology(ByValue, NetworkTopology):
         node_workers = self.shape.capacity[0]
         return workers % node_workers * self.shape.rails[1] // node_workers
 
-    def _level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
+    def level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
         rails, owners = self.shape.rails[level_index], self._rail_owners(level_index)
         unit, local = self._rail_owner(level_index, workers)
@@ -381,7 +381,7 @@ class LevelTopology(ByValue, NetworkTopology):
                 via_peer, node_workers = changes_rail, shape.capacity[0]
                 peers = senders // node_workers * node_workers + receivers % node_workers
                 leaving = np.where(via_peer, peers, senders)
-                to_peer = *self._level_channels(0, senders, down=False), *self._level_channels(0, leaving, down=True)
+                to_peer = *self.level_channels(0, senders, down=False), *self.level_channels(0, leaving, down=True)
                 columns += [np.where(via_peer, channel, -1) for channel in to_peer]
 
         lowest = np.array(shape.begins)[highest]
@@ -393,10 +393,10 @@ class LevelTopology(ByValue, NetworkTopology):
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
             up_channels += [
-                np.where(is_passed, channel, -1) for channel in self._level_channels(index, leaving, down=False)
+                np.where(is_passed, channel, -1) for channel in self.level_channels(index, leaving, down=False)
             ]
             down_channels += [
-                np.where(is_passed, channel, -1) for channel in self._level_channels(index, receivers, down=True)
+                np.where(is_passed, channel, -1) for channel in self.level_channels(index, receivers, down=True)
             ]
         return Paths(_pack_channels([*columns, *up_channels, *down_channels[::-1]]), latency_s, overhead_s)
 

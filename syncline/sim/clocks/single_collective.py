@@ -16,9 +16,9 @@ from syncline.costmodel.collectives.cost import collective_s
 from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
-from syncline.costmodel.layouts.groups import different_groups
-from syncline.costmodel.network.link import Link, among, topology
-from syncline.costmodel.network.paths import Floats, Network, Topology
+from syncline.costmodel.layouts.groups import copies_of_groups, different_groups
+from syncline.costmodel.network.link import Link, among, on_channels_of, topology
+from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
@@ -85,6 +85,7 @@ def rounds_finish_s(
     starts_s: ArrayLike | None = None,
     evaluator: str = "auto",
     rule: Rule = "eager",
+    copies: Ints | None = None,
 ) -> Floats:
     """Return the time at which each worker is done with a collective that consists of these rounds.
 
@@ -95,6 +96,8 @@ def rounds_finish_s(
         starts_s: time at which each worker enters, ``(P,)`` seconds; 0 by default.
         evaluator: as in `collective_finish_s`.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
+        copies: number of workers for which each stands, ``(P,)``, in lockstep only, see
+            `syncline.costmodel.layouts.groups.copies_of_groups`.
 
     Returns:
         ``(P,)`` seconds; a worker without messages is done when it enters.
@@ -103,7 +106,7 @@ def rounds_finish_s(
     nbytes = sum(size if isinstance(size, float) else float(np.sum(size)) for size in sizes)
     join = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
     joined = topology(network, workers)
-    routed = partial(RoutedRounds.from_rounds, rounds, joined)
+    routed = partial(RoutedRounds.from_rounds, rounds, joined, copies=copies)
     return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
 
 
@@ -165,27 +168,71 @@ def simulated_s(
         group: the first of several groups that each run the collective at the same time, see
             `syncline.costmodel.traffic.call.groups_like`; if None, all workers run one collective.
     """
-    if group is None:
-        joined, groups, parts = topology(network, workers), 1, f"{workers:,}"
-        run = partial(collective_finish_s, kind, workers, nbytes, network, algorithm, rule=rule)
-    else:
-        members = different_groups(group, workers, cast(Network, network))
-        joined, groups = among(topology(network, workers), members.ravel()), len(members)
-        parts = f"{groups:,} groups of {len(group):,}"
-        run = partial(_groups_finish_s, kind, groups, nbytes, joined, algorithm, rule)
-    size = joined.workers // groups
-    messages = groups * most_messages(kind, algorithm, size, network, nbytes)
-    limits = MAX_MESSAGES if group is None else dict.fromkeys(MAX_MESSAGES, MAX_GROUP_MESSAGES)
-    if group is None and algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
+    if group is not None:
+        return _groups_s(kind, workers, nbytes, cast(Network, network), algorithm, rule, group)
+    joined = topology(network, workers)
+    messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
+    if algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
         ring = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
         limits = limits if shared_channels([ring], joined).any() else MAX_RING_MESSAGES
     for evaluator, limit in limits.items():
         if messages > limit:
-            reason = f"{messages:,} messages are too many to play by {evaluator}, which plays at most {limit:,}"
-            return math.nan, f"{kind} by {algorithm} among {parts} has no closed form here: {reason}"
+            return math.nan, _too_many(kind, algorithm, f"{workers:,}", messages, evaluator, limit)
         with contextlib.suppress(Contention):
-            return float(run(evaluator=evaluator).max()), evaluator
+            seconds = collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule)
+            return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
+
+
+def _too_many(kind: str, algorithm: str, parts: str, messages: int, evaluator: str, limit: int) -> str:
+    """Return why a collective among some workers or groups has no time."""
+    reason = f"{messages:,} messages are too many to play by {evaluator}, which plays at most {limit:,}"
+    return f"{kind} by {algorithm} among {parts} has no closed form here: {reason}"
+
+
+def _groups_s(
+    kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule, group: range
+) -> tuple[float, str]:
+    """Return what `simulated_s` returns for a collective that all groups run at once.
+
+    Lockstep plays groups that stand for equal ones on shared channels, too, the events all that meet.
+    """
+    met = different_groups(group, workers, network)
+    joined, one_each = topology(network, workers), np.ones(len(met), dtype=np.int64)
+    is_flat = algorithm in FLAT[kind]
+    played = {"lockstep": copies_of_groups(met, workers, network) if is_flat else (met, one_each)}
+    played["events"] = met, one_each
+    for evaluator, (groups, copies) in played.items():
+        messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
+        if messages > MAX_GROUP_MESSAGES:
+            parts = f"{len(groups):,} groups of {len(group):,}"
+            return math.nan, _too_many(kind, algorithm, parts, messages, evaluator, MAX_GROUP_MESSAGES)
+        members = among(joined, groups.ravel())
+        with contextlib.suppress(Contention):
+            if is_flat:
+                seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
+            else:
+                seconds = _groups_finish_s(kind, len(groups), nbytes, members, algorithm, rule, evaluator)
+            return float(seconds.max()), evaluator
+    raise AssertionError("the events simulate every collective")
+
+
+def _flat_groups_finish_s(
+    kind: str, nbytes: float, joined: Topology, copies: Ints, algorithm: str, rule: Rule, evaluator: str
+) -> Floats:
+    """Return the time at which each worker is done with rounds that all groups run, whatever their places.
+
+    Each group stands for ``copies`` groups, and has as many workers of the topology ``joined`` as the others, one group
+    after another.
+    """
+    size = joined.workers // len(copies)
+    all_rounds = tuple(in_groups(rounds(kind, size, nbytes, algorithm), size * np.arange(len(copies)), 1))
+    part = joined
+    if different := {id(round_): round_ for round_ in all_rounds}.values():
+        senders, receivers = (np.concatenate([round_[end] for round_ in different]) for end in (0, 1))
+        part = on_channels_of(joined, senders, receivers)
+    workers_alike = None if (copies == 1).all() else np.repeat(copies, size)
+    return rounds_finish_s(all_rounds, part.workers, part, evaluator=evaluator, rule=rule, copies=workers_alike)
 
 
 def _groups_finish_s(
@@ -196,9 +243,6 @@ def _groups_finish_s(
     Each of the ``groups`` has as many workers of the topology ``joined``, one group after another.
     """
     size = joined.workers // groups
-    if algorithm in FLAT[kind]:  # all groups send the same messages, whatever their places
-        all_rounds = tuple(in_groups(rounds(kind, size, nbytes, algorithm), size * np.arange(groups), 1))
-        return rounds_finish_s(all_rounds, joined.workers, joined, evaluator=evaluator, rule=rule)
     times = StepTimes.checked(np.zeros((1, joined.workers)))
     firsts = range(0, joined.workers, size)
     calls = [Call(0, kind, nbytes, range(first, first + size), algorithm) for first in firsts]

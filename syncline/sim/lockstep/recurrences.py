@@ -36,6 +36,7 @@ def shared_flow_s(
     bandwidth: Floats,
     shared: NDArray[np.bool_],
     busy_s: Floats,
+    copies: Ints | None = None,
 ) -> Floats:
     """Return the time at which the bytes of each of M messages have left, ``(M,)`` seconds.
 
@@ -51,6 +52,7 @@ def shared_flow_s(
         bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
         shared: whether each channel may have several messages, ``(C + 1,)``; the last has none.
         busy_s: time until which each channel is busy, ``(C + 1,)`` seconds; changed in place.
+        copies: number of equal messages for which each stands, ``(M,)``, on its shared channels; one by default.
 
     Raises:
         Contention: messages that begin at different times, or get different shares, or have different sizes.
@@ -63,7 +65,8 @@ def shared_flow_s(
         hop_messages = np.flatnonzero(has_bytes & shared[column])
         shared_uses.append((column[hop_messages], hop_messages))
     for channel, messages in shared_uses:
-        counts += np.bincount(channel, minlength=len(counts))
+        weights = None if copies is None else copies[messages]
+        counts += np.bincount(channel, weights, minlength=len(counts))
         np.minimum.at(first_s, channel, begin_s[messages])
         np.maximum.at(last_s, channel, begin_s[messages])
     is_used = counts > 0
@@ -233,14 +236,16 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
         raise Contention("shared channels are no linear map")
-    senders, receivers, nbytes = routed_round.of
+    assert routed_round.channels is not None
+    senders, _, nbytes = routed_round.of
     return shared_flow_s(
         begin_s,
         np.broadcast_to(nbytes, senders.shape),
-        rounds.topology.paths(senders, receivers).channels,
-        bandwidth=np.append(rounds.topology.bandwidth_bytes_per_s, np.inf),
-        shared=np.append(rounds.shared, False),
+        routed_round.channels,
+        bandwidth=rounds.bandwidth,
+        shared=rounds.is_shared,
         busy_s=ports.busy_s,
+        copies=None if rounds.copies is None else rounds.copies[senders],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ class RoutedRound(NamedTuple):
         shared: whether a channel of the round carries messages of several senders to several receivers.
         rings: the workers along the rings that the messages form, see `rings`; None unless the round is repeated.
         source: sender to each worker, ``(P,)``, if all workers send, in their order, and all receive.
+        channels: channels of each message, ``(M, H)``, if any is shared; -1 for none.
     """
 
     of: Round
@@ -45,6 +47,7 @@ class RoutedRound(NamedTuple):
     shared: bool
     rings: Ints | None
     source: Ints | None
+    channels: Ints | None
 
 
 class RoutedSequence(NamedTuple):
@@ -72,15 +75,31 @@ class RoutedRounds:
         topology: the network.
         shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``; on all
             other channels the ports keep transfers apart.
+        copies: number of workers for which each stands, ``(P,)``, all of which use the same shared channels; None: one.
     """
 
     runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
     topology: Topology
     shared: NDArray[np.bool_]
+    copies: Ints | None = None
+
+    @cached_property
+    def bandwidth(self) -> Floats:
+        """Return the bytes per second of each channel, and of channel -1, which is infinite, ``(C + 1,)``."""
+        return np.append(self.topology.bandwidth_bytes_per_s, np.inf)
+
+    @cached_property
+    def is_shared(self) -> NDArray[np.bool_]:
+        """Return whether each channel is shared, and False for channel -1, ``(C + 1,)``."""
+        return np.append(self.shared, False)
 
     @classmethod
     def from_rounds(
-        cls, rounds: Sequence[Round], topology: Topology, shared: NDArray[np.bool_] | None = None
+        cls,
+        rounds: Sequence[Round],
+        topology: Topology,
+        shared: NDArray[np.bool_] | None = None,
+        copies: Ints | None = None,
     ) -> RoutedRounds:
         """Return these rounds on a topology, with the costs of each message.
 
@@ -89,6 +108,7 @@ class RoutedRounds:
             topology: the network.
             shared: the shared channels, if other rounds alternate with these; by default the channels that these rounds
                 share.
+            copies: number of workers for which each stands.
 
         Raises:
             Contention: a worker sends twice or receives twice in one round.
@@ -109,7 +129,7 @@ class RoutedRounds:
             if id(round_) not in routed:
                 repeated = times >= MANY_ROUNDS
                 routed[id(round_)] = _routed_round(round_, topology, bandwidth, is_shared, repeated=repeated)
-        return cls([(routed[id(round_)], times) for round_, times in runs], topology, shared)
+        return cls([(routed[id(round_)], times) for round_, times in runs], topology, shared, copies)
 
     @property
     def memory_bytes(self) -> float:
@@ -203,14 +223,16 @@ def _routed_round(
         if len(ends) > 1 and np.bincount(ends, minlength=workers).max() > 1:
             raise Contention("a worker sends or receives twice in one round, which lockstep cannot follow")
     paths = topology.paths(senders, receivers)
+    shares = is_shared is not None and bool(is_shared[paths.channels].any())
     return RoutedRound(
         round_,
         _scalar_if_equal(paths.overhead_s),
         flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
         latency_s=_scalar_if_equal(paths.latency_s),
-        shared=is_shared is not None and bool(is_shared[paths.channels].any()),
+        shared=shares,
         rings=rings(senders, receivers, workers) if repeated else None,
         source=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
+        channels=paths.channels if shares else None,
     )
 
 

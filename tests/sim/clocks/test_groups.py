@@ -72,6 +72,7 @@ def test_one_of_equal_groups_takes_what_all_take(case, rule, collective):
         all_groups = [list(members) for members in groups_like(group, workers)]
         everybody = np.array(all_groups)
         patch.setattr(single_collective, "different_groups", lambda *_: everybody)
+        patch.setattr(single_collective, "copies_of_groups", lambda groups, *_: (groups, np.ones(len(groups), int)))
         simulated_s.cache_clear()
         assert simulated_s(kind, workers, 1e6, network, algorithm, rule, group) == one
     simulated_s.cache_clear()
