@@ -147,27 +147,25 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     return groups[sorted([*first_alike.values(), *np.flatnonzero(meet)])]
 
 
-def copies_of_groups(
-    groups: NDArray[np.int64], workers: int, network: Network
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return groups that stand for equal ones, and the number of groups that each stands for, ``(groups,)``.
+@functools.lru_cache(maxsize=64)
+def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return some of `different_groups` that stand for all, and for how many each stands, ``(groups,)``.
 
     Two groups are equal if their members, in their order, use the same shared channels, and each other channel that
     they use is theirs alone: exchanging the two groups leaves the network as it is. Of each set of w > 1 equal groups
     two remain, for ``w - 1`` groups and for one, so that a channel that several workers share still has several.
 
     Args:
-        groups: ranks of each group, ``(groups, members)``, in ascending order.
+        ranks: ranks of the first group, which all groups resemble.
         workers: P, the number of workers.
         network: the network of the workers.
 
     >>> from syncline.costmodel.network.presets import NETWORKS
-    >>> pairs = np.arange(50_000)[:, None] + [0, 50_000]
-    >>> kept, copies = copies_of_groups(pairs, 100_000, NETWORKS["two-sites"].network)
+    >>> kept, copies = copies_of_groups(range(0, 100_000, 50_000), 100_000, NETWORKS["two-sites"].network)
     >>> kept.tolist(), copies.tolist()
     ([[0, 50000], [1, 50001]], [49999, 1])
     """
-    network_topology = topology(network, workers)
+    groups, network_topology = different_groups(ranks, workers, network), topology(network, workers)
     if isinstance(network_topology, SitesTopology):
         places = network_topology.site[groups]
     elif isinstance(network_topology, LevelTopology) and not any(

@@ -61,7 +61,13 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
     except SpecError:
         if len(methods) == 1:
             return []
-        return [estimate for method in methods for estimate in quick_estimates(question, plan, [method])]
+        refused = [_refuses(method, plan.layout.replicas(question.workers)) for method in methods]
+        alone = [[method] for method, is_refused in zip(methods, refused, strict=True) if is_refused]
+        others = [method for method, is_refused in zip(methods, refused, strict=True) if not is_refused]
+        parts = [others, *alone] if any(refused) and others else [[method] for method in methods]
+        order = {id(method): number for number, method in enumerate(methods)}
+        estimates = [estimate for part in parts for estimate in quick_estimates(question, plan, part)]
+        return sorted(estimates, key=lambda estimate: order[id(estimate.plan.method)])
     estimates = []
     cache: PriceCache = {}
     network = plan.on(question.network, question.workers)
@@ -78,6 +84,15 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
         recomputes = memory_plan.policy(0).most_recomputed > 0
         estimates.append(QuickEstimate(replace(plan, method=method), seconds, fits, memory_bytes, recomputes))
     return estimates
+
+
+def _refuses(method: MethodBase, replicas: int) -> bool:
+    """Return whether a method refuses to serve so many replicas with one vector, and so probably with any tensors."""
+    try:
+        list(method.exchanges(1_000_000, replicas))
+    except SpecError:
+        return True
+    return False
 
 
 def fastest_estimates(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[QuickEstimate]:

@@ -198,21 +198,22 @@ def _groups_s(
     Lockstep plays groups that stand for equal ones on shared channels, too, the events all that meet.
     """
     met = different_groups(group, workers, network)
-    joined, one_each = topology(network, workers), np.ones(len(met), dtype=np.int64)
-    is_flat = algorithm in FLAT[kind]
-    played = {"lockstep": copies_of_groups(met, workers, network) if is_flat else (met, one_each)}
-    played["events"] = met, one_each
-    for evaluator, (groups, copies) in played.items():
-        messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
+    joined, parts = topology(network, workers), f"{len(met):,} groups of {len(group):,}"
+    messages = len(met) * most_messages(kind, algorithm, len(group), network, nbytes)
+    for evaluator in MAX_MESSAGES:
         if messages > MAX_GROUP_MESSAGES:
-            parts = f"{len(groups):,} groups of {len(group):,}"
             return math.nan, _too_many(kind, algorithm, parts, messages, evaluator, MAX_GROUP_MESSAGES)
-        members = among(joined, groups.ravel())
         with contextlib.suppress(Contention):
-            if is_flat:
+            if algorithm not in FLAT[kind]:
+                members = among(joined, met.ravel())
+                seconds = _groups_finish_s(kind, len(met), nbytes, members, algorithm, rule, evaluator)
+            elif evaluator == "lockstep":
+                groups, copies = copies_of_groups(group, workers, network)
+                members = among(joined, groups.ravel())
                 seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
             else:
-                seconds = _groups_finish_s(kind, len(groups), nbytes, members, algorithm, rule, evaluator)
+                one_each, members = np.ones(len(met), dtype=np.int64), among(joined, met.ravel())
+                seconds = _flat_groups_finish_s(kind, nbytes, members, one_each, algorithm, rule, evaluator)
             return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
 

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from syncline.costmodel import Link, Network, Sites, TwoLevel
+from syncline.costmodel.layouts.groups import copies_of_groups
 from syncline.costmodel.network.multi_level import Level, MultiLevel
 from syncline.costmodel.traffic.call import groups_like
 from syncline.sim.clocks import single_collective
@@ -72,7 +73,7 @@ def test_one_of_equal_groups_takes_what_all_take(case, rule, collective):
         all_groups = [list(members) for members in groups_like(group, workers)]
         everybody = np.array(all_groups)
         patch.setattr(single_collective, "different_groups", lambda *_: everybody)
-        patch.setattr(single_collective, "copies_of_groups", lambda groups, *_: (groups, np.ones(len(groups), int)))
+        patch.setattr(single_collective, "copies_of_groups", lambda *_: (everybody, np.ones(len(everybody), int)))
         simulated_s.cache_clear()
         assert simulated_s(kind, workers, 1e6, network, algorithm, rule, group) == one
     simulated_s.cache_clear()
@@ -85,3 +86,25 @@ def test_groups_of_a_hundred_thousand_workers_are_as_fast_as_those_of_few():
         assert simulated_s("all_reduce", 100_000, 1e6, dgx, "ring", group=group) == simulated_s(
             "all_reduce", few, 1e6, dgx, "ring", group=group
         )
+
+
+@pytest.mark.parametrize("sizes", [4, (3, 5, 4)])
+def test_groups_between_sites_are_played_twice_each_for_all(sizes):
+    network, group = Sites(sizes, OUTER, FAR), range(0, 12, 4)
+    groups, copies = copies_of_groups(group, 12, network)
+    assert copies.sum() == 4
+    for row in groups:
+        assert (row == np.arange(row[0], 12, 4)).all()
+    assert len(groups) <= 4
+
+
+def test_a_pair_of_groups_stands_for_fifty_thousand():
+    groups, copies = copies_of_groups(range(0, 100_000, 50_000), 100_000, Sites(2, OUTER, FAR))
+    assert groups.tolist() == [[0, 50_000], [1, 50_001]]
+    assert copies.tolist() == [49_999, 1]
+    seconds, evaluator = simulated_s(
+        "all_reduce", 100_000, 1e6, Sites(2, OUTER, FAR), "ring", "eager", range(0, 100_000, 50_000)
+    )
+    assert evaluator == "lockstep"
+    few, _ = simulated_s("all_reduce", 1_000, 1e8, Sites(2, OUTER, FAR), "ring", "eager", range(0, 1_000, 500))
+    assert seconds == pytest.approx(few, rel=1e-3)  # as many bytes over each uplink
