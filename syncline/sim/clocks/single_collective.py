@@ -17,7 +17,7 @@ from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.layouts.groups import copies_of_groups, different_groups
-from syncline.costmodel.network.link import Link, among, on_channels_of, topology
+from syncline.costmodel.network.link import Link, MemberTopology, among, on_channels_of, topology
 from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
 from syncline.costmodel.traffic.call import Call
 from syncline.errors import SpecError, one_of
@@ -228,8 +228,8 @@ def _flat_groups_finish_s(
     """
     size = joined.workers // len(copies)
     all_rounds = tuple(in_groups(rounds(kind, size, nbytes, algorithm), size * np.arange(len(copies)), 1))
-    part = joined
-    if different := {id(round_): round_ for round_ in all_rounds}.values():
+    part, different = joined, {id(round_): round_ for round_ in all_rounds}.values()
+    if different and isinstance(joined, MemberTopology):
         senders, receivers = (np.concatenate([round_[end] for round_ in different]) for end in (0, 1))
         part = on_channels_of(joined, senders, receivers)
     workers_alike = None if (copies == 1).all() else np.repeat(copies, size)
