@@ -34,7 +34,7 @@ Present = NDArray[np.bool_]
 
 @dataclass
 class GroupHistory:
-    """Who took part in each step of a simulated training whose group re-forms after failures, and when each step ended.
+    """The workers that took part in each step of a simulated training, and the times at which the steps ended.
 
     Attributes:
         present: mask of the workers whose part in each step is not lost to a failure, ``(T, P)``.
