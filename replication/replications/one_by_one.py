@@ -7,7 +7,7 @@ The rule depends on the trials so far alone. Let b be the best of them.
 2. Every other trial is the first point not yet tried in this list: for the factors 2, sqrt 2, 2^(1/4), and then their
    eighth roots: for each
    hyperparameter in its order (rates come first): b with this hyperparameter times the factor, and divided by it. For a
-   decay rate the factor changes its distance to 1.
+   decay rate the factor changes its distance to 1. A hyperparameter whose range has whole ends stays a whole number.
 
 After the first, ``side_by_side`` trials at a time are proposed from the trials before them, each at another point.
 A factor that improves the loss moves b, so the next trial goes on in this direction: no range ends the search.
@@ -112,10 +112,12 @@ def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:
     """Yield the points that differ from a point in one hyperparameter, the nearest last."""
     for factor in (*FACTORS, *(factor**0.125 for factor in FACTORS)):
         for path, tuned in ranges_of(method).items():
+            whole = isinstance(tuned.low, int) and isinstance(tuned.high, int)
             drawn = _drawn(tuned, knobs[path])
             for changed in (drawn * factor, drawn / factor) if drawn else (tuned.low, tuned.high):
                 if not (tuned.below_one and changed > 1):
-                    yield knobs | {path: to_three_digits(tuned.value(changed))}
+                    value = tuned.value(changed)
+                    yield knobs | {path: max(1, round(value)) if whole else to_three_digits(value)}
 
 
 def _drawn(tuned: Tuned, value: float) -> float:

@@ -57,6 +57,15 @@ def test_the_search_finds_a_best_point_beyond_its_range():
     assert len(set(points)) == 32
 
 
+def test_a_hyperparameter_whose_range_has_whole_ends_stays_whole_and_above_0():
+    discount = {"kind": "discount", "anneal_steps": 113}
+    method = SearchedMethod.model_validate(
+        {"method": {**ADAM.method, "remedy": discount}, "tune": {"lr": "5e-4..8e-3", "remedy.anneal_steps": "20..680"}}
+    )
+    points = list(neighbours(method, {"lr": 0.002, "remedy.anneal_steps": 1.0}))
+    assert {point["remedy.anneal_steps"] for point in points} == {1, 2}
+
+
 def test_a_search_whose_first_point_stays_the_best_goes_on_around_the_next():
     points = [tuple(trial.knobs.values()) for trial in searched(lambda knobs: abs(math.log(knobs["lr"] / 0.002)), 60)]
     assert len(set(points)) == 60
