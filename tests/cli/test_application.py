@@ -276,7 +276,7 @@ REFUSED = [
     ),
     (
         ("compare", *SMALL, "--set", "problem.batch_size=100000000"),
-        "problem.batch_size: got 100000000; expected a training that fits: this one needs 106 GB of memory at least",
+        "problem.batch_size: got 100000000; expected a training that fits: this one needs 161 GB of memory at least",
     ),
     (
         ("compare", *SMALL, "--set", f"name={'x' * 300}"),

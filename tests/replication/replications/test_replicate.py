@@ -258,9 +258,7 @@ def planned_cpu_s(spec: ReplicationSpec) -> float:
 def test_bundled_replications_stay_within_what_was_planned(name):
     spec = load_replication(name)
     assert planned_cpu_s(spec) <= 120 * 45
-    assert sum(spec.num_trainings_by_stage().values()) <= (
-        130 if name == "mt-dao" else 120
-    )  # trained before there were so few
+    assert sum(spec.num_trainings_by_stage().values()) <= 130
     assert sum(load_replication(name, "larger").num_trainings_by_stage().values()) <= 24
     assert spec == load_replication(name, CPU) and "gpu" in scales_of(bundled_replications()[name])
     assert parse_yaml(bundled_replications()[name].read_text())["name"] == name == spec.name
