@@ -6,6 +6,7 @@ from functools import cache
 
 import numpy as np
 
+from replication.scoreboard.small import median_loss
 from syncline.methods import MethodBase, method_of
 from syncline.runs.training.train_and_time import Trained, train_method
 from syncline.specs import CompareSpec, load_spec
@@ -22,8 +23,7 @@ def _trained(spec: str, method: str | MethodBase) -> Trained:
 
 
 def _final_loss(spec: str, method: str | MethodBase) -> float:
-    finals = _trained(spec, method).history.evaluation["loss"][-1]
-    return float(np.median(np.nan_to_num(np.asarray(finals, dtype=float), nan=np.inf)))
+    return median_loss(_trained(spec, method).history.evaluation["loss"][-1])
 
 
 def final_losses(spec: str, **methods: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ import torch
 
 from replication.scoreboard.cells import study_cell
 from replication.scoreboard.literal import literal_distance
+from replication.scoreboard.small import median_loss
 from replication.theory import top_k_error_bound
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, mean_bytes_per_step
@@ -140,7 +141,7 @@ def _loss(base: str, rate: float, k: int, alpha: float, basis: str, beta: float)
     reducer = CoefficientMean(k=k, beta=beta, alpha=alpha, basis=basis)  # type: ignore[arg-type]
     rule = demo_rule(base)  # type: ignore[arg-type]
     _, losses = _trained(lambda params, **world: Method(params, rate, rule, EveryStep(), reducer=reducer, **world))
-    return float(np.median(np.nan_to_num(losses, nan=np.inf)))
+    return median_loss(losses)
 
 
 def _trained(make, seeds=(0, 1, 2)):

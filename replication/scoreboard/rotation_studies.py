@@ -75,11 +75,6 @@ def norm_over_rotated(stages: int) -> float:
     return swing_cell(ROTATION, "norm_per_parameter", stages) / swing_cell(ROTATION, "own_norm_per_parameter", stages)
 
 
-def rotated_norm_over_adams(stages: int) -> float:
-    """Return the (1,1)-norm of rotation's Hessian in its own basis over that of Adam's Hessian at Adam's weights."""
-    return swing_cell(ROTATION, "own_norm_per_parameter", stages) / swing_cell("adam", "norm_per_parameter", stages)
-
-
 # Figures 5, 9, 10, 11, 17, 18 and 20: a small GPT in pipelines of up to 16 stages.
 
 FIG5 = "basis-rotation-fig5"

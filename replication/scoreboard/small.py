@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
@@ -48,6 +49,11 @@ def _final_loss(spec: str, workers: int, batch_size: int, skew: float, steps: in
         task = Digits(batch_size=batch_size, skew=skew).build(rows_of(comm, seeds))
         method = method_of(fields).build(parameter_groups(task), comm, True)
         losses += list(train(task, method, seeds, steps).evaluation["loss"][-1])
+    return median_loss(losses)
+
+
+def median_loss(losses: ArrayLike) -> float:
+    """Return the median of the seeds' losses; a training that diverged counts as infinite."""
     return float(np.median(np.nan_to_num(np.asarray(losses, dtype=float), nan=np.inf)))
 
 

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from syncline.comm import is_one_copy
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import Rows
-from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels
+from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels, may_keep_mean
 
 Loss = Callable[[dict[str, Tensor], Tensor, Tensor], Tensor]
 """A function ``loss(parameters of one worker by name, inputs, targets)`` that returns a scalar."""
@@ -252,12 +252,8 @@ class PerWorkerGradients:
         return torch.stack(losses)
 
     def keep_mean(self, device: torch.device | str) -> bool:
-        """Keep only the mean of gradients from now on, and return True, where results may differ by rounding.
-
-        That is on a CUDA device and with ``loop``. Elsewhere the rows' gradients are kept, as results were published
-        with them.
-        """
-        self.keeps_mean = self._execution == "loop" or torch.device(device).type == "cuda"
+        """Keep only the mean of gradients from now on, and return True, where `may_keep_mean` allows it."""
+        self.keeps_mean = may_keep_mean(self._execution, device)
         return self.keeps_mean
 
 

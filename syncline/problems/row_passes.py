@@ -48,6 +48,14 @@ def activation_bytes(
     return float(sum(x.untyped_storage().nbytes() for number, x in stored.items() if number not in not_counted))
 
 
+def may_keep_mean(execution: str, device: torch.device | str) -> bool:
+    """Return whether a task may keep only the mean of gradients: on a CUDA device and with an execution of ``loop``.
+
+    There results may differ by rounding. Elsewhere the rows' gradients are kept, as results were published with them.
+    """
+    return execution == "loop" or torch.device(device).type == "cuda"
+
+
 class GradientRows:
     """The gradients of all rows, gathered pass by pass without a second copy of them.
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
 from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, How, shape_only
+from syncline.problems.row_passes import may_keep_mean
 from syncline.problems.torch_data import DataReader, Shards, data_reader, seed_and_worker, sharded, stack_rows
 from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
@@ -240,10 +241,8 @@ class TorchTask:
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = RowTensors(self.params, frozen, self.buffers)
         self._swappable = SwappableModule(modules[0].to(device, dtype))
-        self._execution, self._settings = (
-            execution,
-            PassSettings(placed_loss(problem.loss, device, dtype), device, autocast),
-        )
+        self._execution = execution
+        self._settings = PassSettings(placed_loss(problem.loss, device, dtype), device, autocast)
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):
@@ -263,8 +262,8 @@ class TorchTask:
             return gradients_by_loop(self._swappable, self._tensors, self._data, self.rows, step, self._settings)
 
     def keep_mean_gradient(self) -> bool:
-        """Keep only the mean of the rows' gradients from now on, on a GPU or if built with ``loop``; return whether."""
-        self._settings.keeps_mean = self._execution == "loop" or self._device.type == "cuda"
+        """Keep only the mean of the rows' gradients from now on, where `may_keep_mean` allows it; return whether."""
+        self._settings.keeps_mean = may_keep_mean(self._execution, self._device)
         return self._settings.keeps_mean
 
     @torch.no_grad()

@@ -76,21 +76,21 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
         return
     bound = most_activation_bytes(spec, tensors)
     for method in methods:
-        if needed_bytes(spec, method, tensors, bound, on_gpu).total > available_bytes:
+        needed = needed_bytes(spec, method, tensors, bound, on_gpu)
+        if needed.total > available_bytes:
             needed = needed_bytes(spec, method, tensors, step_activation_bytes(spec, tensors), on_gpu)
-            _check_memory(spec, needed, tensors, available_bytes, on_gpu)
+        if needed.total > available_bytes:
+            raise _memory_error(spec, needed, tensors, available_bytes, on_gpu)
 
 
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0}
 """Bytes of a number by the spec's ``dtype``."""
 
 
-def _check_memory(
+def _memory_error(
     spec: Training, needed: NeededBytes, tensors: list[TensorShape], available_bytes: float, on_gpu: bool
-) -> None:
-    """Refuse a training that needs more memory than there is."""
-    if needed.total <= available_bytes:
-        return
+) -> SpecError:
+    """Return the error of a training that needs more memory than there is."""
     copies = spec.workers * len(spec.seeds)
     if needed.batches > needed.models:
         field, value = "problem.batch_size", spec.problem.batch_size
@@ -102,7 +102,7 @@ def _check_memory(
     needs = f"{format_bytes(needed.total)} of memory at least ({parameters:,} parameters, {copies:,} copies)"
     where = "GPU" if on_gpu else "machine"
     expected = f"a training that fits: this one needs {needs}, and the {where} has {format_bytes(available_bytes)}"
-    raise SpecError(field, value, expected)
+    return SpecError(field, value, expected)
 
 
 class NeededBytes(NamedTuple):
