@@ -7,6 +7,7 @@ same command goes on after any end.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import math
@@ -110,6 +111,9 @@ def carried_out(job: Job) -> Line:
     spec, recorder, begun_s, stopped = job.spec(), Recorder(), time.perf_counter(), []
     one_by_one = spec.method.one_seed_at_a_time and len(spec.seeds) > 1  # seeds that follow each other do not stop
     remaining = {} if one_by_one else dict(job.stop_losses)
+    if spec.device != "cpu":
+        gc.collect()  # The last training's graph is in a reference cycle, and keeps its memory.
+        torch.cuda.empty_cache()
 
     def on_step(done: int) -> None:
         for step in [step for step in remaining if step in recorder.eval_step]:
@@ -120,13 +124,7 @@ def carried_out(job: Job) -> Line:
                 stopped.append(step)
                 raise KeyboardInterrupt
 
-    try:
-        trained = train_method(
-            spec, spec.method, on_step if remaining else None, recorder=None if one_by_one else recorder
-        )
-    finally:
-        if spec.device != "cpu":
-            torch.cuda.empty_cache()  # the memory of the last training's graph
+    trained = train_method(spec, spec.method, on_step if remaining else None, recorder=None if one_by_one else recorder)
     history, steps = trained.history, trained.history.eval_step.tolist()
     if history.interrupted and not stopped:
         raise KeyboardInterrupt
