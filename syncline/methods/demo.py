@@ -127,11 +127,11 @@ class DeMoSpec(MethodBase):
             return [pairs]
         if workers % size:
             raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
-        gradient = self._plain(elements(tensors), 1, "gradient", in_backward=True, part=range(size))
+        gradient = self._plain(elements(tensors), 1, "gradient", in_backward=True, first_group=range(size))
         if workers == size:
             return [gradient]
         nodes, share = workers // size, -(-nbytes // size)
-        node_exchange = replace(pairs, payload_bytes=share, part=range(0, workers, size))
+        node_exchange = replace(pairs, payload_bytes=share, first_group=range(0, workers, size))
         return [
             gradient,
             node_exchange,

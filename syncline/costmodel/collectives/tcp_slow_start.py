@@ -36,7 +36,7 @@ ON_ONE_CONNECTION = ("ring", "all-reduce", "gloo-ring", "gloo-all-reduce", "nccl
 
 
 class AfterIdling(NamedTuple):
-    """The extra seconds of a call as a function of the idle seconds before it.
+    """The extra seconds of a collective over TCP as a function of the seconds for which the network idled before it.
 
     Attributes:
         opening_s: function of the idle seconds that returns the extra seconds.
@@ -52,7 +52,7 @@ class AfterIdling(NamedTuple):
 
 
 class Opening(NamedTuple):
-    """The seconds that a collective's connections take to open, by the number of timeouts that they have idled.
+    """The seconds in which TCP opens the windows of a collective's connections again after they were idle.
 
     Attributes:
         timeout_s: idle seconds after which TCP halves a window.
@@ -71,7 +71,7 @@ class Opening(NamedTuple):
 def opening_connections(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str
 ) -> tuple[IntOrArray, FloatOrArray]:
-    """Return a pair: how many connections of a collective open one after another, and the bytes on each.
+    """Return the number of connections of a collective that open one after another, and the bytes on each.
 
     The arguments are those of `collective_s`; the algorithm is one of flat networks, of gloo or of NCCL.
     """
@@ -96,12 +96,11 @@ def collective_opening_s(
     """
     if link.tcp is None:
         return 0.0
-    name = default_algorithm(kind, link) if algorithm is None else algorithm
     return _opening_s(
         kind,
         workers,
         nbytes,
-        name,
+        default_algorithm(kind, link) if algorithm is None else algorithm,
         link.tcp,
         rate=link.goodput_bytes_per_s,
         round_trip_s=2 * link.latency_s,
@@ -112,29 +111,32 @@ def collective_opening_s(
 def after_idling(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], name_index: Indices
 ) -> AfterIdling | None:
-    """Return the extra seconds after idling, with an algorithm for each setting; None if windows never close.
+    """Return the extra seconds of a collective after an idle network, as a function; None if no window closes.
 
     The arguments are those of `collective_s`; ``name_index`` is the index into ``names`` of each setting's algorithm.
     Networks other than links open no windows.
     """
     if not isinstance(network, Link) or network.tcp is None:
         return None
-    link, tcp, used_names = network, network.tcp, np.unique(name_index).tolist()
-    shortest_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
+    link, tcp = network, network.tcp
+    used_indices = np.unique(name_index).tolist()
+    shortest_timeout_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
         """Return the extra seconds after ``idle_s``, with each setting's algorithm."""
         seconds: FloatOrArray = 0.0
-        if np.max(idle_s) < shortest_s:
+        if np.max(idle_s) < shortest_timeout_s:
             return seconds
-        for index in used_names:
+        for index in used_indices:
             algorithm_s = collective_opening_s(kind, workers, nbytes, link, algorithm=names[index], idle_s=idle_s)
-            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used_names) > 1 else algorithm_s
+            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used_indices) > 1 else algorithm_s
         return seconds
 
     round_trip_s = 2 * float(np.max(link.latency_s))
     rate = float(np.max(link.goodput_bytes_per_s))
-    return AfterIdling(opening_s, float(tcp.timeout_s(round_trip_s)) * (1 + tcp.halvings(rate, round_trip_s)))
+    # TCP halves the window after each timeout, until the window has its initial size.
+    longest_s = float(tcp.timeout_s(round_trip_s)) * (1 + tcp.halvings(rate, round_trip_s))
+    return AfterIdling(opening_s, longest_s)
 
 
 def collective_opening(

@@ -78,11 +78,11 @@ class Call(NamedTuple):
         return call if call.group is None else call._replace(group=tuple(call.group))
 
     def check(self, path: str) -> None:
-        """Refuse an invalid field; ``path`` names the call in the error line."""
+        """Raise ``SpecError`` for an invalid field of the call; ``path`` names the call in the error line."""
         if self.collective not in COLLECTIVES:
             raise SpecError(f"{path}.collective", self.collective, one_of(COLLECTIVES, self.collective))
         for field, nbytes in (("payload_bytes", self.payload_bytes), ("encoded_bytes", self.encoded_bytes)):
-            if not _is_size(nbytes):
+            if not _is_byte_count(nbytes):
                 raise SpecError(f"{path}.{field}", nbytes, "a finite number of bytes, at least 0")
         if self.wait_steps != int(self.wait_steps) or self.wait_steps < 0:
             raise SpecError(f"{path}.wait_steps", self.wait_steps, "a whole number of steps, at least 0")
@@ -96,8 +96,8 @@ class Call(NamedTuple):
             raise SpecError(f"{path}.group", self.group, "a range or a tuple of ranks, or none for all workers")
 
 
-def _is_size(nbytes: Any) -> bool:
-    """Return whether a value is a finite number of bytes, at least 0, or an array of such numbers."""
+def _is_byte_count(nbytes: Any) -> bool:
+    """Return whether a value is a finite number, at least 0, or an array of such numbers."""
     if isinstance(nbytes, np.ndarray):
         return bool(np.all(np.isfinite(nbytes) & (nbytes >= 0)))
     return math.isfinite(nbytes) and nbytes >= 0
@@ -114,12 +114,12 @@ def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     return None if len(ranks) == workers and ranks == tuple(range(workers)) else ranks
 
 
-def groups_like(part: range, workers: int) -> list[range]:
-    """Return all groups of P workers that have the pattern of a first group.
+def groups_like(first_group: range, workers: int) -> list[range]:
+    """Return the ranks of all groups into which a first group, repeated with its spacing, divides P workers.
 
     Args:
-        part: ranks of the first group: ``range(0, g)`` for blocks of g neighbours; ``range(0, b, s)`` for groups of
-            every s-th worker in blocks of b workers.
+        first_group: ranks of the first group: ``range(0, g)`` for blocks of g neighbours; ``range(0, b, s)`` for groups
+            of every s-th worker in blocks of b workers.
         workers: P, a multiple of b, the group's size times its step.
 
     >>> groups_like(range(2), 6), groups_like(range(0, 6, 2), 6)
@@ -127,20 +127,29 @@ def groups_like(part: range, workers: int) -> list[range]:
     >>> groups_like(range(0, 4, 2), 8)
     [range(0, 4, 2), range(1, 5, 2), range(4, 8, 2), range(5, 9, 2)]
     """
-    block = len(part) * part.step
-    firsts = [start + place for start in range(0, workers, block) for place in range(part.step)]
-    return [range(first, first + block, part.step) for first in firsts]
+    spacing = first_group.step
+    block = len(first_group) * spacing
+    groups = []
+    for block_start in range(0, workers, block):
+        for first_rank in range(block_start, block_start + spacing):
+            groups.append(range(first_rank, first_rank + block, spacing))
+    return groups
 
 
 def bytes_of_worker(calls: Iterable[Call], workers: int) -> float:
     """Return the payload bytes that a worker contributes to these calls, as the mean over P workers."""
-    return sum((call.payload_bytes * ((call.group_size or workers) / workers) for call in calls), start=0.0)
+    total_bytes = 0.0
+    for call in calls:
+        group_size = workers if call.group is None else len(call.group)
+        total_bytes += call.payload_bytes * (group_size / workers)
+    return total_bytes
 
 
 class CallsByStep:
-    """Checked calls of a training, indexed by step.
+    """The collectives of a training, checked and sorted by step; ``calls_by_step[t]`` is the list of step t.
 
-    Two flat lists hold the calls, because a training can have millions of steps.
+    One list holds all calls beside an array of the index at which each step begins, because a training can have
+    millions of steps.
 
     Args:
         calls: calls of all steps.
@@ -149,15 +158,15 @@ class CallsByStep:
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
         """Check the calls, and sort them by step."""
-        counts = array("q", bytes(8 * (steps + 1)))
+        num_calls = [0] * (steps + 1)  # of step t at index t + 1
         self.calls = list(calls)
         for index, call in enumerate(self.calls):
             if not 0 <= call.step < steps:
                 raise SpecError(f"calls[{index}].step", call.step, f"a step from 0 to {steps - 1}")
             call.check(f"calls[{index}]")
-            counts[int(call.step) + 1] += 1
+            num_calls[int(call.step) + 1] += 1
         self.calls.sort(key=attrgetter("step"))
-        self._begins = array("q", accumulate(counts))
+        self._begins = array("q", accumulate(num_calls))
 
     def __getitem__(self, step: int) -> list[Call]:
         """Return the calls of one step, in order."""

@@ -45,8 +45,8 @@ class Exchange:
         encoded_bytes: see `Call`.
         ready: see `Call`.
         needed: see `Call`.
-        part: ranks of the first group, if several groups of workers run the collective at the same time, each group by
-            itself, see `groups_like`; None means one group of all workers. Calls of groups are not joined with others.
+        first_group: ranks of the first group, if several groups of workers run the collective at the same time, each
+            group by itself, see `groups_like`; None means one group of all workers. Calls of groups are not joined.
         spans: see `Call`.
     """
 
@@ -63,11 +63,11 @@ class Exchange:
     encoded_bytes: float = 0.0
     ready: float = 1.0
     needed: float = 1.0
-    part: range | None = None
+    first_group: range | None = None
     spans: Spans = ()
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
+        """Raise ``SpecError`` for fields of the wrong type, out of range, or in contradiction."""
         self.call(0).check("exchange")
         if self.period != int(self.period) or self.period < 1:
             raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
@@ -122,42 +122,51 @@ class CallPattern(NamedTuple):
 
 
 def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
-    """Return the calls of exchanges that are due at the same step, joined where an exchange ``joins``.
+    """Return the calls of exchanges that are due at the same step, with one call for those that can share a call.
 
-    Calls come in the order of their first exchange. An exchange with a ``part`` gives a call for each such part of
-    ``group``. If ``group`` is None, it gives only the call of the first part, because a worker makes one of these
-    calls.
+    Exchanges with ``joins`` share a call if they use the same collective at the same point of the step. Calls come in
+    the order of their first exchange.
+
+    Args:
+        exchanges: the exchanges that are due.
+        step: the step, from 0.
+        group: ranks that take part; None means all workers. An exchange with a ``first_group`` gives a call for each
+            group that divides ``group``. If ``group`` is None it gives only the call of the first group, because a
+            worker makes one of these calls.
     """
     calls: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
-        if exchange.part is not None:
-            parts = [exchange.part] if group is None else groups_like(exchange.part, len(group))
-            calls |= {(index, position): exchange.call(step, part) for position, part in enumerate(parts)}
+        if exchange.first_group is not None:
+            subgroups = [exchange.first_group] if group is None else groups_like(exchange.first_group, len(group))
+            for subgroup_index, subgroup in enumerate(subgroups):
+                calls[index, subgroup_index] = exchange.call(step, subgroup)
             continue
         times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
         key = (exchange.collective, times, exchange.spans) if exchange.joins else index
         call = exchange.call(step, group)
         if key in calls:
-            joined_exchanges = calls[key]
-            labels = dict.fromkeys(label for label in (*joined_exchanges.label.split("+"), call.label) if label)
-            call = joined_exchanges._replace(
-                payload_bytes=joined_exchanges.payload_bytes + call.payload_bytes,
-                encoded_bytes=joined_exchanges.encoded_bytes + call.encoded_bytes,
-                label="+".join(labels),
+            shared_call = calls[key]
+            labels = [label for label in (*shared_call.label.split("+"), call.label) if label]
+            call = shared_call._replace(
+                payload_bytes=shared_call.payload_bytes + call.payload_bytes,
+                encoded_bytes=shared_call.encoded_bytes + call.encoded_bytes,
+                label="+".join(dict.fromkeys(labels)),  # each label once, in order
             )
         calls[key] = call
     return tuple(calls.values())
 
 
 def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
-    """Return the calls after step ``step`` (from 0) among the ranks of a group; None means all workers."""
+    """Return the calls of periodic exchanges after a step (from 0), among the ranks of a group (None: all workers)."""
     return join_exchanges((exchange for exchange in exchanges if exchange.is_due(step)), step, group)
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
     """Return all calls of a training of ``steps`` steps with these exchanges, as its ledger records them."""
-    due = due_steps(exchanges, 0, _checked(steps))
-    return [call for step in due for call in calls_at(exchanges, step, group)]
+    calls: list[Call] = []
+    for step in due_steps(exchanges, 0, _checked(steps)):
+        calls += calls_at(exchanges, step, group)
+    return calls
 
 
 def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
@@ -181,15 +190,16 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
     [(0, 97), (1, 3)]
     """
     timings = tuple((exchange.period, exchange.offset, exchange.start, exchange.stop) for exchange in exchanges)
-    first_step_and_count: dict[tuple[bool, ...], tuple[int, int]] = {}
+    first_steps: dict[tuple[bool, ...], int] = {}  # by the mask of the exchanges that are due
+    num_steps: dict[tuple[bool, ...], int] = {}
     for begin, end, cycle in phase_cycles(exchanges, steps):
         for mask, step, count in _due_masks(timings, begin, end, cycle):
-            first, counted = first_step_and_count.get(mask, (step, 0))
-            first_step_and_count[mask] = first, counted + count
+            first_steps.setdefault(mask, step)
+            num_steps[mask] = num_steps.get(mask, 0) + count
     patterns = []
-    for mask, (first, count) in sorted(first_step_and_count.items()):
+    for mask in sorted(first_steps):
         due = [exchange for exchange, is_due in zip(exchanges, mask, strict=True) if is_due]
-        patterns.append(CallPattern(join_exchanges(due, first), count))
+        patterns.append(CallPattern(join_exchanges(due, first_steps[mask]), num_steps[mask]))
     return patterns
 
 
@@ -200,12 +210,19 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
         For each phase its first step, the step after its last, and the number of steps after which its calls repeat:
         the least common multiple of the periods of the exchanges, at most the whole phase.
     """
-    bounds = {bound for exchange in exchanges for bound in (exchange.start, exchange.stop) if bound is not None}
-    edges = sorted({0, _checked(steps)} | {bound for bound in bounds if bound < steps})
+    edges = {0, _checked(steps)}
+    for exchange in exchanges:
+        for edge in (exchange.start, exchange.stop):
+            if edge is not None and edge < steps:
+                edges.add(edge)
     phases = []
-    for begin, end in itertools.pairwise(edges):
-        active = (e for e in exchanges if e.start <= begin and (e.stop is None or end <= e.stop))
-        phases.append((begin, end, min(math.lcm(*(exchange.period for exchange in active)), end - begin)))
+    for begin, end in itertools.pairwise(sorted(edges)):
+        periods = [
+            exchange.period
+            for exchange in exchanges
+            if exchange.start <= begin and (exchange.stop is None or end <= exchange.stop)
+        ]
+        phases.append((begin, end, min(math.lcm(*periods), end - begin)))
     return phases
 
 
@@ -224,22 +241,25 @@ def _due_masks(
     Returns:
         For each set a mask over the exchanges, its first step and its number of steps in the phase.
     """
-    step = np.arange(begin, begin + cycle)
-    recurrences = -((step - end) // cycle)  # ceil((end - t) / cycle) times the step t of the first cycle recurs
-    columns = {timing: _is_due(step, *timing) for timing in timings}
+    steps = np.arange(begin, begin + cycle)
+    recurrences = -((steps - end) // cycle)  # ceil((end - t) / cycle) times the step t of the first cycle recurs
+    due_by_timing = {timing: _is_due(steps, *timing) for timing in timings}
     due = np.zeros((cycle, len(timings)), dtype=bool)
     for column, timing in enumerate(timings):
-        due[:, column] = columns[timing]
-    code: NDArray[Any] = np.zeros(cycle, dtype=np.int64)  # steps with equal masks have equal codes
-    for is_due in columns.values():
-        code = np.unique(2 * code + is_due, return_inverse=True)[1]
-    first = np.unique(code, return_index=True)[1]
+        due[:, column] = due_by_timing[timing]
+
+    # Number the different masks, one timing after another: np.unique along the rows of `due` is slow.
+    mask_numbers: NDArray[Any] = np.zeros(cycle, dtype=np.int64)
+    for is_due in due_by_timing.values():
+        _, mask_numbers = np.unique(2 * mask_numbers + is_due, return_inverse=True)
+    _, first_rows = np.unique(mask_numbers, return_index=True)
     # np.bincount would count in floats, which round numbers of steps beyond 2^53.
-    counts = np.zeros(len(first), dtype=np.int64)
-    np.add.at(counts, code, recurrences)
-    return [
-        (tuple(due[row].tolist()), begin + row, int(count)) for row, count in zip(first.tolist(), counts, strict=True)
-    ]
+    counts = np.zeros(len(first_rows), dtype=np.int64)
+    np.add.at(counts, mask_numbers, recurrences)
+    masks = []
+    for row, count in zip(first_rows.tolist(), counts, strict=True):
+        masks.append((tuple(due[row].tolist()), begin + row, int(count)))
+    return masks
 
 
 def communication_s(
@@ -262,7 +282,7 @@ def communication_s(
 def call_s(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, algorithm: Algorithms = None, rule: Rule = "eager"
 ) -> FloatOrArray:
-    """Return the seconds of a collective under an algorithm, or under the algorithm that a policy chooses.
+    """Return the seconds of a collective on a link by an algorithm, or by the algorithm that a policy chooses.
 
     Args:
         kind: one of ``COLLECTIVES``.
@@ -279,7 +299,8 @@ def call_s(
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
     """Return the mean payload bytes per worker and step over T steps; 0 if T is 0."""
-    return sum(exchange.payload_bytes * exchange.num_runs(_checked(steps)) for exchange in exchanges) / max(steps, 1)
+    total_bytes = sum(exchange.payload_bytes * exchange.num_runs(_checked(steps)) for exchange in exchanges)
+    return total_bytes / max(steps, 1)
 
 
 def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
@@ -288,11 +309,11 @@ def mean_bytes_per_step(exchanges: Iterable[Exchange]) -> float:
     >>> mean_bytes_per_step([Exchange(4.0), Exchange(64.0, period=32)])
     6.0
     """
-    return sum((e.payload_bytes / e.period for e in exchanges if e.stop is None), start=0.0)
+    return sum((exchange.payload_bytes / exchange.period for exchange in exchanges if exchange.stop is None), start=0.0)
 
 
 def communication_factor(periods: Iterable[FloatOrArray]) -> FloatOrArray:
-    """Return the long-run reduction of bytes against one state exchanged every step: ``1 / sum_i 1 / K_i``.
+    """Return the factor by which rarer exchanges cut the bytes of one state exchanged every step: ``1 / sum_i 1/K_i``.
 
     Args:
         periods: K_i, one per exchanged state, all states of the same size (``math.inf`` for a state without exchange).
@@ -319,7 +340,7 @@ def half_life(beta: FloatOrArray) -> FloatOrArray:
 
 
 def half_life_period(beta: float, min_period: int = 1) -> int:
-    """Return the steps between averages of a state with decay ``beta``: its rounded half-life, at least ``min_period``.
+    """Return the period for averages of a state with decay ``beta``: its rounded half-life, at least ``min_period``.
 
     A ``beta`` of 0 counts as a half-life of one step.
 
@@ -332,7 +353,7 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
 
 
 def _checked(steps: int) -> int:
-    """Return a number of steps; refuse a negative one."""
+    """Return a number of steps; raise ``SpecError`` for a negative one."""
     if steps < 0:
         raise SpecError("steps", steps, "at least 0")
     return steps

@@ -6,8 +6,8 @@ simulates them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -23,10 +23,10 @@ Overlap = Literal["none", "ddp", "async"]
 OVERLAPS: tuple[str, ...] = get_args(Overlap)
 
 BUCKET_BYTES = 25 * 2**20
-"""Default size of a gradient bucket. Source: ``torch.nn.parallel.DistributedDataParallel``, ``bucket_cap_mb``; MiB."""
+"""Default bytes of a gradient bucket (25 MiB). Source: PyTorch's ``DistributedDataParallel``, ``bucket_cap_mb``."""
 
 FIRST_BUCKET_BYTES = 2**20
-"""Size of the first bucket if the others have the default size, so that a call starts early. Source: as above."""
+"""Bytes of the first bucket if the others have the default size, so that a call starts early. Source: as above."""
 
 FORWARD_SHARE = 1 / 3
 """Fraction of a step's compute time in the forward pass.
@@ -55,7 +55,7 @@ WHOLE = (Bucket(1.0, 1.0),)
 
 
 def buckets_on(network: Network | Topology, buckets: Sequence[Bucket]) -> Sequence[Bucket]:
-    """Return ``buckets``, or one bucket for the whole gradient if hivemind averages on this network.
+    """Return the buckets in which a gradient travels on a network: ``buckets``, or one for all tensors with hivemind.
 
     hivemind's averager takes all tensors in one call, after the backward pass.
     """
@@ -91,19 +91,22 @@ def gradient_buckets(
         raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
     if not 0 <= forward_share <= 1:
         raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
-    total = sum(elements)
-    if not total:
+    total_elements = sum(elements)
+    if not total_elements:
         return WHOLE
     full_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     buckets: list[Bucket] = []
-    in_bucket = computed = 0
-    for count in reversed(elements):
-        in_bucket, computed = in_bucket + count, computed + count
-        if in_bucket * element_bytes >= full_bytes or computed == total:
-            if in_bucket:
-                ready = forward_share + (1 - forward_share) * (computed / total)
-                buckets.append(Bucket(in_bucket / total, ready))
-            in_bucket, full_bytes = 0, bucket_bytes
+    bucket_elements = computed_elements = 0
+    for tensor_elements in reversed(elements):
+        bucket_elements += tensor_elements
+        computed_elements += tensor_elements
+        is_full = bucket_elements * element_bytes >= full_bytes
+        if is_full or computed_elements == total_elements:
+            if bucket_elements:
+                ready = forward_share + (1 - forward_share) * (computed_elements / total_elements)
+                buckets.append(Bucket(bucket_elements / total_elements, ready))
+            bucket_elements = 0
+            full_bytes = bucket_bytes
     return tuple(buckets)
 
 
@@ -120,19 +123,26 @@ def covered_buckets(buckets: Sequence[Bucket], spans: Spans) -> tuple[Bucket, ..
     >>> covered_buckets([Bucket(0.5, 0.7), Bucket(0.5, 1.0)], [(0.25, 0.5), (0.75, 1.0)])
     (Bucket(share=0.5, ready=0.7), Bucket(share=0.5, ready=1.0))
     """
-    bucket_begin, covered = 0.0, list[Bucket]()
+    covered: list[Bucket] = []  # shares are still fractions of the whole gradient
+    bucket_begin = 0.0
     for bucket in buckets:
         bucket_end = bucket_begin + bucket.share
-        share = sum(max(0.0, min(bucket_end, end) - max(bucket_begin, begin)) for begin, end in spans)
-        if share > NEGLIGIBLE:
-            covered.append(Bucket(share, bucket.ready))
+        covered_share = sum(max(0.0, min(bucket_end, end) - max(bucket_begin, begin)) for begin, end in spans)
+        if covered_share > NEGLIGIBLE:
+            covered.append(Bucket(covered_share, bucket.ready))
         bucket_begin = bucket_end
-    total = sum(bucket.share for bucket in covered)
-    return tuple(bucket._replace(share=bucket.share / total) for bucket in covered)
+    payload_share = sum(bucket.share for bucket in covered)
+    return tuple(bucket._replace(share=bucket.share / payload_share) for bucket in covered)
 
 
 def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Split a call for an overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step."""
+    """Return the calls that carry a collective with an overlap of communication and computing.
+
+    Args:
+        call: the collective.
+        overlap: ``ddp`` cuts a gradient into buckets, ``async`` delays the wait by a step, ``none`` changes nothing.
+        buckets: buckets of the whole gradient.
+    """
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
     nbytes = call.payload_bytes
@@ -156,41 +166,33 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
     return parts
 
 
-T = TypeVar("T")
-
-
-class WayPoint(NamedTuple, Generic[T]):
-    """A point in a step's computing where a call starts, or where a worker waits for a call.
+class WayPoint(NamedTuple):
+    """A point in a step's computing where a collective starts, or where a worker waits for one.
 
     Attributes:
-        at: fraction of the compute time, from 0 to 1.
-        waits: whether the worker waits for the call here; otherwise the call starts here.
-        item: object that holds the call.
+        fraction: fraction of the compute time, from 0 to 1.
+        is_wait: whether the worker waits for the collective here; otherwise the collective starts here.
+        call_index: index of the collective's call among those of the step.
     """
 
-    at: float
-    waits: bool
-    item: T
+    fraction: float
+    is_wait: bool
+    call_index: int
 
 
-def way_points(items: Sequence[T], call: Callable[[T], Call]) -> list[WayPoint[T]]:
-    """Return the points before the end of a step's computing where calls start, or where the worker waits for them.
-
-    Args:
-        items: objects that hold the calls of the step.
-        call: function that returns the call of an item.
+def way_points(calls: Sequence[Call]) -> list[WayPoint]:
+    """Return the points before the end of a step's computing where the collectives start or the worker awaits them.
 
     Returns:
         The points in the order of time; at equal times starts come before waits.
     """
     points = []
-    for item in items:
-        item_call = call(item)
-        if item_call.ready < 1:
-            points.append(WayPoint(item_call.ready, False, item))
-        if is_awaited_in_step(item_call):
-            points.append(WayPoint(item_call.needed, True, item))
-    return sorted(points, key=lambda point: point[:2])
+    for index, call in enumerate(calls):
+        if call.ready < 1:
+            points.append(WayPoint(call.ready, False, index))
+        if is_awaited_in_step(call):
+            points.append(WayPoint(call.needed, True, index))
+    return sorted(points)
 
 
 def is_awaited_in_step(call: Call) -> bool:

@@ -57,13 +57,8 @@ Price = Callable[[Call], Sequence[PricedCall]]
 """A function that returns the priced calls that carry a call; the result does not depend on the call's step."""
 
 
-def points_of(priced_calls: Sequence[PricedCall]) -> list[WayPoint[int]]:
-    """Return the way points of the calls of a step, each with the index of its call as the item."""
-    return way_points(range(len(priced_calls)), lambda index: priced_calls[index].call)
-
-
 class Worker:
-    """The clocks of one worker's computing and of its network, advanced step by step in seconds.
+    """The clocks of one training worker and of its network, which a caller advances step by step, in seconds.
 
     Args:
         compute_s: computing seconds of each step.
@@ -76,7 +71,7 @@ class Worker:
         now_s: time of the worker.
         free_s: time at which the network has finished all calls that were started.
         exposed_s: seconds for which the worker has waited for the network.
-        opened_s: extra seconds of calls after an idle network.
+        slow_start_s: extra seconds of calls that started after the network was idle.
         pending: end times of calls, by the step after which the worker waits for them.
     """
 
@@ -88,11 +83,14 @@ class Worker:
         optimizer_s: FloatOrArray = 0.0,
     ) -> None:
         """Begin at time 0 with a free network and no pending calls."""
-        self.compute_s, self.trigger_s, self.idle_s, self.optimizer_s = compute_s, trigger_s, idle_s, optimizer_s
+        self.compute_s = compute_s
+        self.trigger_s = trigger_s
+        self.idle_s = idle_s
+        self.optimizer_s = optimizer_s
         self.now_s: FloatOrArray = 0.0
         self.free_s: FloatOrArray = 0.0
         self.exposed_s: FloatOrArray = 0.0
-        self.opened_s: FloatOrArray = 0.0
+        self.slow_start_s: FloatOrArray = 0.0
         self.pending: dict[int, list[FloatOrArray]] = {}
 
     @property
@@ -101,55 +99,60 @@ class Worker:
         return np.maximum(0.0, self.free_s - self.now_s)
 
     def skip(self, steps: int) -> None:
-        """Advance by ``steps`` steps that start no call and wait for no call."""
+        """Advance the worker by ``steps`` steps in which it starts no collective and waits for none."""
         self.now_s = self.now_s + steps * (self.compute_s + self.trigger_s + self.optimizer_s)
 
-    def step(self, number: int, priced_calls: Sequence[PricedCall], points: Sequence[WayPoint[int]]) -> None:
-        """Advance by one step: compute, start the calls as they are ready, wait for the results, and update.
+    def step(self, step: int, priced_calls: Sequence[PricedCall], points: Sequence[WayPoint]) -> None:
+        """Advance the worker by one step: compute, start collectives as they are ready, wait for results, and update.
 
         Args:
-            number: number of the step.
-            priced_calls: the calls of the step.
-            points: points in the computing where calls start, or where the worker waits for them, see `points_of`.
+            step: number of the step, from 0.
+            priced_calls: collectives of the step.
+            points: points in the computing where collectives start or the worker waits for them, by `way_points`.
         """
         begin_s = self.now_s
         encoded_s = waited_s = 0.0 * begin_s
-        needed_s: FloatOrArray = begin_s
+        needed_s: FloatOrArray = begin_s  # end of the collectives that must end before the next step
         call_ends_s: dict[int, FloatOrArray] = {}
-        for fraction, waits, index in points:
+        for fraction, is_wait, index in points:
             priced_call = priced_calls[index]
-            if waits:
-                at_s = begin_s + fraction * self.compute_s + encoded_s + waited_s
-                wait_s = np.maximum(0.0, call_ends_s[index] - at_s)
-                self._expose(at_s, wait_s)
+            if is_wait:
+                point_s = begin_s + fraction * self.compute_s + encoded_s + waited_s
+                wait_s = np.maximum(0.0, call_ends_s[index] - point_s)
+                self._expose(point_s, wait_s)
                 waited_s = waited_s + wait_s
                 continue
             encoded_s = encoded_s + priced_call.encode_s
-            self._start(priced_call, begin_s + fraction * self.compute_s + encoded_s + waited_s, number)
+            self._start(priced_call, begin_s + fraction * self.compute_s + encoded_s + waited_s, step)
             call_ends_s[index] = self.free_s
-            if not (priced_call.call.wait_steps or is_awaited_in_step(priced_call.call)):
+            if not priced_call.call.wait_steps and not is_awaited_in_step(priced_call.call):
                 needed_s = self.free_s
         self.now_s = begin_s + self.compute_s + encoded_s + waited_s + self.trigger_s
         self._wait(needed_s)
+
+        # Collectives that are ready only at the end of the computing follow one another.
         for priced_call in priced_calls:
             if priced_call.call.ready >= 1:
                 self.now_s = self.now_s + priced_call.encode_s
-                self._start(priced_call, self.now_s, number)
+                self._start(priced_call, self.now_s, step)
                 if not priced_call.call.wait_steps:
                     self._wait(self.free_s)
-        for end_s in self.pending.pop(number, ()):
+
+        for end_s in self.pending.pop(step, ()):  # collectives of earlier steps whose results this step needs
             self._wait(end_s)
         self.now_s = self.now_s + self.optimizer_s
 
-    def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
-        """Start a call of step ``number`` at ``at_s`` seconds, or as soon as the network is free."""
-        begin_s = np.maximum(self.free_s, at_s)
-        if priced.after_idling is not None:
-            opening_s = priced.after_idling.opening_s(begin_s - self.free_s)
-            self.opened_s, begin_s = self.opened_s + opening_s, begin_s + opening_s
-        self.free_s = begin_s + priced.cost_s
-        if priced.call.wait_steps:
-            self.pending.setdefault(number + priced.call.wait_steps, []).append(self.free_s)
+    def _start(self, priced_call: PricedCall, ready_s: FloatOrArray, step: int) -> None:
+        """Start a collective of a step at ``ready_s`` seconds, or once the network is free."""
+        begin_s = np.maximum(self.free_s, ready_s)
+        if priced_call.after_idling is not None:
+            extra_s = priced_call.after_idling.opening_s(begin_s - self.free_s)
+            self.slow_start_s = self.slow_start_s + extra_s
+            begin_s = begin_s + extra_s
+        self.free_s = begin_s + priced_call.cost_s
+        if priced_call.call.wait_steps:
+            wait_step = step + priced_call.call.wait_steps
+            self.pending.setdefault(wait_step, []).append(self.free_s)
 
     def _wait(self, until_s: FloatOrArray) -> None:
         """Let the worker wait until a time, if that time is not over."""
@@ -167,15 +170,17 @@ class Worker:
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
 
-    def future_state(self, number: int) -> list[tuple[int, FloatOrArray]]:
-        """Return all that decides the steps from ``number`` on, for a worker whose time is 0 s.
+    def future_state(self, next_step: int) -> list[tuple[int, FloatOrArray]]:
+        """Return the state that decides all steps from ``next_step`` on, for a worker whose time is 0 s.
 
         Returns:
             Pairs of a number of steps and a time in seconds. The first pair is -1 with the time at which the network is
-            free. The other pairs are the steps after which the worker waits for a pending call, with the call's end.
+            free. Each other pair is a pending call: the steps until the worker waits for it, and its end.
         """
-        ends = [(step - number, end_s) for step in sorted(self.pending) for end_s in self.pending[step]]
-        return [(-1, self.free_s), *ends]
+        state = [(-1, self.free_s)]
+        for step in sorted(self.pending):
+            state += [(step - next_step, end_s) for end_s in self.pending[step]]
+        return state
 
 
 def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Callable[[int, int], None]:
@@ -183,25 +188,29 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
 
     The function prices the calls of a step once for each set of exchanges that are due together.
     """
-    by_timing: dict[Any, Exchange] = {}
+    exchange_by_timing: dict[Any, Exchange] = {}
     for exchange in exchanges:
-        by_timing.setdefault((exchange.period, exchange.offset, exchange.start, exchange.stop), exchange)
-    timings = list(by_timing.values())  # one of the exchanges that are due at the same steps
-    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint[int]]]] = {}
+        timing = exchange.period, exchange.offset, exchange.start, exchange.stop
+        exchange_by_timing.setdefault(timing, exchange)
+    timing_exchanges = list(exchange_by_timing.values())  # one of all exchanges that are due at the same steps
+    calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
 
     def advance(begin: int, end: int) -> None:
         """Advance the worker through the steps from ``begin`` to ``end - 1``."""
-        now = begin
-        for step in _steps_with_calls(timings, begin, end, worker):
-            worker.skip(step - now)
-            pattern = tuple(bool(exchange.is_due(step)) for exchange in timings)
+        next_step = begin
+        for step in _steps_with_calls(timing_exchanges, begin, end, worker):
+            worker.skip(step - next_step)
+            pattern = tuple(bool(exchange.is_due(step)) for exchange in timing_exchanges)
             if pattern not in calls_by_pattern:
-                calls = join_exchanges(exchange for exchange in exchanges if exchange.is_due(step))
-                priced_calls = [priced_call for call in calls for priced_call in price(call)]
-                calls_by_pattern[pattern] = priced_calls, points_of(priced_calls)
-            worker.step(step, *calls_by_pattern[pattern])
-            now = step + 1
-        worker.skip(end - now)
+                priced_calls: list[PricedCall] = []
+                for call in join_exchanges(exchange for exchange in exchanges if exchange.is_due(step)):
+                    priced_calls += price(call)
+                points = way_points([priced_call.call for priced_call in priced_calls])
+                calls_by_pattern[pattern] = priced_calls, points
+            priced_calls, points = calls_by_pattern[pattern]
+            worker.step(step, priced_calls, points)
+            next_step = step + 1
+        worker.skip(end - next_step)
 
     return advance
 
@@ -215,7 +224,7 @@ def worker_after(
     idle_s: float = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> Worker:
-    """Return a worker after T steps.
+    """Return the clocks of a training worker after T steps with periodic collectives.
 
     The worker advances step by step through cycles of the exchanges' periods. When a cycle leaves the worker's state
     unchanged, the remaining cycles of this phase repeat the cycle, and the worker skips them at once.
@@ -231,23 +240,26 @@ def worker_after(
     worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
     advance = stepper(worker, exchanges, price)
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
-    now = 0
+    step = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
-        previous_state: tuple[list[tuple[int, FloatOrArray]], FloatOrArray, FloatOrArray] | None = None
-        while now < end:
+        previous_state: list[tuple[int, FloatOrArray]] = []  # before the last cycle; empty if there is none
+        previous_exposed_s = previous_slow_start_s = worker.exposed_s
+        while step < end:
             worker.rebase()
-            state, waited_s, opened_s = worker.future_state(now), worker.exposed_s, worker.opened_s
-            if previous_state and _equal_states(previous_state[0], state, tolerance_s):
-                cycles = (end - now) // cycle
-                worker.exposed_s = waited_s + cycles * (waited_s - previous_state[1])
-                worker.opened_s = opened_s + cycles * (opened_s - previous_state[2])
-                worker.pending = {step + cycles * cycle: ends_s for step, ends_s in worker.pending.items()}
-                now, previous_state = now + cycles * cycle, None
+            state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
+            if previous_state and _equal_states(previous_state, state, tolerance_s):
+                cycles = (end - step) // cycle
+                skipped_steps = cycles * cycle
+                worker.exposed_s = exposed_s + cycles * (exposed_s - previous_exposed_s)
+                worker.slow_start_s = slow_start_s + cycles * (slow_start_s - previous_slow_start_s)
+                worker.pending = {wait_step + skipped_steps: ends_s for wait_step, ends_s in worker.pending.items()}
+                step += skipped_steps
+                previous_state = []
                 continue
-            previous_state = state, waited_s, opened_s
-            cycle_end = min(end, now + cycle)
-            advance(now, cycle_end)
-            now = cycle_end
+            previous_state, previous_exposed_s, previous_slow_start_s = state, exposed_s, slow_start_s
+            cycle_end = min(end, step + cycle)
+            advance(step, cycle_end)
+            step = cycle_end
     return worker
 
 
@@ -256,22 +268,26 @@ def _steps_with_calls(exchanges: Sequence[Exchange], begin: int, end: int, worke
 
     The caller advances the worker after each step, which changes the pending calls.
     """
-    due = iter(due_steps(exchanges, begin, end))
-    next_due = next(due, end)
-    while (step := min([next_due, *worker.pending])) < end:
+    due = [*due_steps(exchanges, begin, end), end]  # the last entry ends the loop
+    index = 0
+    step = min([due[index], *worker.pending])
+    while step < end:
         yield step
-        if step == next_due:
-            next_due = next(due, end)
+        if step == due[index]:
+            index += 1
+        step = min([due[index], *worker.pending])
 
 
 def _equal_states(
     state: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], tolerance_s: float
 ) -> bool:
     """Return whether two states of `Worker.future_state` are equal up to rounding; nan equals nan."""
-    return [step for step, _ in state] == [step for step, _ in other] and all(
-        np.allclose(time_s, other_s, rtol=1e-12, atol=tolerance_s, equal_nan=True)
-        for (_, time_s), (_, other_s) in zip(state, other, strict=True)
-    )
+    if [step for step, _ in state] != [step for step, _ in other]:
+        return False
+    for (_, time_s), (_, other_s) in zip(state, other, strict=True):
+        if not np.allclose(time_s, other_s, rtol=1e-12, atol=tolerance_s, equal_nan=True):
+            return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -334,7 +350,7 @@ def mean_step(
     trigger_s: FloatOrArray = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
-    """Return the components of the mean step of a training of T steps on equal links.
+    """Return the components of the time of the mean step of a training of T steps on equal links.
 
     Args:
         compute_s: computing seconds of each worker in a step.
@@ -365,8 +381,9 @@ def mean_step(
             opening = None
             if link.tcp is not None:
                 prices = collective_prices(part.collective, np.asarray(workers), part.payload_bytes, link, algorithm)
-                names = prices.names, prices.name_index
-                opening = after_idling(part.collective, workers, part.payload_bytes, link, *names)
+                opening = after_idling(
+                    part.collective, workers, part.payload_bytes, link, prices.names, prices.name_index
+                )
             parts.append(PricedCall(part, cost_s, encode_s, after_idling=opening))
         return parts
 
@@ -390,7 +407,7 @@ def priced_step(
     trigger_s: FloatOrArray = 0.0,
     optimizer_s: FloatOrArray = 0.0,
 ) -> StepTime:
-    """Return the components of the mean step of a training, with calls priced by a function.
+    """Return the components of the time of a training's mean step, with collectives priced by a function.
 
     Args:
         compute_s: see `mean_step`.
@@ -402,21 +419,23 @@ def priced_step(
     """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
-    overlaps = False
-    longest_idle_s: float | None = None
+    overlaps = depends_on_idling = False
+    longest_idle_s = 0.0
     for pattern in patterns:
-        for priced_call in [priced_call for call in pattern.calls for priced_call in price(call)]:
-            communication_s = communication_s + pattern.steps * priced_call.cost_s
-            encode_s = encode_s + pattern.steps * priced_call.encode_s
-            overlaps |= priced_call.call.ready < 1 or priced_call.call.wait_steps > 0
-            if priced_call.after_idling is not None:
-                longest_idle_s = max(longest_idle_s or 0.0, priced_call.after_idling.longest_s)
+        for call in pattern.calls:
+            for priced_call in price(call):
+                communication_s = communication_s + pattern.steps * priced_call.cost_s
+                encode_s = encode_s + pattern.steps * priced_call.encode_s
+                overlaps |= priced_call.call.ready < 1 or priced_call.call.wait_steps > 0
+                if priced_call.after_idling is not None:
+                    depends_on_idling = True
+                    longest_idle_s = max(longest_idle_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
-    if overlaps or longest_idle_s is not None:
+    if overlaps or depends_on_idling:  # the sums above do not suffice
         worker = worker_after(
-            compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s or 0.0, optimizer_s=optimizer_s
+            compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s, optimizer_s=optimizer_s
         )
-        communication_s = communication_s + worker.opened_s - worker.remaining_s
+        communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(
         compute_s,

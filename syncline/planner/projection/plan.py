@@ -213,7 +213,9 @@ class ProjectionPlan:
         time of a replica's slowest worker varies less than that of any worker.
         """
         jitter = self.spec.compute.jitter
-        period = min((exchange.period for exchange in exchanges if exchange.part is None), default=self.spec.steps)
+        period = min(
+            (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
+        )
         if self.layout.workers == 1 or period == 1:
             return slowest_factor(jitter, selection.along(self.workers), period)
         factor_inside = slowest_factor(jitter, self.layout.workers)
@@ -389,8 +391,8 @@ def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[E
 
     If the method itself sends something in every step, too, all exchanges are in the first list and priced together.
     """
-    regular = [exchange for exchange in exchanges if exchange.part is not None and exchange.period == 1]
-    rare = [exchange for exchange in exchanges if exchange.part is None or exchange.period != 1]
+    regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
+    rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
     return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
 
 

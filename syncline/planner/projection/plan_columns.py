@@ -207,7 +207,7 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     for index, traffics in enumerate(plan.traffic):
         for traffic in traffics:
             sent_exchanges = [
-                exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.part is None
+                exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.first_group is None
             ]
             nbytes[traffic.settings, index] = bytes_per_step(sent_exchanges, plan.spec.steps)
     return nbytes

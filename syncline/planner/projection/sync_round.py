@@ -61,15 +61,17 @@ class _RecordingWorker(Worker):
         self.spans: list[ActivitySpan] = []
 
     @override
-    def _start(self, priced: PricedCall, at_s: FloatOrArray, number: int) -> None:
-        begin_s = np.maximum(self.free_s, at_s)
-        super()._start(priced, at_s, number)
-        self._record("network", priced.call.label or priced.call.collective, start_s=begin_s, end_s=self.free_s)
+    def _start(self, priced_call: PricedCall, ready_s: FloatOrArray, step: int) -> None:
+        begin_s = np.maximum(self.free_s, ready_s)
+        super()._start(priced_call, ready_s, step)
+        self._record(
+            "network", priced_call.call.label or priced_call.call.collective, start_s=begin_s, end_s=self.free_s
+        )
 
     @override
-    def _expose(self, at_s: FloatOrArray, late_s: FloatOrArray) -> None:
-        super()._expose(at_s, late_s)
-        self._record("wait", "", start_s=at_s, end_s=at_s + late_s)
+    def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+        super()._expose(at_s, wait_s)
+        self._record("wait", "", start_s=at_s, end_s=at_s + wait_s)
 
     def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
         """Record a span that is not empty."""

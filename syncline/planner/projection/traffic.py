@@ -298,7 +298,7 @@ def _exchanges_of_worker(
         return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
     replicas = range(count // layout.workers)
     shard = ParameterShard(tuple(counts), replicas, len(replicas))
-    return [replace(exchange, part=None) for exchange in _exchanges_inside(shard, options)]
+    return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]
 
 
 def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
@@ -419,10 +419,10 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
     exchanges: list[Exchange] = []
     by_broadcasts = options.sharding == "optimizer" and options.weights == "broadcasts"
     if options.sharding == "none" or by_broadcasts:
-        exchanges.append(Exchange(gradient_bytes, label="gradient inside", in_backward=True, part=shard.group))
+        exchanges.append(Exchange(gradient_bytes, label="gradient inside", in_backward=True, first_group=shard.group))
         if by_broadcasts and shard.sharers > 1:
             updates = update_broadcasts(options.parameter_width, shard.sharers, shard.tensors)
-            exchanges += [replace(exchange, part=shard.sharing_group) for exchange in updates]
+            exchanges += [replace(exchange, first_group=shard.sharing_group) for exchange in updates]
         return exchanges
     gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
     for exchange in sharded_exchanges(
@@ -431,11 +431,11 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
         overlapped=options.overlapped, weights=gathers,
     ):  # fmt: skip
         if shard.sharers > 1:
-            exchanges.append(replace(exchange, part=shard.sharing_group))
+            exchanges.append(replace(exchange, first_group=shard.sharing_group))
         if exchange.collective == "reduce_scatter" and len(shard.copies_group) > 1:
             nbytes = exchange.payload_bytes / shard.sharers
             sum_of_copies = replace(exchange, payload_bytes=nbytes, collective="all_reduce", label="gradient of copies")
-            exchanges.append(replace(sum_of_copies, part=shard.copies_group))
+            exchanges.append(replace(sum_of_copies, first_group=shard.copies_group))
     return exchanges
 
 
@@ -453,11 +453,11 @@ def _exchanges_between(
     """
     for exchange in method.exchanges(tensors, replicas):
         size = share * exchange.payload_bytes
-        part = exchange.part
-        if part is not None:
+        group = exchange.first_group
+        if group is not None:
             stride = layout.workers
-            part = range(part.start * stride, part.stop * stride, part.step * stride)
-        yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, part=part)
+            group = range(group.start * stride, group.stop * stride, group.step * stride)
+        yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, first_group=group)
         if layout.sharers > 1 and not method.sends_in_backward:
             growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(
@@ -466,7 +466,7 @@ def _exchanges_between(
                 encoded_bytes=0.0,
                 collective="all_gather",
                 label=f"{exchange.label} inside".strip(),
-                part=layout.gradient_group,
+                first_group=layout.gradient_group,
             )
 
 

@@ -75,7 +75,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
     totals = np.zeros(len(unit_sizes))
     for traffic in plan.traffic[method_index]:
         for exchange in traffic.exchanges:
-            group = plan.layout.replica_group(workers) if exchange.part is None else exchange.part
+            group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
             nbytes = float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.num_runs(steps) / steps
             totals += level_bytes(exchange.collective, nbytes, ranks=group, workers=workers, unit_workers=unit_sizes)
     if isinstance(plan.inside.model, ModelShape):
@@ -336,7 +336,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         levels = level_bytes_per_step(plan, 0, network)
         return None if levels is None else float(levels[-1])
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
-    if any(exchange.part is not None for exchange in exchanges):
+    if any(exchange.first_group is not None for exchange in exchanges):
         return None
     payloads = [exchange.payload_bytes * exchange.num_runs(spec.steps) for exchange in exchanges]
     if not (sent_bytes := sum(payloads)):

@@ -112,10 +112,10 @@ class StepAction(NamedTuple):
 def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
     """Yield the actions of parts 1 to 4 of a step with these calls, in order."""
     started_calls, fraction_done = list[tuple[int, Call]](), 0.0
-    for fraction, waits, index in way_points(range(len(calls)), calls.__getitem__):
+    for fraction, is_wait, index in way_points(calls):
         yield StepAction("compute", fraction=fraction - fraction_done)
         fraction_done = fraction
-        if waits:
+        if is_wait:
             yield StepAction("wait", index, members=members(calls[index], workers))
         else:
             yield StepAction("start", index)
