@@ -135,7 +135,7 @@ class DeMoSpec(MethodBase):
         return [
             gradient,
             node_exchange,
-            replace(node_exchange, payload_bytes=nodes * share, encoded_bytes=0, part=range(size)),
+            replace(node_exchange, payload_bytes=nodes * share, encoded_bytes=0, first_group=range(size)),
         ]
 
     @override
