@@ -62,6 +62,7 @@ class Assembly:
         chosen: results of choices.
         errors: messages about instructions that cannot run.
         spans: upper bound of the number of spans.
+        route_indices: index of the route between two workers, by sender and receiver.
     """
 
     def __init__(
@@ -77,16 +78,16 @@ class Assembly:
         self.chosen: list[ChosenOption] = []
         self.errors: list[str] = []
         self.spans = 0
-        self.route: dict[tuple[int, int], int] = {}
+        self.route_indices: dict[tuple[int, int], int] = {}
         self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
         self._first_port: dict[str, int] = {}  # by stream
         self._resolved: dict[int, tuple[Collective, Collective]] = {}  # by id; the first one keeps its id
         # Assembled records that are not yet in the tables.
-        self._rows: list[Operation] = []
+        self._operations: list[Operation] = []
         self._parts: list[Part] = []
         self._receivers: list[int] = []
-        self._routed_rows: list[tuple[int, int, int]] = []  # row of each send, with sender and receiver
-        self._assemble: dict[type, Callable[[int, WorkerNames, Any], tuple[Operation, SpanNames]]] = {
+        self._routed_sends: list[tuple[int, int, int]] = []  # index of each send's operation, sender and receiver
+        self._assembler_of: dict[type, Callable[[int, WorkerNames, Any], tuple[Operation, SpanNames]]] = {
             Compute: self._compute,
             Send: self._send,
             Recv: self._recv,
@@ -97,17 +98,19 @@ class Assembly:
             StreamWait: self._wait_for_mark,
         }
 
-    def all(self, programs: Sequence[Program], by_columns: ColumnAssembler) -> int | None:
+    def assemble_all(self, programs: Sequence[Program], assemble_by_columns: ColumnAssembler) -> int | None:
         """Assemble the programs of all workers; a program that several workers share is assembled once.
 
         Args:
             programs: the program of each worker.
-            by_columns: assembles what it can of some workers' programs at once; returns the workers that are left.
+            assemble_by_columns: function that assembles what it can of some workers' programs at once, and returns the
+                workers that are left.
 
         Returns:
-            The kind of the first collective of all; None if it is not known beforehand.
+            The number of the kind of collective that all workers join first; None if this is not known beforehand.
         """
-        self.state.take("streams", self.workers)[1]["worker"] = np.arange(self.workers)
+        _, streams = self.state.take("streams", self.workers)
+        streams["worker"] = np.arange(self.workers)
         if isinstance(programs, SharedProgram):
             programs = programs[:]
         workers_of: defaultdict[int, list[int]] = defaultdict(list)
@@ -122,7 +125,7 @@ class Assembly:
         if self.workers and len(workers_of) == 1 and not separate:
             begins_by_joining = self.state["operations"]["code"][0] == codes.JOIN
             return int(self.state["parts"]["kind"][0]) if begins_by_joining else None
-        for worker in by_columns(self, sorted(separate), programs):
+        for worker in assemble_by_columns(self, sorted(separate), programs):
             program = programs[worker]
             if isinstance(program, Queued):
                 self._assemble_streams(worker, program)
@@ -156,19 +159,20 @@ class Assembly:
     def _assemble_streams(self, worker: int, program: Queued) -> None:
         """Assemble the instructions that a worker has queued on its streams; each stream is a program of its own."""
         worker_names, instructions_of = self._worker_names[worker], program.instructions_by_stream()
-        number = self.state.used["parts"] + len(self._parts)
+        part_number = self.state.used["parts"] + len(self._parts)
         for instructions in instructions_of.values():  # a wait on one stream may name a collective of a later stream
             for instruction in instructions:
                 if type(instruction) is Collective:
-                    worker_names.parts[instruction.key], worker_names.joined[instruction.key] = number, instruction
-                    number += 1
+                    worker_names.parts[instruction.key] = part_number
+                    worker_names.joined[instruction.key] = instruction
+                    part_number += 1
         for stream, instructions in instructions_of.items():
-            row = worker
+            stream_number = worker  # of the worker's main stream
             if stream != COMPUTING:
-                row, worker_rows = self.state.take("streams", 1)
-                worker_rows["worker"] = worker
+                stream_number, stream_record = self.state.take("streams", 1)
+                stream_record["worker"] = worker
             worker_names.stream = stream
-            self.state["streams"][row]["operation"] = self._assemble_program(worker, instructions)
+            self.state["streams"][stream_number]["operation"] = self._assemble_program(worker, instructions)
         self.state.take("marks", len(worker_names.marks))
         worker_names.stream = COMPUTING
 
@@ -187,9 +191,9 @@ class Assembly:
         begin, first_part, worker_names = len(self.instructions), self.state.used["parts"], WorkerNames()
         for instruction in program:
             self._add(int(workers[0]), worker_names, instruction)
-        for index, row in enumerate(self._rows):
-            if row.code in (codes.JOIN, codes.WAIT):  # their parts count from the worker's first part
-                self._rows[index] = row._replace(number=row.number - first_part)
+        for index, operation in enumerate(self._operations):
+            if operation.code in (codes.JOIN, codes.WAIT):  # their parts count from the worker's first part
+                self._operations[index] = operation._replace(number=operation.number - first_part)
         self._end(-1)
         self.spans += len(program) * len(workers)
         parts_of_first, self._parts = self._parts, []
@@ -200,32 +204,34 @@ class Assembly:
         streams["operation"][workers] = begin
         streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))
         _, parts = self.state.take("parts", num_parts * len(workers))
-        for number, part in enumerate(parts_of_first):
+        for part_index, part in enumerate(parts_of_first):
             columns: dict[str, Any] = part._asdict() | NEW_PART
             columns |= {"worker": workers, "place": workers, "numbered": True, "port": part.port + workers - workers[0]}
             if self.kinds[part.kind].group is not None:
                 collective: Any = self.instructions[part.operation]
-                columns["place"] = places = [self.kinds.place(part.kind, worker) for worker in workers.tolist()]
+                places = [self.kinds.place(part.kind, worker) for worker in workers.tolist()]
+                columns["place"] = places
                 columns["numbered"] = [self.kinds.is_numbered(collective, place) for place in places]
-            rows = parts[number::num_parts]  # the part of each worker
+            part_of_each_worker = parts[part_index::num_parts]
             for name, column in columns.items():
-                rows[name] = column
+                part_of_each_worker[name] = column
 
-    def _append(self, row: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
+    def _append(self, operation: Operation, instruction: OnStream | None, span_names: SpanNames) -> None:
         """Append an operation with its instruction and the names of its span."""
-        self._rows.append(row)
+        self._operations.append(operation)
         self.instructions.append(instruction)
         self.span_names.append(span_names)
 
     def _add(self, worker: int, worker_names: WorkerNames, instruction: OnStream) -> None:
         """Append the operation of an instruction of a worker."""
-        row, span_names = self._assemble[type(instruction)](worker, worker_names, instruction)
-        self._append(row, instruction, span_names)
+        assemble = self._assembler_of[type(instruction)]
+        operation, span_names = assemble(worker, worker_names, instruction)
+        self._append(operation, instruction, span_names)
 
     def _end(self, return_to: int) -> None:
         """Append the end of a program, or a jump to the operation ``return_to`` unless it is negative."""
-        row = Operation(codes.END) if return_to < 0 else Operation(codes.JUMP, number=return_to)
-        self._append(row, None, NO_SPAN)
+        operation = Operation(codes.END) if return_to < 0 else Operation(codes.JUMP, number=return_to)
+        self._append(operation, None, NO_SPAN)
 
     def _error(self, line: str) -> Operation:
         """Return an operation that raises an error with this message if the program comes to it."""
@@ -263,31 +269,35 @@ class Assembly:
         span_names = self._span(send.stream, "send", send.label or str(send.tag), send.step)
         if send.to == worker or not 0 <= send.to < self.workers:
             return self._error(f"worker {worker} sends {send.tag!r} to {send.to}; expected another worker"), span_names
-        self._routed_rows.append((len(self._rows), worker, send.to))
-        message, port = self._message(worker, send.to, send.tag), self.port(send.stream) + worker
+        self._routed_sends.append((len(self._operations), worker, send.to))
+        message, port = self._message_number(worker, send.to, send.tag), self.port(send.stream) + worker
         return Operation(codes.SEND, number=message, port=port, amount=send.nbytes), span_names
 
     def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Recv`, and the names of its span."""
-        message, is_hidden = self._message(recv.source, worker, recv.tag), worker_names.stream != COMPUTING
+        message = self._message_number(recv.source, worker, recv.tag)
+        is_hidden = worker_names.stream != COMPUTING
         span_names = self._span("compute", "recv", recv.label or str(recv.tag), recv.step)
-        return Operation(codes.RECV, recv.effect is not None, is_hidden, message), span_names
+        return Operation(codes.RECV, recv.effect is not None, hidden=is_hidden, number=message), span_names
 
     def _join(self, worker: int, worker_names: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Collective`, and the names of its span; add the worker's part in it."""
         collective, key = self.resolved(join), join.key
         span_names = self._span(collective.stream, collective.kind, collective.label, collective.step)
         worker_names.collective_streams.add(join.stream)
-        number = self.state.used["parts"] + len(self._parts)
-        if worker_names.parts.get(key, number) != number:
+        part_number = self.state.used["parts"] + len(self._parts)
+        if worker_names.parts.get(key, part_number) != part_number:
             line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
             return self._error(line), span_names
         kind = self.kinds.number_of(collective)
-        worker_names.parts[key], worker_names.joined[key] = number, join
+        worker_names.parts[key], worker_names.joined[key] = part_number, join
         place = self.kinds.place(kind, worker)
-        port, numbered = self.port(join.stream) + worker, self.kinds.is_numbered(collective, place)
-        self._parts.append(Part(worker, kind, self.keys[key], place, port, numbered, len(self.instructions)))
-        return Operation(codes.JOIN, number=number), span_names
+        part = Part(
+            worker, kind, key=self.keys[key], place=place, port=self.port(join.stream) + worker,
+            numbered=self.kinds.is_numbered(collective, place), operation=len(self.instructions),
+        )  # fmt: skip
+        self._parts.append(part)
+        return Operation(codes.JOIN, number=part_number), span_names
 
     def _wait(self, worker: int, worker_names: WorkerNames, wait: Wait) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Wait`, and the names of its span."""
@@ -296,13 +306,17 @@ class Assembly:
             return self._error(line), NO_SPAN
         collective = worker_names.joined[wait.key]
         step = collective.step if wait.step is None else wait.step
-        is_hidden, part = worker_names.stream != COMPUTING, worker_names.parts[wait.key]
-        operation = Operation(codes.WAIT, wait.effect is not None, is_hidden, part)
+        operation = Operation(
+            codes.WAIT, wait.effect is not None, hidden=worker_names.stream != COMPUTING,
+            number=worker_names.parts[wait.key],
+        )  # fmt: skip
         return operation, self._span("compute", "wait", collective.label, step)
 
     def _first(self, worker: int, _: WorkerNames, first: First) -> tuple[Operation, SpanNames]:
         """Return the operation of a `First`, which has no span, and note its choice."""
-        messages = [-1 if recv is None else self._message(recv.source, worker, recv.tag) for recv in first.options]
+        messages = []
+        for recv in first.options:
+            messages.append(-1 if recv is None else self._message_number(recv.source, worker, recv.tag))
         self.choices.append(Choice(first, messages))
         return Operation(codes.FIRST, number=len(self.choices) - 1), NO_SPAN
 
@@ -310,39 +324,40 @@ class Assembly:
 
     def flush(self) -> None:
         """Write the assembled records into the tables."""
-        pairs = dict.fromkeys((sender, receiver) for _, sender, receiver in self._routed_rows)
-        new_pairs = [pair for pair in pairs if pair not in self.route]
+        pairs = dict.fromkeys((sender, receiver) for _, sender, receiver in self._routed_sends)
+        new_pairs = [pair for pair in pairs if pair not in self.route_indices]
         if new_pairs:
-            ends = np.array(new_pairs)
-            first = self.routes.add(ends[:, 0], ends[:, 1])
-            self.route.update(zip(new_pairs, range(first, first + len(new_pairs)), strict=True))
-        _, operations = self.state.take("operations", len(self._rows))
-        if len(self._rows) < 8:
-            for row_index, operation in enumerate(self._rows):
-                operations[row_index] = operation
+            senders, receivers = np.array(new_pairs).T
+            first_route = self.routes.add(senders, receivers)
+            for route_index, pair in enumerate(new_pairs, first_route):
+                self.route_indices[pair] = route_index
+        _, operations = self.state.take("operations", len(self._operations))
+        if len(self._operations) < 8:  # few records are written faster one by one, many column by column
+            for index, operation in enumerate(self._operations):
+                operations[index] = operation
         else:
-            columns = zip(*self._rows, strict=True)
+            columns = zip(*self._operations, strict=True)
             for name, column in zip(operations.dtype.names or (), columns, strict=True):
                 operations[name] = column
-        for row_index, sender, receiver in self._routed_rows:
-            operations[row_index]["route"] = self.route[sender, receiver]
+        for index, sender, receiver in self._routed_sends:
+            operations[index]["route"] = self.route_indices[sender, receiver]
         if self._receivers:
             _, messages = self.state.take("messages", len(self._receivers))
             messages["receiver"] = self._receivers
         if self._parts:
-            _, table = self.state.take("parts", len(self._parts))
+            _, parts = self.state.take("parts", len(self._parts))
             for name, column in zip(Part._fields, np.array(self._parts).T, strict=True):
-                table[name] = column
+                parts[name] = column
             for name, value in NEW_PART.items():
-                table[name] = value
+                parts[name] = value
             self._write_keys()
-        self._rows, self._routed_rows, self._receivers, self._parts = [], [], [], []
+        self._operations, self._routed_sends, self._receivers, self._parts = [], [], [], []
 
     def _write_keys(self) -> None:
         """Add a record to the table ``keys`` for each new key of a collective."""
-        new = len(self.keys) - self.state.used["keys"]
-        if new:
-            _, keys = self.state.take("keys", new)
+        num_new_keys = len(self.keys) - self.state.used["keys"]
+        if num_new_keys:
+            _, keys = self.state.take("keys", num_new_keys)
             keys["first"] = keys["last"] = keys["instance"] = -1
 
     def note_send_stream(self, worker: int, stream: str) -> None:
@@ -351,16 +366,16 @@ class Assembly:
 
     def port(self, stream: str) -> int:
         """Return the port of worker 0 on a stream; the ports of the other workers follow it."""
-        first = self._first_port.get(stream)
-        if first is None:
-            first, ports = self.state.take("ports", self.workers)
-            self._first_port[stream] = first
+        first_port = self._first_port.get(stream)
+        if first_port is None:
+            first_port, ports = self.state.take("ports", self.workers)
+            self._first_port[stream] = first_port
             for name in ("head", "serving", "last_number", "last_part"):
                 ports[name] = -1
             ports["idle_since"] = self.starts_s
-        return first
+        return first_port
 
-    def _message(self, sender: int, receiver: int, tag: Hashable) -> int:
+    def _message_number(self, sender: int, receiver: int, tag: Hashable) -> int:
         """Return the number of the message from one worker to another with this tag."""
         address = sender, receiver, tag
         messages = self.messages.by_address()
@@ -372,26 +387,27 @@ class Assembly:
 
     def resolved(self, collective: Collective) -> Collective:
         """Return a collective with what the network determines: its default algorithm, or its seconds as a whole."""
-        is_whole = collective.algorithm in TIMED_AS_A_WHOLE
+        is_timed_as_a_whole = collective.algorithm in TIMED_AS_A_WHOLE
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         has_algorithm = collective.algorithm is not None
-        if not is_whole and (is_explicit or has_algorithm or not knows_library(self.topology)):
+        if not is_timed_as_a_whole and (is_explicit or has_algorithm or not knows_library(self.topology)):
             return collective
-        cached = self._resolved.get(id(collective))
-        if cached is None:
-            if is_whole:
-                joined = self.topology if collective.group is None else among(self.topology, collective.group)
-                kind, nbytes, algorithm = collective.kind, collective.nbytes, collective.algorithm
-                seconds = float(collective_s(kind, joined.workers, nbytes, joined, algorithm))
-                resolved = replace(collective, algorithm=None, takes_s=seconds)
-            else:
-                resolved = replace(collective, algorithm=default_algorithm(collective.kind, self.topology))
-            cached = self._resolved[id(collective)] = collective, resolved
-        return cached[1]
+        if id(collective) in self._resolved:
+            _, resolved = self._resolved[id(collective)]
+            return resolved
+        if is_timed_as_a_whole:
+            joined = self.topology if collective.group is None else among(self.topology, collective.group)
+            kind, nbytes, algorithm = collective.kind, collective.nbytes, collective.algorithm
+            seconds = float(collective_s(kind, joined.workers, nbytes, joined, algorithm))
+            resolved = replace(collective, algorithm=None, takes_s=seconds)
+        else:
+            resolved = replace(collective, algorithm=default_algorithm(collective.kind, self.topology))
+        self._resolved[id(collective)] = collective, resolved
+        return resolved
 
 
 def _is_shared(program: Program, workers: Sequence[int]) -> bool:
     """Return whether these workers share one program, in which no instruction names a worker."""
-    if isinstance(program, Queued):
+    if isinstance(program, Queued) or len(workers) < 2:
         return False
-    return len(workers) > 1 and all(type(instruction) in (Compute, Collective, Wait) for instruction in program)
+    return all(type(instruction) in (Compute, Collective, Wait) for instruction in program)

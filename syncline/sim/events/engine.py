@@ -58,8 +58,8 @@ def object_folders() -> Iterator[Path]:
     yield Path(home) / "syncline"
 
 
-def kept_object() -> bytes | None:
-    """Return the object as bytes if a folder has it; None otherwise."""
+def read_object() -> bytes | None:
+    """Return the compiled core, an object file, as bytes if a folder has it; None otherwise."""
     for folder in object_folders():
         try:
             return (folder / object_name()).read_bytes()
@@ -69,7 +69,7 @@ def kept_object() -> bytes | None:
 
 
 def make_object() -> bytes:
-    """Compile the core, keep its object where this process may write, and return it."""
+    """Compile the core, store its object file in the first folder that this process may write, and return it."""
     announce_compiling("the event engine")
     compile_core = import_module("syncline.sim.events.core.compiling").compile_core
     for folder in object_folders():
@@ -92,7 +92,7 @@ def _remove_others(folder: Path) -> None:
             other.unlink(missing_ok=True)
 
 
-_kept: list[Any] = []
+_loaded_engines: list[Any] = []
 """The engine that owns the loaded code, which stays as long as the process."""
 
 
@@ -104,22 +104,22 @@ def load_object(machine_code: bytes) -> dict[str, Entry]:
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
-    _kept.append(engine)
+    _loaded_engines.append(engine)
     return {name: _entry(engine.get_function_address(f"syncline_{name}"), types) for name, types in ENTRIES.items()}
 
 
-def _entry(place: int, types: str) -> Entry:
-    """Return a Python function for a compiled function at an address.
+def _entry(function_address: int, types: str) -> Entry:
+    """Return a Python function that calls the compiled function at an address; ``types`` are those of its arguments.
 
     Compiled functions write their result through a pointer and return a status, which is zero because none of them
     raises. They run without Python's lock, so that other threads hear signals meanwhile.
     """
     arguments = [ctypes.c_double if kind == "float64" else ctypes.c_int64 for kind in types.split()]
-    native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *arguments)(place)
-    new, byref = ctypes.c_int64, ctypes.byref
+    native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *arguments)(function_address)
+    int64, byref = ctypes.c_int64, ctypes.byref
 
     def call(*values: Any) -> int:
-        result, error = new(), new()
+        result, error = int64(), int64()
         status = native(byref(result), byref(error), *values)
         assert status == 0, f"the event engine returned status {status}"
         return result.value
@@ -127,11 +127,5 @@ def _entry(place: int, types: str) -> Entry:
     return call
 
 
-def _loaded() -> dict[str, Entry]:
-    """Return the functions of the core that Python calls, by name; compile the core if no folder has its object."""
-    machine_code = kept_object()
-    return load_object(make_object() if machine_code is None else machine_code)
-
-
-_functions = _loaded()
-run_core, write_routes, count_entries, write_plan = _functions.values()
+run_core, write_routes, count_entries, write_plan = load_object(read_object() or make_object()).values()
+"""The functions of the core that Python calls; the core is compiled now if no folder has its object."""

@@ -57,25 +57,26 @@ class CollectiveKinds:
         self._places: dict[Hashable, Places | None] = {}
         self._numbers: dict[Hashable, int] = {}
         self._kinds: list[CollectiveKind] = []
-        self._number_of: dict[int, tuple[Collective, int]] = {}  # by id, which the collective here keeps its own
-        self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # likewise
+        # By the id of a collective, which is stored with the value so that no other object gets this id.
+        self._number_of: dict[int, tuple[Collective, int]] = {}
+        self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # whether each rank receives messages
 
     def __getitem__(self, kind_number: int) -> CollectiveKind:
         return self._kinds[kind_number]
 
     def number_of(self, collective: Collective) -> int:
-        """Return the number of a collective's kind."""
-        pair = self._number_of.get(id(collective))
-        if pair is not None:
-            return pair[1]
+        """Return the number of a collective's kind, a new one for a new kind."""
+        if id(collective) in self._number_of:
+            _, number = self._number_of[id(collective)]
+            return number
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
         key = agreed, id(collective.rounds)
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self._kinds)
+        if key not in self._numbers:
+            self._numbers[key] = len(self._kinds)
             self._kinds.append(self._kind(collective))
-            _, plans = self._state.take("plans", 1)
-            plans["free"] = -1
+            _, plan_record = self._state.take("plans", 1)
+            plan_record["free"] = -1
+        number = self._numbers[key]
         self._number_of[id(collective)] = collective, number
         return number
 
@@ -99,17 +100,18 @@ class CollectiveKinds:
     def is_numbered(self, collective: Collective, place: int) -> bool:
         """Return whether the port in of the worker at this place serves the collective in turn.
 
-        A collective of all workers always takes a turn, a collective of a fixed duration never.
+        A port in serves collectives one after another. A worker that receives nothing in a collective of some workers
+        skips its turn. A collective of all workers always takes a turn, a collective of a fixed duration never.
         """
         if collective.takes_s is not None:
             return False
         if collective.group is None or place < 0:
             return True
-        pair = self._receives.get(id(collective))
-        if pair is None:
+        if id(collective) not in self._receives:
             plan = plan_of(self._rounds(collective), len(collective.group))
-            pair = self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
-        return pair[1][place]
+            self._receives[id(collective)] = collective, (plan.places["receives"] > 0).tolist()
+        _, receives = self._receives[id(collective)]
+        return receives[place]
 
     def _rounds(self, collective: Collective) -> Sequence[Round]:
         """Return the rounds of a collective, from its own field or from its algorithm on this topology."""
@@ -120,22 +122,25 @@ class CollectiveKinds:
         if group not in self._inner_sizes:
             joined = self._topology if group is None else among(self._topology, group)
             self._inner_sizes[group] = inner_sizes(joined, ranks)
-        nccl = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
-        placed = kind, algorithm, group
-        if placed not in self._places:
+        nccl_costs = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
+        key = kind, algorithm, group
+        if key not in self._places:
             joined = self._topology if group is None else among(self._topology, group)
-            self._places[placed] = places_for(kind, algorithm, joined, ranks)
-        return rounds(kind, ranks, collective.nbytes, algorithm, self._inner_sizes[group], nccl, self._places[placed])
+            self._places[key] = places_for(kind, algorithm, joined, ranks)
+        return rounds(
+            kind, ranks, collective.nbytes, algorithm, group=self._inner_sizes[group], nccl=nccl_costs,
+            places=self._places[key],
+        )  # fmt: skip
 
     def plan(self, kind_number: int) -> None:
-        """Make the plan of a kind, if there is none yet."""
+        """Write the plan of a kind of collectives into the core's tables, if there is none yet."""
         state = self._state
         if state["plans"][kind_number]["workers"]:
             return
         collective, group, _ = self._kinds[kind_number]
         ranks = self._workers if group is None else len(group)
         if collective.takes_s is not None:
-            self._write_timed(kind_number, collective, ranks)
+            self._write_fixed_duration(kind_number, collective, ranks)
             return
         direct = is_direct(collective.kind, collective.algorithm)
         if collective.rounds is None:
@@ -148,18 +153,18 @@ class CollectiveKinds:
             rank0 = int(state["plans"][kind_number]["rank0"])
             state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
             return
-        ends = plan.senders, plan.receivers
+        senders, receivers = plan.senders, plan.receivers  # ranks, which are workers if all take part
         if group is not None:
-            ends = group[plan.senders], group[plan.receivers]
+            senders, receivers = group[senders], group[receivers]
         by_nccl = is_nccl(collective.kind, collective.algorithm)
-        self._write_plan(kind_number, plan, self._routes.add(*ends, eager=by_nccl))
+        self._write_plan(kind_number, plan, route0=self._routes.add(senders, receivers, eager=by_nccl))
         if by_nccl and rounds_of_kind:
             record = state["plans"][kind_number]
             rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
             record["nccl"] = True
             record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
-    def _write_timed(self, kind: int, collective: Collective, ranks: int) -> None:
+    def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective without messages, which takes a fixed time."""
         rank0, places = self._state.take("places", ranks)
         places.view(np.uint8)[:] = 0
@@ -198,8 +203,8 @@ class CollectiveKinds:
             places["entry1"] += entry0
         places["from0"] = from0 + places["slot0"]
         record = state["plans"][kind]
-        record["workers"], record["rank0"], record["total"] = ranks, rank0, num_messages(plan)
-        record["messages"] = ranks
+        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
+        record["total"] = plan.places["receives"].sum()
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
@@ -225,23 +230,30 @@ class CollectiveKinds:
         """
         state, ranks = self._state, len(plan.places)
         direct = is_direct(collective.kind, collective.algorithm)
-        costs = FREE if direct else self._topology.gloo or FREE
-        forward_keys, backward_keys = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
-        pairs, pair_index = np.unique(np.concatenate([forward_keys, backward_keys]), return_inverse=True)
-        ends = np.divmod(pairs, ranks)
+        costs = FREE
+        if not direct and self._topology.gloo is not None:
+            costs = self._topology.gloo
+
+        # A connection for each pair of ranks: of each message, and of its clear-to-send in the other direction.
+        forward_pairs, backward_pairs = plan.senders * ranks + plan.receivers, plan.receivers * ranks + plan.senders
+        pairs, pair_index = np.unique(np.concatenate([forward_pairs, backward_pairs]), return_inverse=True)
+        num_messages = len(plan.senders)
+        connection_of_message, connection_of_clear_to_send = np.split(pair_index.ravel(), [num_messages])
+        senders, receivers = np.divmod(pairs, ranks)
         if group is not None:
-            ends = group[ends[0]], group[ends[1]]
+            senders, receivers = group[senders], group[receivers]
         added_s, latency_factor = float(costs.message_s), 1 + float(costs.latency_part)
-        route0 = self._routes.add(*ends, added_s=added_s, latency_factor=latency_factor)
-        pair_index = pair_index.ravel()
-        messages = len(plan.senders)
-        by_turn = np.argsort(plan.receivers, kind="stable")
-        from0 = state.append("sources", pair_index[messages:][by_turn].astype(np.int32))
+        route0 = self._routes.add(senders, receivers, added_s=added_s, latency_factor=latency_factor)
+
+        # The table ``sources`` has the connection of each clear-to-send, by receiving rank.
+        by_receiver = np.argsort(plan.receivers, kind="stable")
+        from0 = state.append("sources", connection_of_clear_to_send[by_receiver].astype(np.int32))
         entry0 = state.used["entries"]
-        self._write_plan(kind, plan, route0, from0, pair_index[:messages])
+        self._write_plan(kind, plan, route0, from0, route_index=connection_of_message)
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
-            self._write_conditions(entries, plan, direct_rounds_ahead(ranks), num_rounds, waits_for_sends=False)
+            ahead = direct_rounds_ahead(ranks)
+            self._write_conditions(entries, plan, ahead, num_rounds, waits_for_sends=False)
             record["gloo"] = PUSHES
             record["call"] = software_s(self._topology, ranks, collective.nbytes)
         else:
@@ -249,7 +261,7 @@ class CollectiveKinds:
             self._write_conditions(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
             record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
             record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
-        record["messages"], record["connections"], record["route0"] = 2 * messages, len(pairs), route0
+        record["messages"], record["connections"], record["route0"] = 2 * num_messages, len(pairs), route0
 
     def _write_conditions(
         self,
@@ -270,19 +282,15 @@ class CollectiveKinds:
         """
         ahead = np.array(rounds_ahead_of, dtype=np.int64)
         entries_of_rank = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
-        rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)
+        rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)  # of each entry
         round_number = plan.entries["round"].astype(np.int64)
         first_free_round = np.maximum(round_number + 1 - ahead[round_number], 0)  # the rounds before must be complete
         sort_key = rank * (num_rounds + 1)
         first_free_entry = np.searchsorted(sort_key + round_number, sort_key + first_free_round)
         first_entry = plan.places["entry0"].astype(np.int64)[rank]
-        received = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))
-        sent = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
-        entries["received"] = received[first_free_entry] - received[first_entry]
-        entries["departed"] = sent[first_free_entry] - sent[first_entry] if waits_for_sends else 0
-
-
-def num_messages(plan: Plan) -> int:
-    """Return the number of messages that all ranks of a plan receive together."""
-    last = plan.places[-1] if len(plan.places) else None
-    return 0 if last is None else int(last["slot0"]) + int(last["receives"])
+        received_before = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))  # before each entry
+        sent_before = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
+        entries["received"] = received_before[first_free_entry] - received_before[first_entry]
+        entries["departed"] = 0
+        if waits_for_sends:
+            entries["departed"] = sent_before[first_free_entry] - sent_before[first_entry]

@@ -85,8 +85,8 @@ class ChosenOption(NamedTuple):
 class Numbers(dict[Hashable, int]):
     """A numbering of keys from 0 in the order of their first use; ``numbers[key]`` numbers a new key."""
 
-    def __missing__(self, name: Hashable) -> int:
-        number = self[name] = len(self)
+    def __missing__(self, key: Hashable) -> int:
+        number = self[key] = len(self)
         return number
 
     def numbers_of(self, column: Iterable[Hashable]) -> Ints:
@@ -95,10 +95,11 @@ class Numbers(dict[Hashable, int]):
 
     def words(self, numbers: NDArray[np.int64]) -> Words:
         """Return the keys of these numbers as a column of strings; all keys must be strings."""
-        used = np.zeros(len(self), dtype=bool)
-        used[numbers] = True
-        table = [name for name, is_used in zip(self, used.tolist(), strict=True) if is_used]
-        return Words((np.cumsum(used, dtype=np.int32) - 1)[numbers], np.array(table, dtype=np.str_))
+        is_used = np.zeros(len(self), dtype=bool)
+        is_used[numbers] = True
+        used_names = [name for name, used in zip(self, is_used.tolist(), strict=True) if used]
+        new_number = np.cumsum(is_used, dtype=np.int32) - 1  # of each used name
+        return Words(new_number[numbers], np.array(used_names, dtype=np.str_))
 
 
 class WorkerNames:
@@ -139,21 +140,33 @@ class Messages:
         self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
 
     def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
-        """Assign numbers to new messages from ``first``; return their receivers, and the message number of each row."""
+        """Give numbers from ``first`` on to new messages; equal sender, receiver and tag mean the same message.
+
+        Args:
+            first: number of the first new message.
+            senders: sender of each of N sends and receives, ``(N,)``.
+            receivers: receiver of each, ``(N,)``.
+            tags: number of each tag, ``(N,)``.
+
+        Returns:
+            The receiver of each of M new messages, ``(M,)``, and the message number of each send and receive, ``(N,)``.
+        """
         workers = self._workers
-        addresses, row_to_message = np.unique((tags * workers + senders) * workers + receivers, return_inverse=True)
-        self._new.append((first, addresses))
-        return addresses % workers, first + row_to_message.ravel()
+        encoded = (tags * workers + senders) * workers + receivers
+        encoded_addresses, message_index = np.unique(encoded, return_inverse=True)
+        self._new.append((first, encoded_addresses))
+        return encoded_addresses % workers, first + message_index.ravel()
 
     def by_address(self) -> dict[Address, int]:
-        """Return the messages by sender, receiver and tag."""
-        if self._new:
-            tags = list(self.tags)
-            for first, addresses in self._new:
-                rest, receivers = np.divmod(addresses, self._workers)
-                numbers, senders = np.divmod(rest, self._workers)
-                columns = senders.tolist(), receivers.tolist(), numbers.tolist()
-                for m, (sender, receiver, tag) in enumerate(zip(*columns, strict=True), first):
-                    self._known[sender, receiver, tags[tag]] = m
-            self._new = []
+        """Return the number of each message by its sender, receiver and tag."""
+        if not self._new:
+            return self._known
+        tags = list(self.tags)
+        for first, encoded_addresses in self._new:
+            tags_and_senders, receivers = np.divmod(encoded_addresses, self._workers)
+            tag_numbers, senders = np.divmod(tags_and_senders, self._workers)
+            columns = senders.tolist(), receivers.tolist(), tag_numbers.tolist()
+            for message, (sender, receiver, tag_number) in enumerate(zip(*columns, strict=True), first):
+                self._known[sender, receiver, tags[tag_number]] = message
+        self._new = []
         return self._known

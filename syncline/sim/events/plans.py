@@ -24,7 +24,7 @@ from syncline.sim.events.state import TABLES, CoreState, Records
 
 PLACE, ENTRY, SENDING = TABLES["places"], TABLES["entries"], TABLES["sendings"]
 
-KEPT, LARGEST_KEPT = 32, 2**18
+CACHED_PLANS, MAX_CACHED_MESSAGES = 32, 2**18
 """Number of plans that are kept from one simulation to the next, and the largest number of messages of a kept plan."""
 
 
@@ -46,7 +46,7 @@ class Plan(NamedTuple):
     receivers: Ints
 
 
-_kept: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
+_cached_plans: OrderedDict[tuple[int, int, bool], tuple[Sequence[Round], Plan]] = OrderedDict()
 
 
 def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Plan:
@@ -55,31 +55,32 @@ def plan_of(rounds: Sequence[Round], ranks: int, one_by_one: bool = False) -> Pl
     With ``one_by_one`` each round is a run of its own, even if it is equal to the round before.
     """
     key = id(rounds), ranks, one_by_one
-    cached = _kept.get(key)
-    if cached is not None:
-        _kept.move_to_end(key)
-        return cached[1]
-    plan = _plan(rounds, ranks, one_by_one)
-    lasting = isinstance(rounds, (tuple, RoundTable))
-    if lasting and len(plan.senders) <= LARGEST_KEPT:  # the rounds are kept too, so that their id stays theirs
-        _kept[key] = rounds, plan
-        if len(_kept) > KEPT:
-            _kept.popitem(last=False)
+    if key in _cached_plans:
+        _cached_plans.move_to_end(key)
+        _, plan = _cached_plans[key]
+        return plan
+    plan = _build_plan(rounds, ranks, one_by_one)
+    is_immutable = isinstance(rounds, (tuple, RoundTable))
+    if is_immutable and len(plan.senders) <= MAX_CACHED_MESSAGES:
+        _cached_plans[key] = rounds, plan  # with the rounds, so that no other object gets their id
+        if len(_cached_plans) > CACHED_PLANS:
+            _cached_plans.popitem(last=False)
     return plan
 
 
-def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
+def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
     """Return the plan of these rounds; arguments as in `plan_of`."""
+    # The messages of each run of equal rounds, and the number of rounds in the run.
     num_messages: Ints
-    times: Ints
+    run_lengths: Ints
     senders: Ints
     receivers: Ints
     if isinstance(rounds, RoundTable):  # no two rounds of a table are equal
-        num_messages, times = np.diff(rounds.first), np.ones(len(rounds), np.int64)
+        num_messages, run_lengths = np.diff(rounds.first), np.ones(len(rounds), np.int64)
         senders, receivers = rounds.senders.astype(np.int64), rounds.receivers.astype(np.int64)
         sizes = np.repeat(rounds.nbytes, num_messages)
     else:
-        runs, times = _runs(rounds, one_by_one)
+        runs, run_lengths = _runs(rounds, one_by_one)
         num_messages = np.array([len(round_.senders) for round_ in runs], dtype=np.int64)
         senders = _joined([round_.senders for round_ in runs], np.int64)
         receivers = _joined([round_.receivers for round_ in runs], np.int64)
@@ -88,33 +89,35 @@ def _plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
         else:
             sizes = _joined([np.broadcast_to(round_.nbytes, round_.senders.shape) for round_ in runs], np.float64)
     senders, receivers, sizes = aligned(senders, np.int64), aligned(receivers, np.int64), aligned(sizes, np.float64)
-    first = np.zeros(len(num_messages) + 1, dtype=np.int64)
-    np.cumsum(num_messages, out=first[1:])
+    first_message = np.zeros(len(num_messages) + 1, dtype=np.int64)  # of each run
+    np.cumsum(num_messages, out=first_message[1:])
+
+    # Compiled code counts the records and then writes them; it takes all arrays as one array of their addresses.
     scratch = np.zeros((3, ranks), dtype=np.int64)
-    columns = np.zeros(9, dtype=np.int64)  # the addresses of arrays, as `write_plan` takes them
-    columns[:6] = [address(array) for array in (first, times, senders, receivers, sizes, scratch)]
-    num_entries = count_entries(address(columns), len(times), ranks)
+    columns = np.zeros(9, dtype=np.int64)
+    columns[:6] = [address(array) for array in (first_message, run_lengths, senders, receivers, sizes, scratch)]
+    num_entries = count_entries(address(columns), len(run_lengths), ranks)
     places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(num_entries, ENTRY), np.zeros(len(senders), SENDING)
     columns[6:] = [address(table) for table in (places, entries, sendings)]
-    write_plan(address(columns), len(times), ranks)
+    write_plan(address(columns), len(run_lengths), ranks)
     return Plan(places, entries, sendings, senders, receivers)
 
 
 def _runs(rounds: Sequence[Round], one_by_one: bool) -> tuple[list[Round], Ints]:
     """Return the first round of each run of equal rounds, and the number of rounds in the run."""
     runs: list[Round] = []
-    times: list[int] = []
-    last: Any = None
+    run_lengths: list[int] = []
+    previous_key: Any = None
     for round_ in rounds:
         nbytes = round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes)
-        same = id(round_.senders), id(round_.receivers), nbytes
-        if same == last and not one_by_one:
-            times[-1] += 1
+        key = id(round_.senders), id(round_.receivers), nbytes  # equal rounds share their arrays
+        if key == previous_key and not one_by_one:
+            run_lengths[-1] += 1
         else:
             runs.append(round_)
-            times.append(1)
-            last = same
-    return runs, np.array(times, dtype=np.int64)
+            run_lengths.append(1)
+            previous_key = key
+    return runs, np.array(run_lengths, dtype=np.int64)
 
 
 def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
@@ -122,7 +125,7 @@ def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
     return np.concatenate(columns).astype(kind, copy=False) if columns else np.zeros(0, dtype=kind)
 
 
-AT_ONCE = 2**18
+ROUTES_PER_LOOKUP = 2**18
 """Number of routes that are looked up together, which takes some tens of temporary numbers each."""
 
 
@@ -145,7 +148,7 @@ class Routes:
         eager: bool = False,
         latency_factor: float = 1.0,
     ) -> int:
-        """Add a route for each pair of workers; return the place of the first in the table of routes.
+        """Add a route for each pair of workers; return the index of the first in the table of routes.
 
         Args:
             senders: ``(N,)`` workers.
@@ -157,13 +160,13 @@ class Routes:
         """
         first = self._state.used["routes"]
         self._state.room("routes", len(senders))
-        for begin in range(0, len(senders), AT_ONCE):
-            chosen = slice(begin, begin + AT_ONCE)
-            self._add(senders[chosen], receivers[chosen], added_s, eager or self._eager, latency_factor)
+        for begin in range(0, len(senders), ROUTES_PER_LOOKUP):
+            part = slice(begin, begin + ROUTES_PER_LOOKUP)
+            self._add(senders[part], receivers[part], added_s, eager or self._eager, latency_factor)
         return first
 
     def _add(self, senders: Ints, receivers: Ints, added_s: float | None, eager: bool, latency_factor: float) -> None:
-        """Add at most ``AT_ONCE`` routes; arguments as in `add`."""
+        """Add at most ``ROUTES_PER_LOOKUP`` routes; arguments as in `add`."""
         paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
         latency_s, overhead_s = paths.latency_s * latency_factor, paths.overhead_s
@@ -175,5 +178,7 @@ class Routes:
         first, routes = state.take("routes", len(senders))
         state.room("hops", channels.size)
         columns = np.array([address(array) for array in (self._bandwidth, channels, before_s, after_s)])
-        state.used["hops"] += write_routes(state.address, address(columns), *channels.shape, first, state.used["hops"])
+        num_routes, width = channels.shape
+        num_hops = write_routes(state.address, address(columns), num_routes, width, first, state.used["hops"])
+        state.used["hops"] += num_hops
         self.longest = max(self.longest, int(routes["hops"].max(initial=0)))

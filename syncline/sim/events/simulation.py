@@ -3,8 +3,6 @@
 The core runs compiled until SimPy's next event, or until Python must act: for an effect, a choice, the lateness of a
 message, or more room. Computing that ends in an effect, and choices that wait for the rest of their instant, are events
 of SimPy's. Both draw the numbers of their events from one count, so together they have one order.
-
-SimPy's clock, whose events have one order with the core's.
 """
 
 from __future__ import annotations
@@ -41,16 +39,15 @@ class SharedClock(simpy.Environment):
     def __init__(self, core: Any) -> None:
         super().__init__()
         self._core = core
-        self._eid = self._numbers()  # type: ignore[assignment]
+        self._eid = self._event_numbers()  # type: ignore[assignment]
 
-    def _numbers(self) -> Iterator[int]:
+    def _event_numbers(self) -> Iterator[int]:
         """Yield the numbers of events, which the core and SimPy draw from one count."""
         while True:
             self._core["number"] += 1
             yield int(self._core["number"])
 
-    @property
-    def ahead(self) -> tuple[float, int]:
+    def next_event(self) -> tuple[float, int]:
         """Return the time of SimPy's next event in seconds, and the event's key, which orders events of equal time.
 
         The time is infinite if no event is queued.
@@ -60,15 +57,15 @@ class SharedClock(simpy.Environment):
         time, priority, number, _ = self._queue[0]
         return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
 
-    def set(self) -> None:
+    def advance_to_core(self) -> None:
         """Set SimPy's clock to the simulated time that the core has reached."""
         self._now = float(self._core["now"])
 
-    def later(self, seconds: float, call: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
+    def call_later(self, seconds: float, function: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
         """Call a function ``seconds`` from SimPy's present time, as an event of this priority."""
         event = simpy.Event(self)
         event._ok, event._value = True, None
-        event.callbacks.append(call)
+        event.callbacks.append(function)
         self.schedule(event, priority, seconds)
 
 
@@ -76,12 +73,20 @@ CHOICES = EventPriority(11)
 """Priority of choices, which come after all else of their instant."""
 
 
-LAST = 2**62
+LARGEST_KEY = 2**62
 """Key that is no smaller than that of any event of an instant."""
 
 
 class Simulation:
-    """A run of the event simulation: the core's tables, and what Python does for the compiled loop."""
+    """A run of the event simulation: the core's tables, and what Python does for the compiled loop.
+
+    Args:
+        programs: program of each worker.
+        topology: network of the workers.
+        starts_s: time at which each worker begins, ``(P,)`` seconds; 0 if None.
+        eager: whether messages start by the eager rule; else by the rendezvous rule, see `run_events`.
+        delay: function of sender and receiver that returns the seconds by which a message is late; None for none.
+    """
 
     def __init__(
         self,
@@ -106,12 +111,12 @@ class Simulation:
         self.kinds = CollectiveKinds(self.state, topology, self.routes, self.workers)
         self.starts_s = start_times(starts_s, self.workers)
         self.assembly = Assembly(self.state, topology, self.routes, self.kinds, self.starts_s)
-        first = self.assembly.all(programs, assemble_by_columns)
-        if first is not None:
-            self._make_room_for(first)
-        self.deciding: set[int] = set()
-        self.awaited: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
-        self._write_starts()
+        first_kind = self.assembly.assemble_all(programs, assemble_by_columns)
+        if first_kind is not None:
+            self._make_room_for(first_kind)
+        self.deciding: set[int] = set()  # workers that choose at the end of the present instant
+        self.awaited_messages: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
+        self._schedule_starts()
 
     def _write_channels(self, bandwidth: NDArray[np.float64]) -> None:
         """Write the bandwidth of each channel, in bytes per second, into the tables."""
@@ -122,18 +127,23 @@ class Simulation:
         _, channels = self.state.take("channels", len(bandwidth))
         channels["bandwidth"] = bandwidth
         channels["head"] = channels["tail"] = -1
-        for name in ("changed", "ahead", "asked"):
-            self.state.room(name, len(bandwidth))
+        for table_name in ("changed", "to_visit", "seen"):
+            self.state.room(table_name, len(bandwidth))
 
-    def _write_starts(self) -> None:
+    def _schedule_starts(self) -> None:
         """Schedule the beginning of each stream; streams that begin together do so in their order."""
         worker_of_stream = self.state["streams"]["worker"][: self.state.used["streams"]]
         streams = np.arange(len(worker_of_stream))
-        core, leaves = self.core, _power(len(streams))
-        self.state.take("subjects", len(streams))[1]["id"] = streams
-        events = self.state.take("heap", 2 * leaves)[1][leaves : leaves + len(streams)]
+        _, subjects = self.state.take("subjects", len(streams))
+        subjects["id"] = streams
+        # The heap is a binary tree: its second half are the leaves, which have the events.
+        core, leaves = self.core, _next_power_of_two(len(streams))
+        _, heap = self.state.take("heap", 2 * leaves)
+        events = heap[leaves : leaves + len(streams)]
         events["time"], events["place"] = self.starts_s[worker_of_stream], streams
-        events["key"] = (codes.NORMAL << codes.PRIORITY_BIT) | (streams + 1 << codes.KIND_BITS)  # of the kind `GO_ON`
+        event_numbers = streams + 1
+        priority = codes.NORMAL << codes.PRIORITY_BIT
+        events["key"] = priority | (event_numbers << codes.KIND_BITS) | codes.GO_ON
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1
         core["places"] = core["number"] = len(streams)
         self._write_used_rows()
@@ -166,13 +176,14 @@ class Simulation:
         """Run all events until ``until_s`` seconds."""
         core, env = self.core, self.env
         while True:
-            ahead = env.ahead
-            reason = run_core(self.state.address, *min(ahead, (until_s, LAST)))
-            env.set()
+            simpy_event_s, simpy_event_key = env.next_event()
+            stop_s, stop_key = min((simpy_event_s, simpy_event_key), (until_s, LARGEST_KEY))
+            reason = run_core(self.state.address, stop_s, stop_key)
+            env.advance_to_core()
             if core["late"]:
                 self._compute_lateness()
             if reason == codes.IDLE:
-                if ahead[0] > until_s or ahead[0] == math.inf:
+                if simpy_event_s > until_s or simpy_event_s == math.inf:
                     return
                 env.step()
             elif reason == codes.EFFECT:
@@ -183,22 +194,22 @@ class Simulation:
                 self._act(reason)
 
     def _act(self, reason: int) -> None:
-        """Do what compiled code cannot do by itself, for the reason for which it has returned."""
+        """Do what compiled code cannot do by itself, for the reason (a code) for which it has returned."""
         core = self.core
-        worker = int(core["stream"])
+        stream = int(core["stream"])  # a worker's main stream has the worker's number
         if reason == codes.TIMER:
-            instruction: Any = self._instruction(worker)
-            self.env.later(instruction.seconds, partial(self._complete, worker))
+            compute: Any = self._instruction(stream)
+            self.env.call_later(compute.seconds, partial(self._complete_compute, stream))
         elif reason == codes.CHOICE:
-            if worker not in self.deciding:
-                self._decide(worker)
+            if stream not in self.deciding:
+                self._decide(stream)
         elif reason == codes.CHOSEN:
-            choice = self.assembly.chosen[int(self._operation(worker)["number"])]
-            program = choice.first.then(choice.option)
+            chosen = self.assembly.chosen[int(self._operation(stream)["number"])]
+            program = chosen.first.then(chosen.option)
             self._read_used_rows()
-            begin = self.assembly.assemble_more(worker, program, choice.return_to)
+            begin = self.assembly.assemble_more(stream, program, chosen.return_to)
             self._write_used_rows()
-            self._resume(worker, begin)
+            self._resume(stream, begin)
         elif reason == codes.ROOM:
             self._read_used_rows()
             if core["kind_without_room"] >= 0:
@@ -206,7 +217,7 @@ class Simulation:
                 core["kind_without_room"] = -1
             self._write_used_rows()
         else:
-            raise SynclineError(self._refusal(reason, worker))
+            raise SynclineError(self._error_line(reason, stream))
 
     def _operation(self, stream: int) -> Any:
         """Return the record of a stream's current operation."""
@@ -216,7 +227,7 @@ class Simulation:
         """Return a stream's current instruction; None at the end of its program."""
         return self.assembly.instructions[self.state["streams"][stream]["operation"]]
 
-    def _complete(self, worker: int, _: Any) -> None:
+    def _complete_compute(self, worker: int, _: Any) -> None:
         """Complete a worker's `Compute` that has an effect, at SimPy's present time."""
         self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
 
@@ -226,49 +237,53 @@ class Simulation:
         assert delay is not None
         for i, message_number in enumerate(state["late"][: int(self.core["late"])].tolist()):
             message = state["messages"][message_number]
-            ends = int(message["sender"]), int(message["receiver"])
-            if message["kind"] != codes.OF_PROGRAM:  # the ends are ranks, not workers
-                ends = self._worker_of(ends[0]), self._worker_of(ends[1])
-            state["late_s"][i] = delay(*ends)
+            sender, receiver = int(message["sender"]), int(message["receiver"])
+            if message["kind"] != codes.OF_PROGRAM:  # a collective's message has ranks, not workers
+                sender, receiver = self._worker_of_rank(sender), self._worker_of_rank(receiver)
+            state["late_s"][i] = delay(sender, receiver)
 
-    def _worker_of(self, rank: int) -> int:
-        """Return the worker of a rank."""
+    def _worker_of_rank(self, rank: int) -> int:
+        """Return the worker whose part in a collective is the record ``rank`` of the table ``ranks``."""
         instance = self.state["instances"][self.state["ranks"][rank]["instance"]]
         group, place = self.kinds[int(instance["kind"])].group, rank - int(instance["rank0"])
         return place if group is None else int(group[place])
 
     # Choices.
 
-    def _decide(self, worker: int, last: bool = False) -> None:
-        """Decide a worker's `First`: go on with the first option that can run, if any.
+    def _decide(self, worker: int, is_end_of_instant: bool = False) -> None:
+        """Decide a worker's `First`: go on with the first option whose message has arrived, or wait for a message.
 
-        Unless this is the first option of all, the choice is only known after everything else of the instant
-        (``last``).
+        If only a later option can run, an earlier option's message may still arrive at this instant. Then the worker
+        decides at the end of the instant.
         """
         choice = self.assembly.choices[int(self._operation(worker)["number"])]
         messages = self.state["messages"]
-        has_arrived = [m < 0 or bool(messages[m]["sent"] and messages[m]["arrived"]) for m in choice.messages]
-        if not last and len(has_arrived) > 1 and not has_arrived[0]:
+        can_run = []
+        for message in choice.messages:
+            needs_none = message < 0
+            can_run.append(needs_none or bool(messages[message]["sent"] and messages[message]["arrived"]))
+        if not is_end_of_instant and len(can_run) > 1 and not can_run[0]:
             self.deciding.add(worker)
-            self.env.later(0.0, partial(self._decided, worker), CHOICES)
-        elif any(has_arrived):
-            for message in self.awaited.pop(worker, ()):
+            self.env.call_later(0.0, partial(self._decide_at_end_of_instant, worker), CHOICES)
+        elif any(can_run):
+            for message in self.awaited_messages.pop(worker, ()):
                 messages[message]["reader"] = 0
             self._read_used_rows()
             operation = int(self.state["streams"][worker]["operation"])
-            begin = self.assembly.assemble_option(worker, choice, has_arrived.index(True), operation + 1)
+            begin = self.assembly.assemble_option(worker, choice, option=can_run.index(True), return_to=operation + 1)
             self._write_used_rows()
             self._resume(worker, begin, keeps_start=True)
         else:
-            self.awaited[worker] = awaited = [m for m in choice.messages if m >= 0]
-            self.state.room("asked", len(awaited))[: len(awaited)] = awaited
-            self.core["asked"] = len(awaited)
+            awaited = [message for message in choice.messages if message >= 0]
+            self.awaited_messages[worker] = awaited
+            self.state.room("awaited", len(awaited))[: len(awaited)] = awaited
+            self.core["awaited"] = len(awaited)
 
-    def _decided(self, worker: int, _: Any) -> None:
+    def _decide_at_end_of_instant(self, worker: int, _: Any) -> None:
         """Decide a worker's `First` after everything else of this instant."""
         self.core["now"] = self.env.now
         self.deciding.remove(worker)
-        self._decide(worker, last=True)
+        self._decide(worker, is_end_of_instant=True)
 
     def _resume(self, worker: int, operation: int, keeps_start: bool = False) -> None:
         """Let a worker's program go on at an operation; ``keeps_start`` if its present span goes on, too."""
@@ -288,126 +303,137 @@ class Simulation:
     def _write_used_rows(self) -> None:
         """Copy the tables' numbers of used and allocated rows to the compiled core, so that it can append rows."""
         state, core = self.state, self.core
-        for name in self.SHARED:
-            core[name] = state.used[name]
-            if name != "messages":
-                core[name[:-1] + "_room"] = len(state[name])
+        for table_name in self.SHARED:
+            core[table_name] = state.used[table_name]
+            core[table_name.removesuffix("s") + "_room"] = len(state[table_name])
         core["parts"] = state.used["parts"]
+        # Tables whose size follows from the number of messages.
         messages = len(state["messages"])
-        core["message_room"] = messages
         state.room("found", messages)
-        for name in ("late", "late_s") if self.delay is not None else ():
-            state.used[name] = int(core["late"])
-            state.room(name, messages - state.used[name])
-        width = _power(max(int(core["width"]), self.routes.longest))
+        if self.delay is not None:
+            for table_name in ("late", "late_s"):
+                state.used[table_name] = int(core["late"])
+                state.room(table_name, messages - state.used[table_name])
+        width = _next_power_of_two(max(int(core["width"]), self.routes.longest))
         if width > core["width"]:
-            self._widen(int(core["width"]), width)
+            self._widen_links(int(core["width"]), width)
         state.used["links"] = core["messages"] * width
         state.room("links", (messages - int(core["messages"])) * width)
         state.used["spans"] = int(core["spans"])
         state.room("spans", self.assembly.spans - state.used["spans"])
+        # The tree of events has as many leaves as the table of subjects has records, and twice as many nodes.
         state.used["subjects"], state.used["heap"] = int(core["places"]), 2 * int(core["leaves"])
         if core["heap_room"] < state.used["subjects"] + messages + codes.SPARE:
-            room = _power(state.used["subjects"] + 2 * (messages + codes.SPARE))
+            room = _next_power_of_two(state.used["subjects"] + 2 * (messages + codes.SPARE))
             state.room("subjects", room - state.used["subjects"])
             state.room("heap", 2 * room - state.used["heap"])
             core["heap_room"] = room
 
-    def _widen(self, before: int, width: int) -> None:
-        """Make room for longer routes: each message has as many links as the longest route has channels."""
+    def _widen_links(self, old_width: int, width: int) -> None:
+        """Give each message more links: ``width`` instead of ``old_width``, for routes with as many channels."""
         state, used = self.state, int(self.core["messages"])
         self.core["width"], self.core["shift"] = width, width.bit_length() - 1
         if not used:
             return
-        old = state["links"][: used * before].copy()
+        old_links = state["links"][: used * old_width].copy()
         for name in ("before", "after"):
-            old[name] = _moved(old[name], before, width)
+            old_links[name] = _renumbered_links(old_links[name], old_width, width)
         channels = state["channels"]
         for name in ("head", "tail"):
-            channels[name] = _moved(channels[name], before, width)
+            channels[name] = _renumbered_links(channels[name], old_width, width)
         state.used["links"] = 0
-        links = state.room("links", used * width)
-        links[: used * width] = 0
-        links[: used * width].reshape(used, width)[: len(old) // before, :before] = old.reshape(-1, before)
+        links = state.room("links", used * width)[: used * width]
+        links[:] = 0
+        links_of_message = links.reshape(used, width)
+        links_of_message[: len(old_links) // old_width, :old_width] = old_links.reshape(-1, old_width)
 
     def _make_room_for(self, kind: int) -> None:
         """Make the plan of a kind of collectives, and room in the tables for one more collective of the kind."""
         self.kinds.plan(kind)
         plan = self.state["plans"][kind]
-        for name, records in (
-            ("instances", 1),
-            ("ranks", int(plan["workers"])),
-            ("messages", int(plan["messages"])),
-            ("slots", int(plan["total"])),
-            ("ports", int(plan["connections"])),
-        ):
-            self.state.room(name, records)
+        self.state.room("instances", 1)
+        self.state.room("ranks", int(plan["workers"]))
+        self.state.room("messages", int(plan["messages"]))
+        self.state.room("slots", int(plan["total"]))
+        self.state.room("ports", int(plan["connections"]))
 
     # The end of a run.
 
-    def _refusal(self, reason: int, row: int) -> str:
+    def _error_line(self, reason: int, stream: int) -> str:
         """Return the error line about a stream whose program cannot go on, for the core's reason (a code)."""
-        instruction: Any = self._instruction(row)
-        worker = int(self.state["streams"][row]["worker"])
+        instruction: Any = self._instruction(stream)
+        operation = self._operation(stream)
+        worker = int(self.state["streams"][stream]["worker"])
         if reason == codes.REFUSED:
-            return self.assembly.errors[int(self._operation(row)["number"])]
+            return self.assembly.errors[int(operation["number"])]
         if reason == codes.TWICE:
-            wanted = "a tag of its own for each message under way"
-            return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {wanted}"
-        part = self.state["parts"][self.state["streams"][row]["parts"] + self._operation(row)["number"]]
+            expected = "a tag of its own for each message under way"
+            return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {expected}"
+        part = self.state["parts"][self.state["streams"][stream]["parts"] + operation["number"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
-        first: Any = self.assembly.instructions[instance["operation"]]
-        first, mine = self.assembly.resolved(first), self.assembly.resolved(instruction)
+        first_join: Any = self.assembly.instructions[instance["operation"]]
+        first_join, join = self.assembly.resolved(first_join), self.assembly.resolved(instruction)
         if reason == codes.DISAGREE:
             return (
-                f"worker {worker} joins {first} with {mine}; "
+                f"worker {worker} joins {first_join} with {join}; "
                 "expected the same kind, size and algorithm, group, stream and rounds"
             )
         assert reason == codes.FOREIGN
-        return f"worker {worker} joins {first}; expected a worker of its group"
+        return f"worker {worker} joins {first_join}; expected a worker of its group"
 
     def _raise_stuck(self, has_ended: NDArray[np.bool_], unfinished: NDArray[np.bool_]) -> None:
-        """Raise the error about the first collective or program that has not ended; the arguments are masks of both."""
-        stuck: dict[int, Any] = {}
-        for row in np.flatnonzero(~has_ended).tolist():  # a worker's default stream comes first
-            stuck.setdefault(int(self.state["streams"][row]["worker"]), self._instruction(row))
-        worker_of = self.state["parts"]["worker"][: len(unfinished)]
+        """Raise the error about the first worker with a program or a collective that has not ended.
+
+        Args:
+            has_ended: whether the program of each stream has ended.
+            unfinished: whether a worker has joined each part (a collective in its program) and has not finished it.
+        """
+        stuck_at: dict[int, Any] = {}  # current instruction of each worker whose program has not ended
+        for stream in np.flatnonzero(~has_ended).tolist():  # a worker's main stream comes first
+            worker = int(self.state["streams"][stream]["worker"])
+            stuck_at.setdefault(worker, self._instruction(stream))
+        worker_of_part = self.state["parts"]["worker"][: len(unfinished)]
         for worker in range(self.workers):
-            for part in np.flatnonzero(unfinished & (worker_of == worker)).tolist():
-                collective: Any = self.assembly.instructions[self.state["parts"][part]["operation"]]
+            unfinished_parts = np.flatnonzero(unfinished & (worker_of_part == worker))
+            if len(unfinished_parts):
+                operation = self.state["parts"][unfinished_parts[0]]["operation"]
+                collective: Any = self.assembly.instructions[operation]
                 raise SynclineError(
                     f"worker {worker} never finishes {self.assembly.resolved(collective)}: "
                     "every worker must join it, in the same order"
                 )
-            if worker in stuck:
-                line = f"worker {worker} never gets past {stuck[worker]}: nothing sends what it waits for"
-                raise Stuck(line, stuck)
+            if worker in stuck_at:
+                line = f"worker {worker} never gets past {stuck_at[worker]}: nothing sends what it waits for"
+                raise Stuck(line, stuck_at)
 
     def _check_received(self) -> None:
-        """Raise an error for a message that was queued but that its receiver never received."""
+        """Raise an error if a message was queued but its receiver never received it; name the first such message."""
         messages = self.state["messages"]
-        addresses = {m: address for address, m in self.assembly.messages.by_address().items() if messages[m]["sent"]}
-        if addresses:
-            sender, receiver, tag = addresses[min(addresses, key=lambda m: int(messages[m]["turn"]))]
+        first_turn, first_address = math.inf, None
+        for address, message in self.assembly.messages.by_address().items():
+            if messages[message]["sent"] and messages[message]["turn"] < first_turn:
+                first_turn, first_address = messages[message]["turn"], address
+        if first_address is not None:
+            sender, receiver, tag = first_address
             raise SynclineError(f"worker {sender} never sends {tag!r} to {receiver}, which does not receive it")
 
     def timeline(self) -> Timeline:
         """Return the timeline of all instructions and collectives that have ended."""
-        spans = self.state["spans"][: int(self.core["spans"])]
+        spans, names = self.state["spans"][: int(self.core["spans"])], self.assembly.names
         span_names = self.assembly.span_name_columns()[spans["operation"]]
-        columns: dict[str, Any] = {"worker": spans["worker"], "start_s": spans["start"], "end_s": spans["end"]}
-        columns |= {"nbytes": spans["nbytes"], "step": span_names[:, 3]}
-        columns |= {
-            name: self.assembly.names.words(span_names[:, i]) for i, name in enumerate(("stream", "what", "label"))
-        }
+        columns = {
+            "worker": spans["worker"], "start_s": spans["start"], "end_s": spans["end"], "nbytes": spans["nbytes"],
+            "stream": names.words(span_names[:, 0]), "what": names.words(span_names[:, 1]),
+            "label": names.words(span_names[:, 2]), "step": span_names[:, 3],
+        }  # fmt: skip
         return Timeline.from_columns(columns, self.workers)
 
 
-def _power(number: int) -> int:
+def _next_power_of_two(number: int) -> int:
     """Return the smallest power of two that is at least this number."""
     return 1 << max(0, number - 1).bit_length()
 
 
-def _moved(links: NDArray[np.int32], before: int, width: int) -> NDArray[np.int32]:
-    """Return the link numbers after a change of the number of links per message."""
-    return np.where(links < 0, links, links // before * width + links % before)
+def _renumbered_links(links: NDArray[np.int32], old_width: int, width: int) -> NDArray[np.int32]:
+    """Return the numbers of links, or -1 for none, after a change of the number of links per message."""
+    return np.where(links < 0, links, links // old_width * width + links % old_width)

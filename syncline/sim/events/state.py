@@ -28,7 +28,7 @@ TABLES: dict[str, np.dtype[Any]] = {
     "core": _record(
         "now:f8 number:i8 leaves:i8 places:i8 free:i8 hole:i8 heap_room:i8"
         " eager:i1 delays:i1 settling:i1 built:i1 keeps_start:i1 completes:i1"
-        " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 asked:i8 parts:i8 known_parts:i8"
+        " changed:i8 visit:i8 width:i8 shift:i8 spans:i8 sends:i8 late:i8 awaited:i8 parts:i8 known_parts:i8"
         " instances:i8 instance_room:i8 ranks:i8 rank_room:i8 messages:i8 message_room:i8 slots:i8 slot_room:i8"
         " ports:i8 port_room:i8 resume:i8 freed:i8 effect:i8 stream:i8 kind_without_room:i8 ahead:i8"
         " ahead_bytes:f8"
@@ -93,17 +93,19 @@ TABLES: dict[str, np.dtype[Any]] = {
     "sources": NUMBER,
     "openings": np.dtype(np.float64),
     "slots": NUMBER,  # per message to a rank: the message that waits to start; -1 if it has arrived before its turn
-    # Memory for the messages that are late, the settling of shares, and the messages that a choice waits for.
+    # Scratch memory: messages that start and their lateness; messages that a choice waits for; channels whose flows
+    # have changed; in a search for connected flows, the flows found, and the channels to visit and seen.
     "late": NUMBER,
     "late_s": np.dtype(np.float64),
+    "awaited": NUMBER,
     "changed": NUMBER,
     "found": NUMBER,
-    "ahead": NUMBER,
-    "asked": NUMBER,
+    "to_visit": NUMBER,
+    "seen": NUMBER,
 }
 """The tables whose addresses compiled code has, in this order."""
 
-_SCRATCH = "late", "late_s", "changed", "found", "ahead", "asked"
+_SCRATCH = "late", "late_s", "awaited", "changed", "found", "to_visit", "seen"
 WRITTEN_FIRST = {"heap", "subjects", "spans", "links", "routes", "hops", "places", "entries", "sendings", *_SCRATCH}
 """Tables whose new records are written completely before any is read."""
 
@@ -134,7 +136,7 @@ class CoreState:
         self.address = self.addresses.ctypes.data
         self.used = dict.fromkeys(TABLES, 0)
         self._block = np.zeros(BLOCK, dtype=np.uint8)
-        self._block_address, self._left = self._block.ctypes.data, BLOCK
+        self._block_address, self._block_bytes_left = self._block.ctypes.data, BLOCK
         self._tables: dict[str, Records] = {}
         self.take("core", 1)
 
@@ -142,46 +144,47 @@ class CoreState:
         table = self._tables.get(name)
         return NO_RECORDS[name] if table is None else table
 
-    def _new(self, name: str, records: int) -> Records:
+    def _allocate(self, name: str, records: int) -> Records:
         """Return a new table with room for this number of records, and note its address.
 
         Small tables are parts of one block. The memory is bytes, because NumPy returns the address of bytes faster than
         of records.
         """
         kind = TABLES[name]
-        wanted = -(records * kind.itemsize // -ALIGNED) * ALIGNED
-        if wanted <= self._left:
-            memory, begin = self._block, len(self._block) - self._left
-            self._left -= wanted
-            address = self._block_address + begin
+        nbytes = -(records * kind.itemsize // -ALIGNED) * ALIGNED
+        if nbytes <= self._block_bytes_left:
+            memory, offset = self._block, len(self._block) - self._block_bytes_left
+            self._block_bytes_left -= nbytes
+            address = self._block_address + offset
         else:
-            memory, begin = (np.empty if name in WRITTEN_FIRST else np.zeros)(wanted, dtype=np.uint8), 0
+            allocate = np.empty if name in WRITTEN_FIRST else np.zeros
+            memory, offset = allocate(nbytes, dtype=np.uint8), 0
             address = memory.__array_interface__["data"][0]
-        table: Records = np.ndarray((records,), kind, memory, begin)
+        table: Records = np.ndarray((records,), kind, memory, offset)
         self._tables[name] = table
         self.addresses[AT[name]] = address
         return table
 
     def room(self, name: str, records: int) -> Records:
-        """Return the table, with room for ``records`` more than are used."""
-        table, wanted = self[name], self.used[name] + records
-        if wanted > len(table):
-            grown = self._new(name, max(wanted, 2 * self.used[name]))
-            copied = min(self.used[name], len(table))
-            if copied:
-                copy_records(grown[:copied], table[:copied])
-            table = grown
-        return table
+        """Return a table after making room for ``records`` more records than are used."""
+        table, num_needed = self[name], self.used[name] + records
+        if num_needed <= len(table):
+            return table
+        larger_table = self._allocate(name, max(num_needed, 2 * self.used[name]))
+        num_copied = min(self.used[name], len(table))
+        if num_copied:
+            copy_records(larger_table[:num_copied], table[:num_copied])
+        return larger_table
 
     def take(self, name: str, records: int) -> tuple[int, Records]:
-        """Add zeroed records to a table; return the place of the first, and the new records."""
+        """Add zeroed records to a table; return the index of the first, and the new records."""
         first = self.used[name]
         table = self.room(name, records)
         self.used[name] = first + records
         return first, table[first : first + records]
 
     def append(self, name: str, records: Records) -> int:
-        """Add records and return the place of the first."""
+        """Add records to a table, and return the index of the first; an empty table becomes the records themselves."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
             table = self._tables[name] = np.ascontiguousarray(records)
             self.addresses[AT[name]] = table.ctypes.data

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from itertools import chain, compress, repeat
-from operator import attrgetter, is_not
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ FEWEST = 64
 
 
 class MessageEnds(NamedTuple):
-    """The senders, receivers and tags of sends or receives."""
+    """The senders, the receivers and the numbers of the tags of some sends or receives, ``(N,)`` each."""
 
     senders: Ints
     receivers: Ints
@@ -38,19 +37,23 @@ class PlainInstructions:
     """
 
     def __init__(self, workers: Sequence[int], programs: Sequence[Program]) -> None:
-        lengths = np.array([len(program) for program in programs], dtype=np.int64)
-        self.instructions: list[Any] = list(chain.from_iterable((*program, None) for program in programs))
-        ends = np.cumsum(lengths + 1)
-        self.begins = ends - lengths - 1
-        self.workers = np.repeat(np.array(workers, dtype=np.int64), lengths + 1)
+        lengths = np.array([len(program) + 1 for program in programs], dtype=np.int64)  # with the end of the program
+        self.instructions: list[Any] = []  # None at the end of each program
+        for program in programs:
+            self.instructions += program
+            self.instructions.append(None)
+        self.begins = np.cumsum(lengths) - lengths
+        self.workers = np.repeat(np.array(workers, dtype=np.int64), lengths)
         code_of = CODES | {type(None): codes.END}
-        self.codes = np.array(list(map(code_of.__getitem__, map(type, self.instructions))), dtype=np.int64)
+        self.codes = np.array([code_of[type(instruction)] for instruction in self.instructions], dtype=np.int64)
         self.rows = {code: np.flatnonzero(self.codes == code) for code in CODES.values()}
-        self._of = {code: list(compress(self.instructions, (self.codes == code).tolist())) for code in CODES.values()}
+        self._instructions_of = {
+            code: [self.instructions[row] for row in rows.tolist()] for code, rows in self.rows.items()
+        }
 
     def column(self, code: int, name: str) -> Iterable[Any]:
         """Return an attribute of all instructions of a kind, in their order; ``code`` is the kind."""
-        return map(attrgetter(name), self._of[code])
+        return map(attrgetter(name), self._instructions_of[code])
 
     def numbers(self, code: int, name: str, kind: type = np.int64) -> NDArray[Any]:
         """Return a numeric attribute of all instructions of a kind, ``(N,)``."""
@@ -58,14 +61,14 @@ class PlainInstructions:
 
     def effects(self, code: int) -> NDArray[np.bool_]:
         """Return whether each instruction of a kind has an effect, ``(N,)``."""
-        return np.array(list(map(is_not, self.column(code, "effect"), repeat(None))), dtype=np.bool_)
+        return np.array([effect is not None for effect in self.column(code, "effect")], dtype=np.bool_)
 
     def ends(self, code: int, tags: Numbers) -> MessageEnds:
-        """Return the senders, receivers and tags of sends or receives."""
-        mine, numbers = self.workers[self.rows[code]], tags.numbers_of(self.column(code, "tag"))
+        """Return the senders, receivers and tags of all sends or of all receives; ``code`` says of which."""
+        workers, tag_numbers = self.workers[self.rows[code]], tags.numbers_of(self.column(code, "tag"))
         if code == codes.SEND:
-            return MessageEnds(mine, self.numbers(codes.SEND, "to"), numbers)
-        return MessageEnds(self.numbers(codes.RECV, "source"), mine, numbers)
+            return MessageEnds(senders=workers, receivers=self.numbers(codes.SEND, "to"), tags=tag_numbers)
+        return MessageEnds(senders=self.numbers(codes.RECV, "source"), receivers=workers, tags=tag_numbers)
 
 
 def is_plain(program: Program) -> bool:
@@ -74,10 +77,15 @@ def is_plain(program: Program) -> bool:
 
 
 def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequence[Program]) -> list[int]:
-    """Assemble the programs of these workers that only compute, send and receive; return the workers that are left.
+    """Assemble the programs that only compute, send and receive; return the workers whose programs are left.
 
-    Few instructions are left, too, because column by column they take longer; and all workers are left if a message
-    has invalid ends. ``programs`` are those of all workers.
+    All workers are left if the programs have fewer than ``FEWEST`` such instructions, which take less time one by one,
+    or if a message has an invalid sender or receiver.
+
+    Args:
+        assembly: assembly of all programs, to which operations are added.
+        workers: workers whose programs may be assembled.
+        programs: programs of all workers.
     """
     plain_workers = [worker for worker in workers if is_plain(programs[worker])]
     if sum(len(programs[worker]) for worker in plain_workers) < FEWEST:
@@ -89,22 +97,30 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     peers = np.concatenate([sent.receivers, received.senders])
     if ((peers < 0) | (peers >= num_workers)).any() or (sent.receivers == sent.senders).any():
         return workers
+    # The messages: a send and its receive have the same sender, receiver and tag.
     state = assembly.state
-    first, operations = state.take("operations", len(plain.codes))
-    state["streams"]["operation"][plain_workers] = first + plain.begins
-    message0, sends = state.used["messages"], len(sent.senders)
-    ends = (np.concatenate(pair) for pair in zip(sent, received, strict=True))
-    receivers, message_index = assembly.messages.add(message0, *ends)
-    state.take("messages", len(receivers))[1]["receiver"] = receivers
-    send_rows, recv_rows, compute_rows = (plain.rows[code] for code in (codes.SEND, codes.RECV, codes.COMPUTE))
+    receivers, message_numbers = assembly.messages.add(
+        state.used["messages"],
+        senders=np.concatenate([sent.senders, received.senders]),
+        receivers=np.concatenate([sent.receivers, received.receivers]),
+        tags=np.concatenate([sent.tags, received.tags]),
+    )
+    _, messages = state.take("messages", len(receivers))
+    messages["receiver"] = receivers
+    # The operations.
+    first_operation, operations = state.take("operations", len(plain.codes))
+    state["streams"]["operation"][plain_workers] = first_operation + plain.begins
+    send_rows, recv_rows, compute_rows = plain.rows[codes.SEND], plain.rows[codes.RECV], plain.rows[codes.COMPUTE]
     operations["code"] = plain.codes
     operations["effect"][recv_rows] = plain.effects(codes.RECV)
     operations["effect"][compute_rows] = plain.effects(codes.COMPUTE)
-    operations["number"][send_rows], operations["number"][recv_rows] = message_index[:sends], message_index[sends:]
-    operations["port"][send_rows] = sent.senders + _ports(assembly, plain, sent)
-    operations["route"][send_rows] = _routes(assembly, sent)
+    operations["number"][send_rows] = message_numbers[: len(send_rows)]
+    operations["number"][recv_rows] = message_numbers[len(send_rows) :]
+    operations["port"][send_rows] = sent.senders + _first_ports(assembly, plain, sent)
+    operations["route"][send_rows] = _add_routes(assembly, sent)
     operations["amount"][send_rows] = plain.numbers(codes.SEND, "nbytes", np.float64)
     operations["amount"][compute_rows] = plain.numbers(codes.COMPUTE, "seconds", np.float64)
+    # The names of spans.
     assembly.instructions += plain.instructions
     names_so_far = np.array(assembly.span_names, dtype=np.int64).reshape(-1, 4)
     assembly.span_name_blocks += [names_so_far, _span_names(assembly.names, plain, sent, received)]
@@ -113,55 +129,57 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     return sorted(set(workers) - set(plain_workers))
 
 
-def _ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds) -> Ints:
+def _first_ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds) -> Ints:
     """Return the port of worker 0 on the stream of each send, and note the streams on which each worker sends."""
     streams = Numbers()
-    stream = streams.numbers_of(plain.column(codes.SEND, "stream"))
+    stream_of_send = streams.numbers_of(plain.column(codes.SEND, "stream"))
     for name, number in streams.items():
-        for worker in np.unique(sent.senders[stream == number]).tolist():
+        for worker in np.unique(sent.senders[stream_of_send == number]).tolist():
             assembly.note_send_stream(worker, str(name))
-    return np.array([assembly.port(str(name)) for name in streams], dtype=np.int64)[stream]
+    port_of_stream = np.array([assembly.port(str(name)) for name in streams], dtype=np.int64)
+    return port_of_stream[stream_of_send]
 
 
-def _routes(assembly: Assembly, sent: MessageEnds) -> Ints:
-    """Add the routes of the sends to the tables; return the route of each send, ``(N,)``."""
+def _add_routes(assembly: Assembly, sent: MessageEnds) -> Ints:
+    """Add the routes of the sends to the tables; return the index of each send's route, ``(N,)``."""
     pairs, pair_index = np.unique(sent.senders * assembly.workers + sent.receivers, return_inverse=True)
     senders, receivers = np.divmod(pairs, assembly.workers)
-    first = assembly.routes.add(senders, receivers)
-    ends = zip(senders.tolist(), receivers.tolist(), strict=True)
-    assembly.route.update(zip(ends, range(first, first + len(pairs)), strict=True))
-    return first + pair_index.ravel()
+    first_route = assembly.routes.add(senders, receivers)
+    for route_index, pair in enumerate(zip(senders.tolist(), receivers.tolist(), strict=True), first_route):
+        assembly.route_indices[pair] = route_index
+    return first_route + pair_index.ravel()
 
 
 def _span_names(names: Numbers, plain: PlainInstructions, sent: MessageEnds, received: MessageEnds) -> Ints:
     """Return the names of the spans as numbers ``(N, 4)``: stream, what, label and step."""
     span_names, rows = np.zeros((len(plain.codes), 4), dtype=np.int64), plain.rows
-    span_names[:, 0] = names["compute"]
-    span_names[rows[codes.SEND], 0] = names.numbers_of(plain.column(codes.SEND, "stream"))
+    stream, what, label, step = span_names.T  # views of the columns
+    stream[:] = names["compute"]
+    stream[rows[codes.SEND]] = names.numbers_of(plain.column(codes.SEND, "stream"))
     for code, ends, span_name in ((codes.SEND, sent, "send"), (codes.RECV, received, "recv")):
-        span_names[rows[code], 1] = names[span_name]
-        span_names[rows[code], 2] = _tag_words(list(plain.column(code, "tag")), ends.tags, names)
-        labels = list(plain.column(code, "label"))
-        labelled = np.flatnonzero(list(map(bool, labels)))
-        span_names[rows[code][labelled], 2] = names.numbers_of(compress(labels, labels))
-    for i, name in enumerate(("what", "label"), 1):
-        span_names[rows[codes.COMPUTE], i] = names.numbers_of(plain.column(codes.COMPUTE, name))
+        what[rows[code]] = names[span_name]
+        label[rows[code]] = _tag_names(list(plain.column(code, "tag")), ends.tags, names)  # unless there is a label
+        for row, text in zip(rows[code].tolist(), plain.column(code, "label"), strict=True):
+            if text:
+                label[row] = names[text]
+    what[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "what"))
+    label[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "label"))
     for code in rows:
-        span_names[rows[code], 3] = plain.numbers(code, "step")
+        step[rows[code]] = plain.numbers(code, "step")
     return span_names
 
 
-def _tag_words(tags: Sequence[Hashable], numbers: Ints, names: Numbers) -> Ints:
-    """Return the numbers of the tags as words.
+def _tag_names(tags: Sequence[Hashable], tag_numbers: Ints, names: Numbers) -> Ints:
+    """Return the number among ``names`` of each tag's text, ``(N,)``; ``tag_numbers`` are equal for equal tags.
 
-    Equal tags are spelled alike if they consist of strings and integers alone; 1 and True are equal but are spelled
-    differently.
+    Each different tag is spelled once if all tags consist of strings and integers: then equal tags have equal texts.
+    (1 and True are equal, but have different texts.)
     """
-    kinds = set(map(type, tags))
-    if kinds == {tuple}:
-        kinds = set(map(type, chain.from_iterable(tags)))  # type: ignore[arg-type]
-    if not kinds <= {int, str}:
+    types = {type(tag) for tag in tags}
+    if types == {tuple}:
+        types = {type(item) for tag in tags for item in tag}  # type: ignore[attr-defined]
+    if not types <= {int, str}:
         return names.numbers_of(map(str, tags))
-    _, first, word_of_row = np.unique(numbers, return_index=True, return_inverse=True)
-    words = names.numbers_of(str(tags[index]) for index in first.tolist())
-    return words[word_of_row.ravel()]
+    _, first_index, index_of_tag = np.unique(tag_numbers, return_index=True, return_inverse=True)
+    numbers_of_texts = names.numbers_of(str(tags[index]) for index in first_index.tolist())
+    return numbers_of_texts[index_of_tag.ravel()]

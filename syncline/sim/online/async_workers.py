@@ -228,7 +228,7 @@ class _AsyncSimulation:
                 self._take_arrivals(None)
             call()
 
-        self.simulation.env.later(seconds, take_and_call, ARRIVALS)
+        self.simulation.env.call_later(seconds, take_and_call, ARRIVALS)
 
     def release_model(self, worker: int) -> None:
         """Open the gate of the server's handler for a worker, which then sends the worker a model."""
@@ -282,7 +282,7 @@ class _AsyncSimulation:
         self.failures.fail(worker, self.policy.begun_s[worker], absence)
         self.policy.fail(worker, for_good=math.isinf(absence.back_s))
         if self.policy.sleeping:
-            self.simulation.env.later(0.0, lambda _: self.policy.wake(), ARRIVALS)
+            self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)
 
     def _await_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
@@ -327,7 +327,7 @@ class _AsyncSimulation:
     def _note_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
         if not self.arrivals:
-            self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
+            self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self.arrivals.append(worker)
 
     def _take_arrivals(self, _: object) -> None:

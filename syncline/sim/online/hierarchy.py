@@ -41,7 +41,7 @@ class GatedSimulation(Simulation):
 
     def open_gate(self, worker: int) -> None:
         """Open the gate at which a worker's program waits."""
-        self.env.later(0.0, partial(self._complete, worker), CHOICES)
+        self.env.call_later(0.0, partial(self._complete_compute, worker), CHOICES)
 
     @override
     def _act(self, reason: int) -> None:
@@ -186,7 +186,7 @@ class UpperServerPrograms:
     def _note_arrival(self, server: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
         if not self._arrivals:
-            self.simulation.env.later(0.0, self._take_arrivals, ARRIVALS)
+            self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self._arrivals.append(server)
 
     def _take_arrivals(self, _: object) -> None:

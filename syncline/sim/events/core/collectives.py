@@ -60,10 +60,10 @@ def release_streams(addresses, waits):
 
 
 @core_function("void", "int64, int64")
-def note_under_way(addresses, part_id, instance_id):
-    """Note that the collective of a part is under way as this instance."""
+def link_part_to_instance(addresses, part_id, instance_id):
+    """Give a part its rank in the instance of its collective, because some worker has joined this collective."""
     part, instance = views.parts(addresses)[part_id], views.instances(addresses)[instance_id]
-    if part.place < 0:
+    if part.place < 0:  # the worker is not in the collective's group
         return
     part.rank = instance.rank0 + part.place
     rank = views.ranks(addresses)[part.rank]
@@ -74,8 +74,8 @@ def note_under_way(addresses, part_id, instance_id):
 
 
 @core_function("void")
-def number_parts(addresses):
-    """Append the parts that Python has added to the lists of their collective and of their port in."""
+def list_new_parts(addresses):
+    """Append the parts that Python has added to the list of their collective and to the queue of their port in."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
     )  # fmt: skip
@@ -94,7 +94,7 @@ def number_parts(addresses):
             if port.serving < 0:
                 port.serving = part_id
         if key.instance >= 0 and views.instances(addresses)[key.instance].kind == part.kind:
-            note_under_way(addresses, part_id, key.instance)
+            link_part_to_instance(addresses, part_id, key.instance)
     core.known_parts = core.parts
 
 
@@ -157,17 +157,17 @@ def create_instance(addresses, part_id):
             messages[rank.message].kind, messages[rank.message].sender = codes.OF_RANK, rank_id
     key = views.keys(addresses)[parts[part_id].key]
     key.instance = instance_id
-    other = key.first
-    while other >= 0:
-        if parts[other].kind == kind and not parts[other].state:
-            note_under_way(addresses, other, instance_id)
-        other = parts[other].next_of_key
+    other_part = key.first
+    while other_part >= 0:
+        if parts[other_part].kind == kind and not parts[other_part].state:
+            link_part_to_instance(addresses, other_part, instance_id)
+        other_part = parts[other_part].next_of_key
     return True
 
 
 @core_function("int64", "int64")
 def finish_rank(addresses, rank_id):
-    """End a rank's part in its collective; return the stream that can go on because it waited for this, or -1."""
+    """End a worker's part in a collective, its rank; return the stream that waited for this and can go on, or -1."""
     core, rank = views.core(addresses), views.ranks(addresses)[rank_id]
     part, instance = views.parts(addresses)[rank.part], views.instances(addresses)[rank.instance]
     plan = views.plans(addresses)[part.kind]
@@ -180,7 +180,7 @@ def finish_rank(addresses, rank_id):
         views.keys(addresses)[part.key].instance = -1
         instance.next = plan.free
         plan.free = rank.instance
-    if part.after >= 0:
+    if part.after >= 0:  # the worker has joined the next collective of this network stream
         schedule(addresses, 0.0, codes.ENTER, part.after)
     if part.waits:
         waits, part.waits = part.waits, 0
@@ -256,11 +256,11 @@ def join_collective(addresses, part_id):
         return codes.FOREIGN
     port = views.ports(addresses)[part.port]
     part.state = JOINED
-    before, port.last_part = port.last_part, part_id
-    if before < 0 or parts[before].state == DONE:
+    previous_part, port.last_part = port.last_part, part_id
+    if previous_part < 0 or parts[previous_part].state == DONE:
         stream_id = enter_collective(addresses, part_id)
         if stream_id >= 0:  # all messages had arrived, and another stream waits for this part already
             schedule(addresses, 0.0, codes.GO_ON, stream_id)
     else:
-        parts[before].after = part_id
+        parts[previous_part].after = part_id
     return 0

@@ -64,17 +64,17 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
     _functions.append(core_function)
 
     @type_callable(function)
-    def type_call(_: Any) -> Any:
-        """Return a function that tells Numba the result's type of a call."""
+    def make_typer(_: Any) -> Any:
+        """Return the function that Numba asks for the type of a call's result."""
 
-        def typed(*_: Any) -> Any:
+        def typer(*_: Any) -> Any:
             return result(*arguments)
 
-        typed.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
-        return typed
+        typer.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]
+        return typer
 
     @lower_builtin(function, *arguments)
-    def call(context: Any, builder: Any, call_signature: Any, values: Any) -> Any:
+    def generate_call(context: Any, builder: Any, call_signature: Any, values: Any) -> Any:
         """Generate a call of the function by its symbol, and return the generated result."""
         convention = context.call_conv
         native_type = convention.get_function_type(result, arguments)
@@ -85,13 +85,13 @@ def _declare(function: Callable[..., Any], signature: str) -> Callable[..., Any]
     return function
 
 
-def core_function(result: str, others: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def core_function(result: str, arguments: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that declares a function of compiled code with these types of result and arguments.
 
-    The first argument of every such function is the address of the tables' addresses, which ``others`` omits.
+    The first argument of every such function is the address of the tables' addresses; ``arguments`` are the others.
     """
-    arguments = f"int64, {others}" if others else "int64"
-    return lambda function: _declare(function, f"{result}({arguments})")
+    all_arguments = f"int64, {arguments}" if arguments else "int64"
+    return lambda function: _declare(function, f"{result}({all_arguments})")
 
 
 def entry(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,32 +108,32 @@ def _load_address(builder: Any, addresses: Any, index: int) -> Any:
     return builder.load(builder.gep(table, [cgutils.intp_t(index)]))
 
 
-def _array(context: Any, builder: Any, array_type: Any, place: Any) -> Any:
-    """Generate the array of a type of Numba's at an address; its length is `ENDLESS`, because tables grow."""
+def _array(context: Any, builder: Any, array_type: Any, address: Any) -> Any:
+    """Generate the code for an array of this Numba type at an address; its length is `ENDLESS`, because tables grow."""
     array = make_array(array_type)(context, builder)
-    data = builder.inttoptr(place, array.data.type)
+    data = builder.inttoptr(address, array.data.type)
     size = cgutils.intp_t(as_dtype(array_type.dtype).itemsize)
     populate_array(array, data, [cgutils.intp_t(ENDLESS)], [size], size, None)
     return array._getvalue()
 
 
-def _view(result_type: Any, value_at: Callable[[Any, Any, Any], Any]) -> Any:
-    """Return a function that compiled code calls with an integer, and whose result ``value_at`` generates.
+def _view(result_type: Any, generate_value: Callable[[Any, Any, Any], Any]) -> Any:
+    """Return a function that compiled code calls with an integer, an address, and that returns memory at this address.
 
     Args:
-        result_type: type of Numba's of the result.
-        value_at: function of Numba's context, LLVM's builder and the integer that generates code for the result.
+        result_type: Numba's type of the result.
+        generate_value: function of Numba's context, LLVM's builder and the integer that generates the result's code.
     """
 
-    def typed(typing_context: Any, number: Any) -> Any:
+    def view(typing_context: Any, number: Any) -> Any:
         """Return the function's types and the generator of its code, as Numba demands of an intrinsic."""
 
         def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-            return value_at(context, builder, arguments[0])
+            return generate_value(context, builder, arguments[0])
 
         return result_type(types.int64), generate
 
-    return intrinsic(typed)
+    return intrinsic(view)
 
 
 def table_at(index: int, kind: Any) -> Any:
@@ -149,7 +149,7 @@ def table_at(index: int, kind: Any) -> Any:
 def array_at(kind: Any) -> Any:
     """Return a function that gives compiled code the array at an address."""
     array_type = types.Array(from_dtype(kind), 1, "C")
-    return _view(array_type, lambda context, builder, place: _array(context, builder, array_type, place))
+    return _view(array_type, lambda context, builder, address: _array(context, builder, array_type, address))
 
 
 def record_at(index: int, kind: Any) -> Any:

@@ -79,21 +79,25 @@ def update_hub(addresses, hop0, num_hops):
 def begin_flow(addresses, message_id, number):
     """Let the bytes of a message flow from now on; a message without bytes takes no time and no bandwidth.
 
-    ``number`` is the number of the event that ends the flow, or settles the rates of the flows that share channels.
+    A flow that is alone on its channels gets the route's rate at once. Otherwise the rates of all flows that share
+    channels with it are settled at the end of this instant. Each channel has a list of its flows, whose *links* are
+    records of the table ``links``: a message has ``2^shift`` of them, one per channel of its route.
+
+    ``number`` is the number of the event that ends the flow, or settles the rates.
     """
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     route = views.routes(addresses)[message.route]
     hops = views.hops(addresses)
     now = core.now
     message.left, message.since = message.nbytes, now
-    alone = True
+    is_alone = True
     if message.nbytes != 0.0:
         channels, links = views.channels(addresses), views.links(addresses)
         for hop in range(route.hops):
             channel = channels[hops[route.hop0 + hop]]
             link = (message_id << core.shift) + hop
             if channel.flows:
-                alone = False
+                is_alone = False
                 links[channel.tail].after = link
             else:
                 channel.head, channel.hub = link, NO_HUB
@@ -101,7 +105,7 @@ def begin_flow(addresses, message_id, number):
             channel.tail = link
             channel.flows += 1
         message.flowing = 1
-    if alone:
+    if is_alone:
         message.rate, message.due = route.rate, 1
         message.end = now + message.nbytes / route.rate
         message.key = push_event(addresses, message.end, codes.NORMAL, number, codes.DRAINED, message_id, 0)
@@ -143,29 +147,29 @@ def end_flow(addresses, message_id):
 def find_connected_flows(addresses, first_channel, hub):
     """Find the flows that are connected with a channel through shared channels.
 
-    The flows are written into the table ``found``, the channels into ``asked``. If the flows have a hub, all of them
+    The flows are written into the table ``found``, the channels into ``seen``. If the flows have a hub, all of them
     are on it, so the search stops there; else ``hub`` is ``NO_HUB``.
 
     Return the number of flows, and the number of channels.
     """
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    flow_list, to_visit, seen_channels = views.found(addresses), views.ahead(addresses), views.asked(addresses)
+    flow_list, to_visit, seen_channels = views.found(addresses), views.to_visit(addresses), views.seen(addresses)
     links, hops, routes = views.links(addresses), views.hops(addresses), views.routes(addresses)
     visit, shift = core.visit, core.shift
     channels[first_channel].visit = visit
     to_visit[0], seen_channels[0] = first_channel, first_channel
-    num_to_visit, flows, passed = 1, 0, 1
+    num_to_visit, num_flows, num_channels = 1, 0, 1
     while num_to_visit:
         num_to_visit -= 1
         channel_number = to_visit[num_to_visit]
         link = channels[channel_number].head
         if channel_number == hub:
-            has_others = flows > 0  # found on other channels before, so that they are not listed twice
+            has_others = num_flows > 0  # found on other channels before, so that they are not listed twice
             while link >= 0:
                 message_id = link >> shift
                 if not has_others or messages[message_id].visit != visit:
-                    flow_list[flows] = message_id
-                    flows += 1
+                    flow_list[num_flows] = message_id
+                    num_flows += 1
                 link = links[link].after
             break
         while link >= 0:
@@ -174,8 +178,8 @@ def find_connected_flows(addresses, first_channel, hub):
             if message.visit != visit:
                 message.visit = visit
                 message.fair = np.inf
-                flow_list[flows] = message_id
-                flows += 1
+                flow_list[num_flows] = message_id
+                num_flows += 1
                 route = routes[message.route]
                 for hop in range(route.hop0, route.hop0 + route.hops):
                     other = channels[hops[hop]]
@@ -183,32 +187,32 @@ def find_connected_flows(addresses, first_channel, hub):
                         other.visit = visit
                         to_visit[num_to_visit] = hops[hop]
                         num_to_visit += 1
-                        seen_channels[passed] = hops[hop]
-                        passed += 1
+                        seen_channels[num_channels] = hops[hop]
+                        num_channels += 1
             link = links[link].after
-    return flows, passed
+    return num_flows, num_channels
 
 
 @core_function("float64", "int64, int64")
-def find_hub(addresses, flows, passed):
-    """Return the rate of ``flows`` flows on ``passed`` channels at their hub, and note the hub; 0 without a hub.
+def find_hub(addresses, num_flows, num_channels):
+    """Note the hub of the flows that were found, and return the rate of each flow at the hub; 0 without a hub.
 
-    The hub is the channel that carries all of these flows and is full first.
+    The hub is the channel that carries all ``num_flows`` flows on the ``num_channels`` channels and is full first.
     """
-    channels, seen_channels = views.channels(addresses), views.asked(addresses)
-    level = np.inf
-    for i in range(passed):
+    channels, seen_channels = views.channels(addresses), views.seen(addresses)
+    level = np.inf  # the smallest equal share of a channel
+    for i in range(num_channels):
         channel = channels[seen_channels[i]]
         channel.left_each = channel.bandwidth / channel.flows
         level = min(level, channel.left_each)
-    hub, bound = NO_HUB, np.inf
-    for i in range(passed):
+    hub, bound = NO_HUB, np.inf  # the bound is the smallest equal share of a channel besides the hub
+    for i in range(num_channels):
         channel = channels[seen_channels[i]]
-        if hub == NO_HUB and channel.flows == flows and channel.left_each == level:
+        if hub == NO_HUB and channel.flows == num_flows and channel.left_each == level:
             hub = seen_channels[i]
         else:
             bound = min(bound, channel.left_each)
-    for i in range(passed):
+    for i in range(num_channels):
         channels[seen_channels[i]].hub = hub
     if hub == NO_HUB:
         return 0.0
@@ -230,22 +234,24 @@ def hub_rate(addresses, hub, num_changed):
 
 
 @core_function("void", "int64")
-def fill_progressively(addresses, passed):
-    """Compute the max-min fair rates of the flows on ``passed`` channels, as the field ``fair`` of their messages."""
+def fill_progressively(addresses, num_channels):
+    """Write the max-min fair rates of the flows on ``num_channels`` channels to the messages' field ``fair``."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
-    seen_channels, links = views.asked(addresses), views.links(addresses)
+    seen_channels, links = views.seen(addresses), views.links(addresses)
     hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift
-    for i in range(passed):
+    for i in range(num_channels):
         channel = channels[seen_channels[i]]
         channel.left, channel.growing = channel.bandwidth, channel.flows
-    while passed:
+    while num_channels:
+        # The rates of the growing flows rise together until the next channel is full.
         level = np.inf
-        for i in range(passed):
+        for i in range(num_channels):
             channel = channels[seen_channels[i]]
             equal_part = channel.left / channel.growing
             channel.left_each = equal_part
             level = min(level, equal_part)
-        for i in range(passed):
+        # Flows on a full channel keep this rate, which is taken from all their channels.
+        for i in range(num_channels):
             if channels[seen_channels[i]].left_each == level:
                 link = channels[seen_channels[i]].head
                 while link >= 0:
@@ -259,45 +265,45 @@ def fill_progressively(addresses, passed):
                             channel.growing -= 1
                     link = links[link].after
         growing = 0
-        for i in range(passed):
+        for i in range(num_channels):
             if channels[seen_channels[i]].growing:
                 seen_channels[growing] = seen_channels[i]
                 growing += 1
-        passed = growing
+        num_channels = growing
 
 
 @core_function("void", "int64, float64")
-def set_rates(addresses, flows, level):
-    """Give the ``flows`` flows that were found their rates, and schedule the ends of those that end first.
+def set_rates(addresses, num_flows, level):
+    """Give the ``num_flows`` flows that were found their rates, and schedule the ends of those that end first.
 
     ``level`` is the rate of all flows in bytes per second; if it is 0, each flow gets its rate from the field ``fair``.
     """
     core, messages, flow_list = views.core(addresses), views.messages(addresses), views.found(addresses)
     now = core.now
-    rounding = spacing(now)
-    first, last, several_end_first, number = np.inf, -1, False, core.number
-    for i in range(flows):
+    rounding_s = spacing(now)  # rounding error of a time
+    first_end, last_index, several_end_first, number = np.inf, -1, False, core.number
+    for i in range(num_flows):
         message = messages[flow_list[i]]
         rate = level if level != 0.0 else message.fair
-        before = message.rate
-        if rate != before:
-            remaining = message.left - (now - message.since) * before
-            if remaining <= codes.LEFT_OVER * message.nbytes + rounding * before:
+        old_rate = message.rate
+        if rate != old_rate:
+            remaining = message.left - (now - message.since) * old_rate
+            if remaining <= codes.LEFT_OVER * message.nbytes + rounding_s * old_rate:
                 remaining = 0.0
             message.left, message.rate, message.since = remaining, rate, now
             message.end, message.due = now + remaining / rate, 0
             number += 1
             message.key = number
         end = message.end
-        if end <= first:
-            several_end_first = end == first
-            first, last = end, i
+        if end <= first_end:
+            several_end_first = end == first_end
+            first_end, last_index = end, i
     core.number = number
-    for i in range(0 if several_end_first else last, last + 1):
+    for i in range(0 if several_end_first else last_index, last_index + 1):
         message = messages[flow_list[i]]
-        if message.end == first and not message.due:
+        if message.end == first_end and not message.due:
             message.due = 1
-            message.key = push_event(addresses, first, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
+            message.key = push_event(addresses, first_end, codes.NORMAL, message.key, codes.DRAINED, flow_list[i], 0)
 
 
 @core_function("void")
@@ -318,12 +324,12 @@ def settle_rates(addresses):
                 continue
             level = hub_rate(addresses, hub, num_changed)
             if level != 0.0:
-                flows, _ = find_connected_flows(addresses, changed[i], hub)
+                num_flows, _ = find_connected_flows(addresses, changed[i], hub)
                 channels[hub].visit = core.visit
-                set_rates(addresses, flows, level)
+                set_rates(addresses, num_flows, level)
                 continue
-        flows, passed = find_connected_flows(addresses, changed[i], NO_HUB)
-        level = find_hub(addresses, flows, passed)
+        num_flows, num_channels = find_connected_flows(addresses, changed[i], NO_HUB)
+        level = find_hub(addresses, num_flows, num_channels)
         if level == 0.0:
-            fill_progressively(addresses, passed)
-        set_rates(addresses, flows, level)
+            fill_progressively(addresses, num_channels)
+        set_rates(addresses, num_flows, level)

@@ -90,10 +90,10 @@ def push_event(addresses, time, priority, number, kind, subject, turn):
     """
     core, subjects = views.core(addresses), views.subjects(addresses)
     key = (priority << PRIORITY_BIT) | (number << KIND_BITS) | kind
-    if core.hole >= 0:
+    if core.hole >= 0:  # the place of the event that is being processed
         place = core.hole
         core.hole = -1
-    elif core.free >= 0:
+    elif core.free >= 0:  # the first of a list of empty places
         place = core.free
         core.free = subjects[place].id
     else:
@@ -115,7 +115,7 @@ def schedule(addresses, delay_s, kind, subject):
 
 @core_function("void")
 def remove_first(addresses):
-    """Empty the place of the event that was the first, because no new event took this place."""
+    """Empty the place of the event that was processed last, because no new event took this place."""
     core, subjects = views.core(addresses), views.subjects(addresses)
     place = core.hole
     core.hole = -1

@@ -20,7 +20,7 @@ from syncline.sim.events.core.collectives import (
     finish_all_ranks,
     finish_rank,
     join_collective,
-    number_parts,
+    list_new_parts,
     record_span,
     release_streams,
 )
@@ -130,12 +130,17 @@ def reason_to_stop(addresses, code):
         return codes.IDLE
     if code == codes.FIRST:
         return codes.CHOICE
-    return codes.CHOSEN if code == codes.THEN else codes.REFUSED
+    if code == codes.THEN:
+        return codes.CHOSEN
+    return codes.REFUSED
 
 
 @core_function("int64", "int64")
 def run_stream(addresses, stream_id):
-    """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``."""
+    """Run a stream of a worker's program until it has to wait; return the reason if Python must act, else ``IDLE``.
+
+    ``keeps_start`` says that the stream goes on with an instruction whose time has begun already.
+    """
     core, stream, operations = views.core(addresses), views.streams(addresses)[stream_id], views.operations(addresses)
     if not core.keeps_start:
         stream.start = core.now
@@ -190,14 +195,14 @@ def take_over_changes(addresses):
         core.built = 1
         replay_all_games(addresses)
     if core.known_parts < core.parts:
-        number_parts(addresses)
+        list_new_parts(addresses)
     num_late = core.late
     core.late = 0
     for i in range(num_late):
         start_late_message(addresses, views.late(addresses)[i], views.late_s(addresses)[i])
-    for i in range(core.asked):
-        await_message(addresses, views.asked(addresses)[i], BY_FIRST)
-    core.asked = 0
+    for i in range(core.awaited):
+        await_message(addresses, views.awaited(addresses)[i], BY_FIRST)
+    core.awaited = 0
     if core.completes:
         core.completes = 0
         complete_instruction(addresses, core.resume, 0.0)
@@ -286,7 +291,13 @@ def process_event(addresses, kind, subject, turn):
 
 @entry
 def run_core(addresses, until, until_key):
-    """Run all events before SimPy's next event, at ``until`` seconds; return the reason for which Python must act."""
+    """Run all events before SimPy's next event; return the reason for which Python must act.
+
+    Args:
+        addresses: addresses of the tables.
+        until: time of SimPy's next event in seconds.
+        until_key: key of this event, which orders the events of one instant.
+    """
     core, messages = views.core(addresses), views.messages(addresses)
     heap, subjects = views.heap(addresses), views.subjects(addresses)
     take_over_changes(addresses)

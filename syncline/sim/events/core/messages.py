@@ -53,11 +53,11 @@ POSTS_FIRST, PUSHES = 1, 3
 
 
 @core_function("void", "int64, int64, float64")
-def flow_after(addresses, message_id, number, delay_s):
-    """Let the bytes of a message flow in ``delay_s`` seconds, by the event with this number, or at once if it is 0."""
+def begin_flow_after(addresses, message_id, number, delay_s):
+    """Begin the flow of a message's bytes in ``delay_s`` seconds, by the event ``number``; at once without a delay."""
     if delay_s != 0.0:
-        flow_s = views.core(addresses).now + delay_s
-        push_event(addresses, flow_s, codes.NORMAL, number, codes.FLOW, message_id, 0)
+        begin_s = views.core(addresses).now + delay_s
+        push_event(addresses, begin_s, codes.NORMAL, number, codes.FLOW, message_id, 0)
     else:
         begin_flow(addresses, message_id, number)
 
@@ -68,14 +68,14 @@ def start_message(addresses, message_id):
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     number = next_number(addresses)
     message.start = core.now
-    if core.delays:
+    if core.delays:  # Python adds a delay to each message
         message.key = number
         views.late(addresses)[core.late] = message_id
         core.late += 1
         return
     route = views.routes(addresses)[message.route]
     message.after = route.after
-    flow_after(addresses, message_id, number, route.before)
+    begin_flow_after(addresses, message_id, number, route.before)
 
 
 @core_function("void", "int64, float64")
@@ -83,18 +83,21 @@ def start_late_message(addresses, message_id, late_s):
     """Start a message that is late by ``late_s`` seconds, which come before or after its flow, as its latency does."""
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     route = views.routes(addresses)[message.route]
-    before = route.before
+    before_s = route.before
     is_nccl = message.kind == codes.OF_RANK and views.ranks(addresses)[message.sender].nccl
     if core.eager or message.kind == codes.OF_GLOO or is_nccl:
         message.after = route.after + late_s
     else:
-        before, message.after = route.before + late_s, route.after
-    flow_after(addresses, message_id, message.key, before)
+        before_s, message.after = route.before + late_s, route.after
+    begin_flow_after(addresses, message_id, message.key, before_s)
 
 
 @core_function("boolean", "int64")
 def offer_message(addresses, message_id):
-    """Give a message the port that it queued for; return whether the message has left at once, so the port is free."""
+    """Give a message the port that it queued for; return whether the message has left at once, so the port is free.
+
+    By the rendezvous rule, a message of a program starts only when its receiver reads it, too.
+    """
     core, message = views.core(addresses), views.messages(addresses)[message_id]
     if message.kind == codes.CLEAR_TO_SEND:  # without bytes, it takes no time to leave
         schedule(addresses, views.routes(addresses)[message.route].after, codes.CLEARED, message_id)
@@ -149,7 +152,11 @@ def await_message(addresses, message_id, reader):
 
 @core_function("void", "int64")
 def schedule_arrivals(addresses, message_id):
-    """Schedule the arrivals that follow when a program's message has left: its own, or those of messages before it."""
+    """Schedule the arrivals that follow when a program's message has left: its own, or those of messages before it.
+
+    On a line that stays busy, a message waits on its route until as many messages, or bytes, behind it have left as
+    NCCL's buffers hold (``ahead``, ``ahead_bytes``), or until no more messages are queued for the route.
+    """
     core, messages = views.core(addresses), views.messages(addresses)
     nbytes = messages[message_id].nbytes
     route = views.routes(addresses)[messages[message_id].route]
@@ -186,6 +193,7 @@ def send_next(addresses, rank_id):
     entries = views.entries(addresses)
     rank.busy = 1
     rank.queued -= 1
+    # Find the next message in the plan: the rank's next entry (a run of equal rounds) that sends, and its repetition.
     entry_number = rank.send_entry
     while not entries[entry_number].sends:
         entry_number += 1
@@ -204,11 +212,11 @@ def send_next(addresses, rank_id):
     receiver = rank.rank0 + sending.to
     message.receiver, message.turn = receiver, turn
     message.nbytes, message.route = sending.nbytes, sending.route
-    other = ranks[receiver]
-    if turn < other.admitted:
+    receiving_rank = ranks[receiver]
+    if turn < receiving_rank.admitted:
         start_message(addresses, rank.message)
-    else:
-        views.slots(addresses)[other.slot0 + turn] = rank.message + 1
+    else:  # the message waits until the receiver's port in is free
+        views.slots(addresses)[receiving_rank.slot0 + turn] = rank.message + 1
 
 
 @core_function("void", "int64")
@@ -225,10 +233,14 @@ def admit_message(addresses, rank_id):
 
 @core_function("boolean", "int64")
 def advance_rank(addresses, rank_id):
-    """Advance a rank from round to round until it has to wait; return whether the rank is done with its collective."""
+    """Advance a rank from round to round until it has to wait; return whether the rank is done with its collective.
+
+    A rank comes to a round when it has received the messages of the rounds before; NCCL allows ``ahead`` fewer. By the
+    rendezvous rule all its own messages must have left as well.
+    """
     core, rank, entries = views.core(addresses), views.ranks(addresses)[rank_id], views.entries(addresses)
-    ahead_of_all = core.eager or rank.nccl
-    while rank.received + rank.ahead >= rank.needed and (ahead_of_all or not rank.unsent):
+    is_eager = core.eager or rank.nccl
+    while rank.received + rank.ahead >= rank.needed and (is_eager or not rank.unsent):
         entry_number = rank.entry
         if entry_number == rank.end:
             return not rank.unsent and rank.received >= rank.needed
@@ -242,7 +254,7 @@ def advance_rank(addresses, rank_id):
             rank.queued += entry.sends
             if not rank.busy:
                 send_next(addresses, rank_id)
-        if not ahead_of_all:
+        if not is_eager:
             for _ in range(entry.receives):
                 admit_message(addresses, rank_id)
     return False
@@ -262,15 +274,20 @@ def serve_next_part(addresses, port_id):
 
 @core_function("void", "int64")
 def free_port_in(addresses, rank_id):
-    """Free the port in of a rank, because all bytes of a message to the rank have flown."""
+    """Let the next message to a worker's port in start, because all bytes of a message to its rank have left.
+
+    A rank is a worker's part in a collective. By the rendezvous rule and in gloo, ports in do not admit messages.
+    """
     rank = views.ranks(addresses)[rank_id]
-    if (views.core(addresses).eager or rank.nccl) and not rank.gloo:
-        if rank.admitted < rank.receives:
-            admit_message(addresses, rank_id)
-        else:
-            part = views.parts(addresses)[rank.part]
-            views.ports(addresses)[part.port].serving = part.next_number
-            serve_next_part(addresses, part.port)
+    is_eager = views.core(addresses).eager or rank.nccl
+    if rank.gloo or not is_eager:
+        return
+    if rank.admitted < rank.receives:
+        admit_message(addresses, rank_id)
+    else:  # no message to this rank is left, so the port serves the worker's next collective
+        part = views.parts(addresses)[rank.part]
+        views.ports(addresses)[part.port].serving = part.next_number
+        serve_next_part(addresses, part.port)
 
 
 @core_function("boolean", "int64")
@@ -316,7 +333,7 @@ def process_arrival(addresses, rank_id, turn):
 
 
 @core_function("void", "int64")
-def queue_last(addresses, message_id):
+def queue_at_end_of_instant(addresses, message_id):
     """Queue a message on its connection after all else of this instant, so that messages queue in program order."""
     now, number = views.core(addresses).now, next_number(addresses)
     push_event(addresses, now, codes.AFTER_ALL, number, codes.QUEUE, message_id, 0)
@@ -336,7 +353,7 @@ def post_receives(addresses, rank_id, entry_number):
         connection = sources[place.from0 + turn]
         message.kind, message.turn = codes.CLEAR_TO_SEND, instance.message0 + place.slot0 + turn
         message.route, message.port = plan.route0 + connection, instance.port0 + connection
-        queue_last(addresses, message_id)
+        queue_at_end_of_instant(addresses, message_id)
     rank.admitted += entry.receives
 
 
@@ -359,14 +376,17 @@ def issue_sends(addresses, rank_id, entry_number):
         rank.issued += 1
         if message.sent == CLEAR or plan.gloo == PUSHES:
             message.sent = 0
-            queue_last(addresses, message_id)
+            queue_at_end_of_instant(addresses, message_id)
         else:
             message.sent = ISSUED
 
 
 @core_function("boolean", "int64")
 def advance_gloo_rank(addresses, rank_id):
-    """Advance a rank of gloo until it has to wait; return whether the rank is done with its collective."""
+    """Advance a rank of gloo from round to round until it has to wait; return whether it is done with its collective.
+
+    Each entry of the plan is a round, with the numbers of messages that must have arrived and left before it.
+    """
     rank, entries = views.ranks(addresses)[rank_id], views.entries(addresses)
     plan = views.plans(addresses)[views.instances(addresses)[rank.instance].kind]
     while rank.needed == 0 and rank.entry < rank.end:
@@ -400,7 +420,7 @@ def process_clear_to_send(addresses, message_id):
     if message.start < views.core(addresses).now:
         queue_message(addresses, message.port, message_id)
     else:
-        queue_last(addresses, message_id)
+        queue_at_end_of_instant(addresses, message_id)
 
 
 @core_function("boolean", "int64")

@@ -62,17 +62,18 @@ def count_entries(columns_at, num_runs, num_ranks):
     columns = views.integers(columns_at)
     first, senders, receivers = views.integers(columns[0]), views.integers(columns[2]), views.integers(columns[3])
     scratch = views.integers(columns[5])
-    entries, seen, total = num_ranks, 2 * num_ranks, 0
+    entries0, seen0 = num_ranks, 2 * num_ranks  # begin of the second and of the third block of ``scratch``
+    num_entries = 0
     for run in range(num_runs):
         for i in range(first[run], first[run + 1]):
             scratch[senders[i]] += 1
-            for end in range(2):
-                rank = receivers[i] if end else senders[i]
-                if scratch[seen + rank] != run + 1:
-                    scratch[seen + rank] = run + 1
-                    scratch[entries + rank] += 1
-                    total += 1
-    return total
+            for is_receiver in range(2):
+                rank = receivers[i] if is_receiver else senders[i]
+                if scratch[seen0 + rank] != run + 1:
+                    scratch[seen0 + rank] = run + 1
+                    scratch[entries0 + rank] += 1
+                    num_entries += 1
+    return num_entries
 
 
 @entry
@@ -93,45 +94,51 @@ def write_plan(columns_at, num_runs, num_ranks):
     senders, receivers, sizes = views.integers(columns[2]), views.integers(columns[3]), views.floats(columns[4])
     scratch, places = views.integers(columns[5]), views.place_records(columns[6])
     entries, sendings = views.entry_records(columns[7]), views.sending_records(columns[8])
-    placed, seen = num_ranks, 2 * num_ranks
-    total, next_sending = 0, 0
+    # Blocks of ``scratch``: next sending of each rank; messages of a run to each rank so far; last run of each rank.
+    received0, seen0 = num_ranks, 2 * num_ranks
+    next_entry, next_sending = 0, 0
     for rank in range(num_ranks):
-        places[rank].entry0 = places[rank].entry1 = total
-        total += scratch[placed + rank]
-        scratch[placed + rank] = scratch[seen + rank] = 0
-        next_sending, scratch[rank] = next_sending + scratch[rank], next_sending  # index of the rank's next sending
+        places[rank].entry0 = places[rank].entry1 = next_entry
+        next_entry += scratch[received0 + rank]
+        scratch[received0 + rank] = scratch[seen0 + rank] = 0
+        num_sends = scratch[rank]
+        scratch[rank] = next_sending
+        next_sending += num_sends
     for run in range(num_runs):
+        # The entry of each rank that sends or receives in the run.
         for i in range(first[run], first[run + 1]):
-            for end in range(2):
-                rank = receivers[i] if end else senders[i]
+            for is_receiver in range(2):
+                rank = receivers[i] if is_receiver else senders[i]
                 place = places[rank]
-                if scratch[seen + rank] != run + 1:
-                    scratch[seen + rank] = run + 1
+                if scratch[seen0 + rank] != run + 1:
+                    scratch[seen0 + rank] = run + 1
                     entry_of_run = entries[place.entry1]
                     place.entry1 += 1
                     entry_of_run.send0, entry_of_run.times, entry_of_run.round = scratch[rank], times[run], run
-                if end:
+                if is_receiver:
                     entries[place.entry1 - 1].receives += 1
                 else:
                     entries[place.entry1 - 1].sends += 1
+        # The messages of the run, each with its turn among all messages to its receiver.
         for i in range(first[run], first[run + 1]):
             rank, receiver = senders[i], receivers[i]
             sending = sendings[scratch[rank]]
             scratch[rank] += 1
             sending.to, sending.nbytes, sending.route = receiver, sizes[i], i
-            sending.turn = places[receiver].receives + scratch[placed + receiver]
+            sending.turn = places[receiver].receives + scratch[received0 + receiver]
             sending.stride = entries[places[receiver].entry1 - 1].receives
-            scratch[placed + receiver] += 1
+            scratch[received0 + receiver] += 1
         for i in range(first[run], first[run + 1]):
             receiver = receivers[i]
-            if scratch[placed + receiver]:
-                places[receiver].receives += times[run] * scratch[placed + receiver]
-                scratch[placed + receiver] = 0
-    before = 0
+            if scratch[received0 + receiver]:
+                places[receiver].receives += times[run] * scratch[received0 + receiver]
+                scratch[received0 + receiver] = 0
+    # The sums over all runs.
+    next_slot = 0
     for rank in range(num_ranks):
         place = places[rank]
-        place.slot0 = before
-        before += place.receives
+        place.slot0 = next_slot
+        next_slot += place.receives
         for e in range(place.entry0, place.entry1):
             entry_of_run = entries[e]
             bytes_per_round = 0.0
