@@ -21,13 +21,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.table import default_algorithm, knows_library
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.traffic.call import Call, CallsByStep, group_ranks
 from syncline.costmodel.traffic.overlap import WHOLE, Bucket, is_awaited_in_step, split_call, way_points
 from syncline.sim.lockstep.maps import GroupedMaps, Spans, timeline_of
-from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.program.instructions import (
     Collective,
     Compute,

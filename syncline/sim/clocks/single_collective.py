@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import FLAT, Round
-from syncline.costmodel.collectives.cost import collective_s
+from syncline.costmodel.collectives.cost import Rule, collective_s
 from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
 from syncline.costmodel.collectives.volumes import most_messages
@@ -24,7 +24,7 @@ from syncline.errors import SpecError, one_of
 from syncline.sim.clocks.overlap import StepTimes, data_parallel, lockstep_spans
 from syncline.sim.events.run import events_finish_s, run_events
 from syncline.sim.lockstep.maps import run_collective
-from syncline.sim.lockstep.recurrences import Ports, Rule
+from syncline.sim.lockstep.recurrences import Ports
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.program.instructions import Collective, start_times
 from syncline.sim.program.rounds import in_groups, rounds, rounds_on

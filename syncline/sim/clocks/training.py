@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
+from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.policies import Algorithms, algorithm_for, algorithm_of
 from syncline.costmodel.collectives.prices import group_algorithm
 from syncline.costmodel.collectives.table import ALGORITHMS, candidates_on
@@ -24,7 +25,6 @@ from syncline.sim.clocks.single_collective import EVALUATORS, collective_finish_
 from syncline.sim.events.run import run_events
 from syncline.sim.failures.costs import FailureCosts
 from syncline.sim.lockstep.maps import Spans, timeline_of
-from syncline.sim.lockstep.recurrences import Rule
 from syncline.sim.lockstep.routed import Contention
 from syncline.sim.program.instructions import Delay
 from syncline.sim.program.timeline import Timeline

@@ -21,11 +21,14 @@ BLOCK_ROUNDS = 64
 
 
 @compiled
-def _eager_round(local: Any, previous: Any, stay: Any, go: Any, result: Any) -> None:
-    """Compute a round of a ring by the eager rule: ``result_i = max(local_i + stay_i, previous_i + go_i)``."""
+def _eager_round(own: Any, previous: Any, own_cost: Any, message_cost: Any, result: Any) -> None:
+    """Compute a ring's round by the eager rule: ``result_i = max(own_i + own_cost_i, previous_i + message_cost_i)``.
+
+    ``own`` and ``previous`` are the times of each worker and of the worker before it in the ring.
+    """
     for i in range(len(result)):
-        stayed, sent = local[i] + stay[i], previous[i] + go[i]
-        result[i] = stayed if stayed > sent else sent
+        sent, received = own[i] + own_cost[i], previous[i] + message_cost[i]
+        result[i] = sent if sent > received else received
 
 
 @compiled
@@ -52,14 +55,14 @@ def _padded(x: Any, before: int, after: int) -> Any:
 
 
 @compiled
-def eager_ring(x: Any, stay: Any, go: Any, stride: int, rounds: int) -> Any:
-    """Return the times after ``rounds`` rounds of ``x_i <- max(x_i + stay_i, x_(i-s) + go_(i-s))`` around a ring.
+def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: int) -> Any:
+    """Return the times after ``rounds`` rounds of ``x_i <- max(x_i + own_cost_i, x_(i-s) + message_cost_(i-s))``.
 
     s is the stride, the distance in memory between neighbours of the ring.
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
     max_halo = block_rounds * stride
-    stay, go, x = _padded(stay, max_halo, 0), _padded(go, max_halo, 0), x.copy()
+    own_cost, message_cost, x = _padded(own_cost, max_halo, 0), _padded(message_cost, max_halo, 0), x.copy()
     times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
     for first_round in range(0, rounds, block_rounds):
         halo = min(block_rounds, rounds - first_round) * stride
@@ -72,8 +75,8 @@ def eager_ring(x: Any, stay: Any, go: Any, stride: int, rounds: int) -> Any:
                 _eager_round(
                     times[low:end],
                     times[low - stride : end - stride],
-                    stay[cost_first + low : cost_first + end],
-                    go[cost_first + low - stride : cost_first + end - stride],
+                    own_cost[cost_first + low : cost_first + end],
+                    message_cost[cost_first + low - stride : cost_first + end - stride],
                     next_times[low:end],
                 )
                 times, next_times = next_times, times

@@ -69,18 +69,19 @@ def run_gloo(
             channel; or two workers, whose clears-to-send and data share a connection, are not in step.
     """
     workers = len(entry_s)
+    two_in_step = "clears-to-send queue behind data on one connection, which only the events can follow"
     if workers > 2 and kind in ("all_to_all", "broadcast", "gather", "reduce"):
         raise Contention("connections share a link, which only the events can follow")
     if workers == 2 and entry_s[0] != entry_s[1]:
-        raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
+        raise Contention(two_in_step)
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
-    in_ring = waits_for_sends(kind)
+    waits = waits_for_sends(kind)
     entry_s = entry_s + call_s if rounds else entry_s
     complete_s = [entry_s]  # times at which a worker has all messages up to each round; the first is before any round
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     never_s = np.full(workers, -np.inf)
-    recent = [_LastMessages(never_s, never_s)] * 2  # of each worker, the last one at the end
+    previous = latest = _LastMessages(never_s, never_s)  # the last two messages of each worker
     round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
     for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
         senders, receivers, _ = round_
@@ -88,22 +89,21 @@ def run_gloo(
             round_costs[id(round_)] = _gloo_costs(round_, topology, costs)
         flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
-            raise Contention("clears-to-send queue behind data on one connection, which only the events can follow")
+            raise Contention(two_in_step)
         ready_s = complete_s[max(round_number + 1 - ahead, 0)]
         clear_s = ready_s[receivers]
         if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
-            for messages in recent:
+            for messages in (previous, latest):
                 is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + TOLERANCE)
                 clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
         start_s = np.maximum(ready_s[senders], clear_s + alpha_back_s)
-        start_s = np.maximum(start_s, recent[-1].end_s[senders])
+        start_s = np.maximum(start_s, latest.end_s[senders])
         end_s = start_s + flow_s
-        latest = _LastMessages(recent[-1].start_s.copy(), recent[-1].end_s.copy())
+        previous, latest = latest, _LastMessages(latest.start_s.copy(), latest.end_s.copy())
         latest.start_s[senders], latest.end_s[senders] = start_s, end_s
-        recent = [recent[-1], latest]
         received_s[receivers] = np.maximum(received_s[receivers], end_s + alpha_s)
         sent_s[senders] = np.maximum(sent_s[senders], end_s)
-        complete_s.append(np.maximum(received_s, sent_s) if in_ring else received_s.copy())
+        complete_s.append(np.maximum(received_s, sent_s) if waits else received_s.copy())
     return received_s, sent_s
 
 
@@ -120,7 +120,7 @@ def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Fl
 
 
 def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_s: float = 0.0) -> None:
-    """Move the ports on to the end of a collective of NCCL.
+    """Run a collective of NCCL: change the workers' and ports' times to those at its end.
 
     Args:
         rounds: rounds of the collective on a topology.
@@ -137,15 +137,14 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    recent_s: deque[np.ndarray] = deque(
-        [received_s], maxlen=rounds_ahead
-    )  # after each round; workers wait for the oldest
-    for routed_round, times in rounds.runs:
+    # The times after each of the last rounds; workers wait for the messages of the oldest of these rounds.
+    recent_received_s: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)
+    for routed_round, repetitions in rounds.runs:
         assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
-        senders, receivers, _ = routed_round.of
+        senders, receivers, _ = routed_round.messages
         occupied_s = routed_round.overhead_s + routed_round.flow_s
-        for _ in range(times):
-            start_s = np.maximum(recent_s[0][..., senders], out_s[..., senders])
+        for _ in range(repetitions):
+            start_s = np.maximum(recent_received_s[0][..., senders], out_s[..., senders])
             np.maximum(start_s, in_s[..., receivers], out=start_s)
             end_s = start_s + occupied_s
             out_s[..., senders] = end_s
@@ -153,7 +152,7 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
             received_s = received_s.copy()
             received_s[..., receivers] = np.maximum(received_s[..., receivers], end_s + routed_round.latency_s)
             if rounds_ahead is not None:
-                recent_s.append(received_s)
+                recent_received_s.append(received_s)
     ports.received_s, ports.out_s = received_s, out_s
 
 
@@ -175,7 +174,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     middle = len(rounds) // 2
     if not middle:
         return received_s, sent_s
-    halves = [_messages(half) for half in (rounds[:middle], rounds[middle:])]
+    halves = [_joined_messages(half) for half in (rounds[:middle], rounds[middle:])]
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
     paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
     limits = limiting_channels([path.channels for path in paths], bandwidth)
@@ -191,7 +190,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     return received_s, sent_s
 
 
-def _messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
+def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
     """Return the senders, the receivers and the bytes of all messages of these rounds, each ``(M,)``."""
     senders = np.concatenate([round_.senders for round_ in rounds])
     receivers = np.concatenate([round_.receivers for round_ in rounds])

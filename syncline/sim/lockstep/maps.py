@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from syncline.costmodel.collectives.algorithms import Round
+from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, is_direct, is_gloo, is_nccl
 from syncline.costmodel.collectives.tcp_slow_start import Opening, collective_opening
 from syncline.costmodel.network.link import among
@@ -31,7 +32,7 @@ from syncline.costmodel.network.paths import Floats, Star, Topology
 from syncline.costmodel.network.software_costs import FREE
 from syncline.costmodel.traffic.call import Call, group_ranks
 from syncline.sim.lockstep.libraries import run_direct, run_gloo, run_nccl
-from syncline.sim.lockstep.recurrences import Ports, Rule, run_routed
+from syncline.sim.lockstep.recurrences import Ports, run_routed
 from syncline.sim.lockstep.routed import Contention, Key, RoutedRounds, routed_rounds, shared_channels
 from syncline.sim.program.library_rounds import nccl_limits
 from syncline.sim.program.rounds import rounds_on, sent_bytes, software_s
@@ -57,18 +58,18 @@ class Spans(NamedTuple):
 def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
     """Return the timeline of these spans of ``workers`` workers."""
     spans_list, all_workers = list(history), np.arange(workers)
-    members = [all_workers if spans.members is None else np.array(sorted(spans.members)) for spans in spans_list]
-    counts = [len(workers_of_spans) for workers_of_spans in members]
-    columns: dict[str, Any] = {"worker": members}
-    for name in ("start_s", "end_s", "nbytes", "step"):
-        pairs = zip(spans_list, members, strict=True)
-        columns[name] = [np.broadcast_to(getattr(spans, name), workers)[present] for spans, present in pairs]
-    joined_columns: dict[str, Any] = {
-        name: np.concatenate(arrays) if arrays else [] for name, arrays in columns.items()
-    }
+    columns: dict[str, Any] = {name: [] for name in ("worker", "start_s", "end_s", "nbytes", "step")}
+    for spans in spans_list:
+        members = all_workers if spans.members is None else np.array(sorted(spans.members))
+        columns["worker"].append(members)
+        for name in ("start_s", "end_s", "nbytes", "step"):
+            columns[name].append(np.broadcast_to(getattr(spans, name), workers)[members])
+    counts = [len(members) for members in columns["worker"]]
+    for name, arrays in columns.items():
+        columns[name] = np.concatenate(arrays) if arrays else []
     for name in ("stream", "what", "label"):
-        joined_columns[name] = Words.repeated([getattr(spans, name) for spans in spans_list], counts)
-    return Timeline.from_columns(joined_columns, workers)
+        columns[name] = Words.repeated([getattr(spans, name) for spans in spans_list], counts)
+    return Timeline.from_columns(columns, workers)
 
 
 def run_collective(
@@ -135,8 +136,8 @@ class CollectiveMaps:
         self._rounds = {key: rounds_on(key.kind, topology.workers, key.nbytes, topology, key.algorithm) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}
-        self._vectors: dict[Key, Ports] = {}
-        self._matrices: dict[Key, Ports] = {}
+        self._vectors: dict[Key, Ports] = {}  # ports after a collective that all workers enter at time 0
+        self._matrices: dict[Key, Ports] = {}  # in row j, ports after a collective if only worker j's entry matters
         self._sent_bytes: dict[Key, Floats] = {}
         self._openings: dict[Key, Opening | None] = {}
         self._ports: Ports | None = None
@@ -163,8 +164,8 @@ class CollectiveMaps:
         if is_idle and np.all(entry_s == entry_s[0]):
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
-            from_zero = self._vectors[key]
-            self._ports = Ports(*(times_s + entry_s[0] for times_s in from_zero.times_s))
+            self._ports = self._vectors[key].copy()
+            self._ports.shift(entry_s[0])
         elif is_idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))

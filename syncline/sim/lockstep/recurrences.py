@@ -12,9 +12,8 @@ Transfers that begin together and share channels get max-min fair rates, as far 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +77,7 @@ def shared_flow_s(
     equal_part = bandwidth / np.maximum(counts, 1)
     rate = equal_part[channels].min(axis=1)
     # A shared channel that limits any message must limit all its messages alike: the same rates, the same bytes.
+    # For each channel, the extreme rate (row 0) and the extreme size (row 1) of its messages:
     lowest, highest = np.full((2, len(counts)), np.inf), np.full((2, len(counts)), -np.inf)
     limits = np.zeros(len(counts), dtype=np.bool_)
     for channel, messages in shared_uses:
@@ -93,8 +93,6 @@ def shared_flow_s(
         np.maximum.at(busy_s, channel, end_s[messages])
     return end_s
 
-
-__all__ = ["RULES", "Ports", "Rule", "run_routed"]
 
 RULES = ("eager", "rendezvous")
 
@@ -133,14 +131,14 @@ class Ports:
         """Return a copy of the ports' times."""
         return Ports(*(times_s.copy() for times_s in self.times_s))
 
-    def shift_from(self, before: Ports) -> float | None:
-        """Return the seconds by which all times are later than those of ``before``; None if they differ."""
-        shift_s = float(self.out_s[0] - before.out_s[0])
-        for times_s, before_s in zip(self.times_s, before.times_s, strict=True):
+    def shift_from(self, earlier: Ports) -> float | None:
+        """Return the seconds by which all times are later than those of ``earlier``; None if not all by as much."""
+        shift_s = float(self.out_s[0] - earlier.out_s[0])
+        for times_s, earlier_s in zip(self.times_s, earlier.times_s, strict=True):
             is_used = np.isfinite(times_s)
             if times_s is self.busy_s:
-                is_used &= times_s != before_s
-            difference_s = times_s[is_used] - before_s[is_used] - shift_s
+                is_used &= times_s != earlier_s
+            difference_s = times_s[is_used] - earlier_s[is_used] - shift_s
             if not np.all(np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))):
                 return None
         return shift_s
@@ -168,14 +166,14 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     run_round, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
     if rule == "rendezvous":
         ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
-    for routed_round, times in rounds.runs:
+    for routed_round, repetitions in rounds.runs:
         if isinstance(routed_round, RoutedSequence):
-            _one_by_one(routed_round, ports, rule)
+            _run_one_by_one(routed_round, ports, rule)
             continue
-        if routed_round.rings is not None and not routed_round.shared and times >= MANY_ROUNDS:
-            run_rings(routed_round, routed_round.rings, ports, times, rounds)
+        if routed_round.rings is not None and not routed_round.shared and repetitions >= MANY_ROUNDS:
+            run_rings(routed_round, routed_round.rings, ports, repetitions, rounds)
             continue
-        for remaining in reversed(range(times)):
+        for remaining in reversed(range(repetitions)):
             ports_before = ports.copy() if remaining and routed_round.shared else None
             run_round(routed_round, ports, rounds)
             shift_s = None if ports_before is None else ports.shift_from(ports_before)
@@ -186,58 +184,45 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
         ports.received_s = ports.out_s.copy()
 
 
-def _one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
+def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
     """Run rounds of one message each with floats of Python, which is faster than with arrays of one number.
 
     If the ports have leading axes, each position in these axes is a separate run.
     """
+    senders, receivers, _ = sequence.messages
+    columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
+    messages = list(zip(*(column.tolist() for column in columns), strict=True))
     shape = ports.out_s.shape
-    columns = (*sequence.of[:2], sequence.overhead_s, sequence.flow_s, sequence.latency_s)
-    messages = [*zip(*(column.tolist() for column in columns), strict=True)]
-    received_rows, out_rows, in_rows = (
+    received_of_run, out_of_run, in_of_run = (
         times_s.reshape(-1, shape[-1]) for times_s in (ports.received_s, ports.out_s, ports.in_s)
     )
-    for run in range(len(out_rows)):
-        received_s, out_s, in_s = received_rows[run].tolist(), out_rows[run].tolist(), in_rows[run].tolist()
-        if rule == "eager":
-            _eager_one_by_one(messages, received_s, out_s, in_s)
-        else:
-            _rendezvous_one_by_one(messages, out_s)
-        received_rows[run], out_rows[run], in_rows[run] = received_s, out_s, in_s
-    ports.received_s, ports.out_s = received_rows.reshape(shape), out_rows.reshape(shape)
-    ports.in_s = in_rows.reshape(shape)
-
-
-Message: TypeAlias = tuple[int, int, float, float, float]
-"""Sender, receiver, and the seconds of overhead, flow and latency of a message."""
-
-
-def _eager_one_by_one(
-    messages: Sequence[Message], received_s: list[float], out_s: list[float], in_s: list[float]
-) -> None:
-    """Run messages one after another by the eager rule; the times of the workers change in place."""
-    for sender, receiver, overhead_s, flow_s, latency_s in messages:
-        start_s = max(received_s[sender], out_s[sender], in_s[receiver])
-        end_s = start_s + overhead_s + flow_s
-        out_s[sender] = in_s[receiver] = end_s
-        received_s[receiver] = max(received_s[receiver], end_s + latency_s)
-
-
-def _rendezvous_one_by_one(messages: Sequence[Message], through_s: list[float]) -> None:
-    """Run messages one after another by the rendezvous rule; the times of the workers change in place."""
-    for sender, receiver, overhead_s, flow_s, latency_s in messages:
-        start_s = max(through_s[sender], through_s[receiver])
-        through_s[sender] = through_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
+    for run in range(len(out_of_run)):
+        received_s, out_s, in_s = received_of_run[run].tolist(), out_of_run[run].tolist(), in_of_run[run].tolist()
+        for sender, receiver, overhead_s, flow_s, latency_s in messages:
+            if rule == "eager":
+                start_s = max(received_s[sender], out_s[sender], in_s[receiver])
+                end_s = start_s + overhead_s + flow_s
+                out_s[sender] = in_s[receiver] = end_s
+                received_s[receiver] = max(received_s[receiver], end_s + latency_s)
+            else:
+                start_s = max(out_s[sender], out_s[receiver])
+                out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
+        received_of_run[run], out_of_run[run], in_of_run[run] = received_s, out_s, in_s
+    ports.received_s, ports.out_s = received_of_run.reshape(shape), out_of_run.reshape(shape)
+    ports.in_s = in_of_run.reshape(shape)
 
 
 def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
-    """Return when the bytes of each message have left, ``(..., M)``, given when they begin to flow."""
+    """Return the time at which the bytes of each message have left, ``(..., M)`` seconds.
+
+    ``begin_s`` is the time at which they begin to flow, ``(..., M)`` seconds.
+    """
     if not routed_round.shared:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
         raise Contention("shared channels are no linear map")
     assert routed_round.channels is not None
-    senders, _, nbytes = routed_round.of
+    senders, _, nbytes = routed_round.messages
     return shared_flow_s(
         begin_s,
         np.broadcast_to(nbytes, senders.shape),
@@ -251,7 +236,7 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
 
 def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
     """Run one round by the eager rule, which changes the ports in place."""
-    senders, receivers, _ = routed_round.of
+    senders, receivers, _ = routed_round.messages
     if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
         np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
@@ -269,15 +254,15 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
     ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + routed_round.latency_s)
 
 
-def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    """Run ``times`` equal rounds by the eager rule: the first and the last alone, and all others at once.
+def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int, rounds: RoutedRounds) -> None:
+    """Run equal rounds by the eager rule: the first and the last alone, and all others at once.
 
     After the first round a worker's port in is free when its sender's port out is free.
     """
     _eager(routed_round, ports, rounds)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
     latency_s = _along_rings(routed_round, order, routed_round.latency_s)
-    times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, times=times - 2)
+    times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, repetitions=repetitions - 2)
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports, rounds)
@@ -285,7 +270,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: in
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
     """Run one round by the rendezvous rule, which changes the ports in place; ``out_s`` alone holds the state."""
-    senders, receivers, _ = routed_round.of
+    senders, receivers, _ = routed_round.messages
     through_s = ports.out_s
     if routed_round.source is not None:
         start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
@@ -298,20 +283,23 @@ def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -
     through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
 
 
-def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, times: int, rounds: RoutedRounds) -> None:
-    """Run ``times`` equal rounds by the rendezvous rule, all at once."""
+def _rendezvous_rings(
+    routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int, rounds: RoutedRounds
+) -> None:
+    """Run equal rounds by the rendezvous rule, all at once; ``order`` has the workers along the rings."""
     cost_s = _along_rings(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
-    times_s = rendezvous_rounds(_to_rings(ports.out_s, order), cost_s, times)
+    times_s = rendezvous_rounds(_to_rings(ports.out_s, order), cost_s, repetitions)
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
 
 
 def _to_rings(times_s: Floats, order: Ints) -> Floats:
-    """Return times ``(..., P)`` as ``(G, M, N)``: N times along each of M rings of G workers, in this order."""
-    return np.ascontiguousarray(np.moveaxis(times_s.reshape(-1, times_s.shape[-1])[:, order], 0, -1))
+    """Return the workers' times of N runs, ``(..., P)``, along M rings of G workers, as ``(G, M, N)``."""
+    ring_times_s = times_s.reshape(-1, times_s.shape[-1])[:, order]  # (N, G, M)
+    return np.ascontiguousarray(np.moveaxis(ring_times_s, 0, -1))
 
 
 def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Floats:
-    """Return times along rings, ``(G, M, N)``, as times of workers with this shape ``(..., P)``."""
+    """Return times along rings, ``(G, M, N)``, as the workers' times, ``(..., P)``: the inverse of `_to_rings`."""
     times_s = np.empty(shape)
     times_s.reshape(-1, shape[-1])[:, order] = np.moveaxis(ring_times_s, -1, 0)
     return times_s
@@ -322,5 +310,5 @@ def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats)
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)
-    worker_values[routed_round.of.senders] = values
+    worker_values[routed_round.messages.senders] = values
     return worker_values[order][..., None]

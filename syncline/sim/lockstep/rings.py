@@ -40,8 +40,9 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
         receiver_of[sender] = receiver
     if sorted(receiver_of) != list(range(workers)):
         return None
-    order: list[int] = []
-    length, visited = 0, [False] * workers
+    # Follow the messages from each worker until they come back to it.
+    order: list[int] = []  # the workers of one ring after another
+    first_length, visited = 0, [False] * workers
     for first in range(workers):
         ring_start, worker = len(order), first
         while not visited[worker]:
@@ -49,66 +50,68 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
             order.append(worker)
             worker = receiver_of[worker]
         ring_length = len(order) - ring_start
-        if ring_length and length not in (0, ring_length):
+        if ring_length and first_length not in (0, ring_length):
             return None
-        length = max(length, ring_length)
-    return np.ascontiguousarray(np.reshape(order, (-1, length)).T)
+        first_length = max(first_length, ring_length)
+    return np.ascontiguousarray(np.reshape(order, (-1, first_length)).T)
 
 
-def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, times: int) -> Floats:
-    """Return the times after ``times`` rounds by the eager rule.
+def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, repetitions: int) -> Floats:
+    """Return the times after K equal rounds by the eager rule, at which each worker can begin its next round.
 
     Args:
         x: times of G workers along each of M rings, for N separate runs, ``(G, M, N)`` seconds.
         occupied_s: c, seconds that the message to the next worker in the ring occupies a port, one number for all or
             ``(G, M, 1)``.
         latency_s: alpha, seconds of latency to the next worker, one number for all or ``(G, M, 1)``.
-        times: K, number of rounds.
+        repetitions: K, number of rounds.
     """
     if isinstance(occupied_s, float) and isinstance(latency_s, float):
         window = 0  # number of neighbours over which x is the maximum
-        while window < times:
-            step = min(window + 1, times - window)
+        while window < repetitions:
+            step = min(window + 1, repetitions - window)
             x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
             window += step
-        return x + times * occupied_s
-    stay = np.broadcast_to(occupied_s, x.shape)
-    kernels = KERNELS.for_work(x.size * times)
+        return x + repetitions * occupied_s
+    own_cost_s = np.broadcast_to(occupied_s, x.shape)
+    message_cost_s = np.broadcast_to(own_cost_s + latency_s, x.shape)
+    kernels = KERNELS.for_work(x.size * repetitions)
     if kernels is not None:
-        flat = (np.ascontiguousarray(array).ravel() for array in (x, stay, np.broadcast_to(stay + latency_s, x.shape)))
-        return kernels.eager_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
-    go = _with_last_in_front(np.broadcast_to(stay + latency_s, x.shape))[:-1]
-    padded = _with_last_in_front(x)
-    local, previous, last, first = padded[1:], padded[:-1], padded[-1:], padded[:1]
-    moved_x = np.empty_like(x)
-    for _ in range(times):
-        np.add(previous, go, out=moved_x)
-        np.add(local, stay, out=local)
-        np.maximum(local, moved_x, out=local)
-        first[...] = last
-    return local.copy()
+        flat = (np.ascontiguousarray(array).ravel() for array in (x, own_cost_s, message_cost_s))
+        return kernels.eager_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
+    padded = _with_last_in_front(x)  # so that the worker before in the ring is the row before, without wrapping around
+    own_x, previous_x = padded[1:], padded[:-1]
+    received_cost_s = _with_last_in_front(message_cost_s)[:-1]
+    arrival_s = np.empty_like(x)
+    for _ in range(repetitions):
+        np.add(previous_x, received_cost_s, out=arrival_s)
+        np.add(own_x, own_cost_s, out=own_x)
+        np.maximum(own_x, arrival_s, out=own_x)
+        padded[0] = padded[-1]
+    return own_x.copy()
 
 
-def rendezvous_rounds(x: Floats, cost_s: float | Floats, times: int) -> Floats:
-    """Return the times after ``times`` rounds by the rendezvous rule, as `eager_rounds`.
+def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Floats:
+    """Return the times after K equal rounds by the rendezvous rule, at which each worker can begin its next round.
 
-    ``cost_s`` is c + alpha, the seconds of a message, one number for all or ``(G, M, 1)``.
+    ``cost_s`` is c + alpha, the seconds of a message, one number for all or ``(G, M, 1)``; the other arguments are
+    those of `eager_rounds`.
     """
     if isinstance(cost_s, float):
         window = 0  # number of neighbours on each side over which x is the maximum
-        while window < times:
-            step = min(2 * window + 1, times - window)
+        while window < repetitions:
+            step = min(2 * window + 1, repetitions - window)
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
             window += step
-        return x + times * cost_s
-    kernels = KERNELS.for_work(x.size * times)
+        return x + repetitions * cost_s
+    kernels = KERNELS.for_work(x.size * repetitions)
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
-        return kernels.rendezvous_ring(*flat, math.prod(x.shape[1:]), times).reshape(x.shape)
+        return kernels.rendezvous_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
     message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
-    padded = np.concatenate([x[-1:], x, x[:1]])
+    padded = np.concatenate([x[-1:], x, x[:1]])  # so that both neighbours are rows, without wrapping around
     message_end_s = np.empty_like(message_cost_s)
-    for _ in range(times):
+    for _ in range(repetitions):
         np.maximum(padded[:-1], padded[1:], out=message_end_s)
         np.add(message_end_s, message_cost_s, out=message_end_s)
         np.maximum(message_end_s[:-1], message_end_s[1:], out=padded[1:-1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ class RoutedRound(NamedTuple):
     """A round of M messages on a topology; the seconds are one number for all messages, or an array ``(M,)``.
 
     Attributes:
-        of: the round.
+        messages: the round: senders, receivers and bytes.
         overhead_s: seconds that the sender is busy before the bytes flow.
         flow_s: seconds that the bytes flow, n / R for n bytes through the narrowest channel of the route.
         latency_s: seconds of latency of the route.
@@ -40,7 +40,7 @@ class RoutedRound(NamedTuple):
         channels: channels of each message, ``(M, H)``, if any is shared; -1 for none.
     """
 
-    of: Round
+    messages: Round
     overhead_s: float | Floats
     flow_s: float | Floats
     latency_s: float | Floats
@@ -54,13 +54,13 @@ class RoutedSequence(NamedTuple):
     """R rounds of one message each, none of which shares a channel; the arrays have a number per round, ``(R,)``.
 
     Attributes:
-        of: the messages in their order.
+        messages: senders, receivers and bytes of the messages in their order.
         overhead_s: as in `RoutedRound`.
         flow_s: as in `RoutedRound`.
         latency_s: as in `RoutedRound`.
     """
 
-    of: Round
+    messages: Round
     overhead_s: Floats
     flow_s: Floats
     latency_s: Floats
@@ -75,7 +75,8 @@ class RoutedRounds:
         topology: the network.
         shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``; on all
             other channels the ports keep transfers apart.
-        copies: number of workers for which each stands, ``(P,)``, all of which use the same shared channels; None: one.
+        copies: number of equal workers that each simulated worker stands for, ``(P,)``; all of them use the same shared
+            channels. None stands for one each.
     """
 
     runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
@@ -118,25 +119,33 @@ class RoutedRounds:
             sequence_shared = shared_channels([[messages]], topology) if shared is None else shared
             if not sequence_shared.any():
                 return cls([(_routed_sequence(messages, topology), 1)], topology, sequence_shared)
-        runs = [(next(repeats), 1 + sum(1 for _ in repeats)) for _, repeats in groupby(rounds, key=id)]
+        rounds = list(rounds)  # a table makes new rounds whenever it is read
         if shared is None:
-            shared = shared_channels([[round_ for round_, _ in runs]], topology)
+            shared = shared_channels([rounds], topology)
         bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
         is_shared = np.append(shared, False) if shared.any() else None  # the last is channel -1, none
-        routed: dict[int, RoutedRound] = {}
-        runs = [(round_, times) for round_, times in runs if len(round_.senders)]
-        for round_, times in runs:
+        routed: dict[int, RoutedRound] = {}  # by the id of a round
+        runs: list[tuple[RoutedRound, int]] = []
+        for _, repeated_round in groupby(rounds, key=id):
+            copies_of_round = list(repeated_round)
+            round_, repetitions = copies_of_round[0], len(copies_of_round)
+            if not len(round_.senders):
+                continue
             if id(round_) not in routed:
-                repeated = times >= MANY_ROUNDS
-                routed[id(round_)] = _routed_round(round_, topology, bandwidth, is_shared, repeated=repeated)
-        return cls([(routed[id(round_)], times) for round_, times in runs], topology, shared, copies)
+                seeks_rings = repetitions >= MANY_ROUNDS
+                routed[id(round_)] = _routed_round(round_, topology, bandwidth, is_shared, seeks_rings)
+            runs.append((routed[id(round_)], repetitions))
+        return cls(runs, topology, shared, copies)
 
     @property
     def memory_bytes(self) -> float:
         """Return the approximate memory in bytes, including the rounds."""
-        distinct = {id(routed_round): routed_round for routed_round, _ in self.runs}.values()
-        arrays_bytes = sum(np.asarray(part).nbytes for routed_round in distinct for part in routed_round[1:])
-        return rounds_bytes([routed_round.of for routed_round in distinct]) + arrays_bytes + 100.0 * len(self.runs)
+        distinct_rounds = {id(routed_round): routed_round for routed_round, _ in self.runs}.values()
+        nbytes = rounds_bytes([routed_round.messages for routed_round in distinct_rounds])
+        for routed_round in distinct_rounds:
+            _, *costs = routed_round
+            nbytes += sum(np.asarray(cost).nbytes for cost in costs)
+        return nbytes + 100.0 * len(self.runs)
 
     @property
     def shares(self) -> bool:
@@ -192,31 +201,37 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
     channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
         return np.zeros(channels, dtype=np.bool_)
-    first_workers = np.full((2, channels), -1, dtype=np.int64)
+    # For senders (row 0) and receivers (row 1): a worker of each channel, -1 before any, and whether there are others.
+    worker_of_channel = np.full((2, channels), -1, dtype=np.int64)
     has_several = np.zeros((2, channels), dtype=np.bool_)
-    visited: set[tuple[int, int]] = set()
-    for senders, receivers, _ in (round_ for collective_rounds in collectives for round_ in collective_rounds):
-        key = id(senders), id(receivers)
-        if key in visited or not len(senders):
+    visited: set[tuple[int, int]] = set()  # ids of the arrays of equal rounds
+    for senders, receivers, _ in chain.from_iterable(collectives):
+        if (id(senders), id(receivers)) in visited or not len(senders):
             continue
-        visited.add(key)
-        for column in topology.paths(senders, receivers).channels.T:
-            is_used = slice(None) if (column >= 0).all() else column >= 0
-            channel = column[is_used]
-            for workers, first_worker, has_several_workers in zip(
-                (senders, receivers), first_workers, has_several, strict=True
-            ):
-                worker, worker_before = workers[is_used], first_worker[channel]
+        visited.add((id(senders), id(receivers)))
+        for channel_of_message in topology.paths(senders, receivers).channels.T:  # the first, second, ... of each route
+            is_used = slice(None) if (channel_of_message >= 0).all() else channel_of_message >= 0
+            channel = channel_of_message[is_used]
+            for end, workers in enumerate((senders, receivers)):
+                worker, known_worker = workers[is_used], worker_of_channel[end, channel]
                 # If several workers of a round are new on a channel, one of them is noted, and the others differ.
-                first_worker[channel] = np.where(worker_before < 0, worker, worker_before)
-                has_several_workers[channel[first_worker[channel] != worker]] = True
+                worker_of_channel[end, channel] = np.where(known_worker < 0, worker, known_worker)
+                has_several[end, channel[worker_of_channel[end, channel] != worker]] = True
     return has_several[0] & has_several[1]
 
 
 def _routed_round(
-    round_: Round, topology: Topology, bandwidth: Floats, is_shared: NDArray[np.bool_] | None, repeated: bool
+    round_: Round, topology: Topology, bandwidth: Floats, is_shared: NDArray[np.bool_] | None, seeks_rings: bool
 ) -> RoutedRound:
-    """Return a round on a topology; ``is_shared`` says which channels are shared, None: none."""
+    """Return a round with the costs of its messages on a topology.
+
+    Args:
+        round_: senders, receivers and bytes of the messages.
+        topology: the network.
+        bandwidth: bytes per second of each channel, and of channel -1, which is infinite, ``(C + 1,)``.
+        is_shared: whether each channel is shared, and False for channel -1, ``(C + 1,)``; None if none is.
+        seeks_rings: whether to find the rings that the messages form.
+    """
     senders, receivers, nbytes = round_
     workers = topology.workers
     for ends in (senders, receivers):
@@ -230,7 +245,7 @@ def _routed_round(
         flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
         latency_s=_scalar_if_equal(paths.latency_s),
         shared=shares,
-        rings=rings(senders, receivers, workers) if repeated else None,
+        rings=rings(senders, receivers, workers) if seeks_rings else None,
         source=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
         channels=paths.channels if shares else None,
     )
