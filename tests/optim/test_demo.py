@@ -217,10 +217,10 @@ def test_the_hybrid_sends_gradients_inside_nodes_and_pairs_between_them() -> Non
     spec = method_of({"kind": "demo", "lr": 1, "k": 4, "chunk": 8, "per_node": 4})
     model = [TensorShape("w", (16, 8), is_matrix=True)]
     gradient, between, inside = sent = spec.exchanges(model, 8)
-    assert (gradient.payload_bytes, gradient.part, gradient.in_backward) == (4 * 128, range(4), True)
+    assert (gradient.payload_bytes, gradient.first_group, gradient.in_backward) == (4 * 128, range(4), True)
     pairs = 2 * 4 * 12  # bytes of a node, of which each worker hands over a quarter, and the quarters of two nodes
-    assert (between.payload_bytes, between.part) == (pairs / 4, range(0, 8, 4))
-    assert (inside.payload_bytes, inside.part) == (2 * pairs / 4, range(4))
+    assert (between.payload_bytes, between.first_group) == (pairs / 4, range(0, 8, 4))
+    assert (inside.payload_bytes, inside.first_group) == (2 * pairs / 4, range(4))
     calls, nodes = calls_at(sent, 0, range(8)), [range(4), range(4, 8)]
     assert [call.group for call in calls] == [*nodes, *(range(place, 8, 4) for place in range(4)), *nodes]
     assert bytes_of_worker(calls, 8) == 4 * 128 + 3 * pairs / 4 == bytes_per_step(sent, 10)

@@ -85,13 +85,6 @@ ends have reached it.
 """
 
 
-def _checked(kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None) -> str:
-    """Return the algorithm's name after a check of the collective, the number of workers and the bytes."""
-    name = algorithm_name(kind, algorithm)
-    require_call(workers, nbytes)
-    return name
-
-
 def rounds_and_block(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, algorithm: str | None = None
 ) -> tuple[IntOrArray, FloatOrArray]:
@@ -99,12 +92,13 @@ def rounds_and_block(
 
     The arguments are those of `collective_s`, with an algorithm for flat networks, the first by default.
     """
-    name = _checked(kind, workers, nbytes, algorithm)
+    name = algorithm_name(kind, algorithm)
+    require_call(workers, nbytes)
     if name not in FLAT[kind]:
         raise SpecError(f"{kind}.algorithm", name, one_of(FLAT[kind], name))
-    entry = FLAT[kind][name]
-    messages = entry.messages(workers)
-    return messages, entry.nbytes(workers, nbytes) / np.maximum(messages, 1)
+    definition = FLAT[kind][name]
+    messages = definition.messages(workers)
+    return messages, definition.nbytes(workers, nbytes) / np.maximum(messages, 1)
 
 
 def collective_s(
@@ -140,17 +134,16 @@ def collective_s(
     >>> f"{collective_s('all_reduce', 8, 1000, NETWORKS['wan'].network, 'recursive-doubling'):.3f}"
     '0.075'
     """
-    name = _checked(
-        kind, workers, nbytes, algorithm=default_algorithm(kind, network) if algorithm is None else algorithm
-    )
+    name = algorithm_name(kind, default_algorithm(kind, network) if algorithm is None else algorithm)
+    require_call(workers, nbytes)
     if rule not in ("eager", "rendezvous"):
         raise SpecError("rule", rule, "'eager' or 'rendezvous'")
-    entry = TABLE[kind][name]
-    if isinstance(entry, Hierarchy):
+    definition = TABLE[kind][name]
+    if isinstance(definition, Hierarchy):
         return hierarchy_s(kind, name, levels=peers(network, int(workers), group), nbytes=nbytes, rule=rule)
-    if isinstance(entry, MeasuredAlgorithm):
+    if isinstance(definition, MeasuredAlgorithm):
         return measured_all_reduce_s(workers, nbytes, link_of_all(network, int(np.max(workers))))
-    if isinstance(entry, NvlinkAlgorithm):
+    if isinstance(definition, NvlinkAlgorithm):
         return nvlink_s(kind, nbytes, gpu_nodes(network, workers))
     return _flat_s(kind, name, workers, nbytes, network, rule)
 
@@ -163,33 +156,38 @@ def _flat_s(
     Raises:
         NoClosedForm: the workers' links differ.
     """
-    entry = TABLE[kind][name]
+    definition = TABLE[kind][name]
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
-    if isinstance(entry, DirectAlgorithm):
-        return direct_s(workers, nbytes, link, entry.owners)
-    if isinstance(entry, PlacedAlgorithm):  # on one link every worker is a place, in the order of the ranks
+    if isinstance(definition, DirectAlgorithm):
+        return direct_s(workers, nbytes, link, definition.owners)
+    if isinstance(definition, PlacedAlgorithm):  # on one link every worker is a place, in the order of the ranks
         return _on_link_s(kind, "ring", workers, nbytes, link, rule)
-    if isinstance(entry, GlooAlgorithm):
+    if isinstance(definition, GlooAlgorithm):
         return gloo_s(kind, workers, nbytes, link, costs=network.gloo)
-    if isinstance(entry, NcclAlgorithm):
+    if isinstance(definition, NcclAlgorithm):
         return nccl_sockets_s(kind, workers, nbytes, link, costs=nccl_on(network))
     return _on_link_s(kind, name, workers, nbytes, link, rule)
 
 
-def _on_link_s(kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule) -> FloatOrArray:
+def _on_link_s(
+    kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule = "eager"
+) -> FloatOrArray:
     """Return the seconds of an algorithm of ``FLAT`` on a link: ``latencies alpha + messages o + bytes / R``."""
-    entry = FLAT[kind][name]
-    messages = entry.messages(workers)
-    latencies = messages if rule == "rendezvous" or entry.latencies is None else entry.latencies(workers)
-    directions = _directions(kind, name, entry, workers) if link.duplex == "half" else 1
-    sent_bytes = entry.nbytes(workers, nbytes) * directions
+    definition = FLAT[kind][name]
+    messages = definition.messages(workers)
+    latencies = messages  # each message waits for the arrival of the one before
+    if rule == "eager" and definition.latencies is not None:
+        latencies = definition.latencies(workers)
+    sent_bytes = definition.nbytes(workers, nbytes)
+    if link.duplex == "half":
+        sent_bytes = sent_bytes * _transfers_at_once(kind, name, definition, workers)
     return latencies * link.latency_s + messages * link.overhead_s + sent_bytes / link.goodput_bytes_per_s
 
 
-def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> int:
+def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: IntOrArray) -> int:
     """Return the number of transfers that share a worker's half-duplex link at a time, 1 or 2.
 
     Raises:
@@ -197,15 +195,15 @@ def _directions(kind: str, name: str, entry: Algorithm, workers: IntOrArray) -> 
     """
     if np.all(np.less_equal(workers, 1)):
         return 1
-    reason = ""
-    if entry.directions is None:
+    is_power_of_two = np.bitwise_and(workers, np.subtract(workers, 1)) == 0
+    if definition.directions is None:
         reason = "here some workers send only while others send and receive"
-    elif entry.folds and np.any(np.bitwise_and(workers, np.subtract(workers, 1))):
+    elif definition.folds and not np.all(is_power_of_two):
         reason = "workers beyond a power of two are folded in, beside exchanges"
-    if entry.directions is None or reason:
-        expected = f"an algorithm with a closed form on half-duplex links ({reason})"
-        raise NoClosedForm(f"{kind}.algorithm", name, expected)
-    return entry.directions
+    else:
+        return definition.directions
+    expected = f"an algorithm with a closed form on half-duplex links ({reason})"
+    raise NoClosedForm(f"{kind}.algorithm", name, expected)
 
 
 def hierarchy_s(
@@ -223,48 +221,50 @@ def hierarchy_s(
     Raises:
         NoClosedForm: half-duplex links on which some messages go one way only.
     """
-    entry = HIERARCHIES[kind][name]
-    if kind != "all_reduce":
-        total_s: FloatOrArray = 0.0
-        for number, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
-            level = levels[number]
-            if level.is_shared_half_duplex and entry.leaders and np.any(np.greater(level.size, 1)):
-                raise NoClosedForm(f"{kind}.algorithm", name, "an algorithm whose messages go both ways on these links")
-            link = level.leader_link if entry.leaders else level.link
-            total_s = total_s + _on_link_s(
-                kind, entry.between, workers=level.size, nbytes=part_bytes, link=link, rule=rule
-            )
-        return total_s
-    *inner, outermost = levels
-    if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
-        _directions("all_reduce", name, entry=FLAT["all_reduce"][entry.between], workers=outermost.size)
-    if entry.leaders:
-        if any(level.is_shared_half_duplex and np.any(np.greater(level.size, 1)) for level in inner):
-            raise NoClosedForm("all_reduce.algorithm", name, "an algorithm whose messages go both ways on these links")
-        trees = (
-            _on_link_s("broadcast", "binomial", workers=level.size, nbytes=nbytes, link=level.leader_link, rule=rule)
-            for level in inner
-        )
-        leaders_s = _on_link_s(
-            "all_reduce", entry.between, workers=outermost.size, nbytes=nbytes, link=outermost.leader_link, rule=rule
-        )
-        return 2 * sum(trees) + leaders_s
+    hierarchy = HIERARCHIES[kind][name]
+    one_way_levels = levels  # levels whose messages go one way at a time if only leaders send
+    if kind == "all_reduce":
+        *one_way_levels, outermost = levels
+        if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
+            _transfers_at_once(kind, name, FLAT[kind][hierarchy.between], outermost.size)
+    if hierarchy.leaders:
+        for level in one_way_levels:
+            if level.is_shared_half_duplex and np.any(np.greater(level.size, 1)):
+                expected = "an algorithm whose messages go both ways on these links"
+                raise NoClosedForm(f"{kind}.algorithm", name, expected)
+    if kind == "all_reduce":
+        return _hierarchical_all_reduce_s(hierarchy, levels, nbytes, rule)
+    total_s: FloatOrArray = 0.0
+    for number, part_bytes in level_parts(kind, [level.size for level in levels], nbytes):
+        level = levels[number]
+        link = level.leader_link if hierarchy.leaders else level.link
+        total_s = total_s + _on_link_s(kind, hierarchy.between, level.size, part_bytes, link, rule)
+    return total_s
+
+
+def _hierarchical_all_reduce_s(
+    hierarchy: Hierarchy, levels: Sequence[Peers], nbytes: FloatOrArray, rule: Rule
+) -> FloatOrArray:
+    """Return the seconds of a hierarchical all-reduce of n bytes, the sum over its levels."""
+    *inner_levels, outermost = levels
+    if hierarchy.leaders:
+        trees_s: FloatOrArray = 0.0
+        for level in inner_levels:
+            trees_s = trees_s + _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule)
+        link = outermost.leader_link
+        return 2 * trees_s + _on_link_s("all_reduce", hierarchy.between, outermost.size, nbytes, link, rule)
+
+    # Reduce-scatters from the inside out, an all-reduce of the parts, and all-gathers back.
     seconds: FloatOrArray = 0.0
     part_bytes = nbytes
-    inner_parts = []  # each inner level with the bytes of a worker's part after its reduce-scatter
-    for level in inner:
-        seconds = seconds + _on_link_s(
-            "reduce_scatter", "ring", workers=level.size, nbytes=part_bytes, link=level.link, rule=rule
-        )
+    shard_bytes = []  # bytes of a worker's part after the reduce-scatter of each inner level
+    for level in inner_levels:
+        seconds = seconds + _on_link_s("reduce_scatter", "ring", level.size, part_bytes, level.link, rule)
         part_bytes = part_bytes / level.size
-        inner_parts.append((level, part_bytes))
-    seconds = seconds + _on_link_s(
-        "all_reduce", entry.between, workers=outermost.size, nbytes=part_bytes, link=outermost.link, rule=rule
-    )
-    for level, part_bytes in reversed(inner_parts):
-        seconds = seconds + _on_link_s(
-            "all_gather", "ring", workers=level.size, nbytes=part_bytes, link=level.link, rule=rule
-        )
+        shard_bytes.append(part_bytes)
+    seconds = seconds + _on_link_s("all_reduce", hierarchy.between, outermost.size, part_bytes, outermost.link, rule)
+    for level, part_bytes in zip(reversed(inner_levels), reversed(shard_bytes), strict=True):
+        seconds = seconds + _on_link_s("all_gather", "ring", level.size, part_bytes, level.link, rule)
     return seconds
 
 
@@ -279,7 +279,7 @@ def closed_form_s(
 
 
 def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
-    """Return the algorithm with the least closed-form time.
+    """Return the name of the algorithm of a collective with the least closed-form time on a network.
 
     Measured times and NCCL's times on NVLink come before the other closed forms. A tie goes to the first algorithm. If
     no algorithm has a closed form, the collective's first algorithm is returned. Parameter servers are excluded.
@@ -291,9 +291,13 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     names = algorithms_on(kind, network, workers)
     if names[0] in TIMED_AS_A_WHOLE:
         return names[0]
-    times = {name: closed_form_s(kind, workers, nbytes, network, name, rule) for name in names if name not in SERVERS}
-    seconds_by_name = {name: seconds for name, seconds in times.items() if seconds is not None}
-    return min(seconds_by_name, key=seconds_by_name.__getitem__, default=ALGORITHMS[kind][0])
+    best_name, best_s = ALGORITHMS[kind][0], math.inf
+    for name in names:
+        if name not in SERVERS:
+            seconds = closed_form_s(kind, workers, nbytes, network, name, rule)
+            if seconds is not None and seconds < best_s:
+                best_name, best_s = name, seconds
+    return best_name
 
 
 def wire_bytes(
@@ -308,30 +312,31 @@ def wire_bytes(
 
     The arguments are those of `collective_s`; the collective's first algorithm is the default.
     """
-    name = _checked(kind, workers, nbytes, algorithm)
-    entry = TABLE[kind][name]
-    if isinstance(entry, Hierarchy):
+    name = algorithm_name(kind, algorithm)
+    require_call(workers, nbytes)
+    definition = TABLE[kind][name]
+    if isinstance(definition, Hierarchy):
         sizes = all_sizes(int(workers), group)
         if kind != "all_reduce":
             total_bytes: FloatOrArray = 0.0
             for number, part_bytes in level_parts(kind, sizes, nbytes):
-                per_sender = math.prod(sizes[:number]) if entry.leaders else 1  # one worker in so many sends
-                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, entry.between) / per_sender
+                per_sender = math.prod(sizes[:number]) if definition.leaders else 1  # one worker in so many sends
+                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, definition.between) / per_sender
             return total_bytes
-        *inner, outermost = sizes
+        *inner_sizes, outermost_size = sizes
         inside_bytes: FloatOrArray = 0.0
         copies = 1  # every worker sends n / copies, or one worker in `copies` sends n
-        for size in inner:
+        for size in inner_sizes:
             inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / copies
             copies *= size
-        return inside_bytes + wire_bytes(kind, outermost, nbytes, algorithm=entry.between) / copies
-    if isinstance(entry, GlooAlgorithm):
+        return inside_bytes + wire_bytes(kind, outermost_size, nbytes, algorithm=definition.between) / copies
+    if isinstance(definition, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
-    if isinstance(entry, NcclAlgorithm):
-        return entry.sent(workers, nbytes)
-    if isinstance(entry, MeasuredAlgorithm | NvlinkAlgorithm | DirectAlgorithm | PlacedAlgorithm):  # as a ring
-        entry = FLAT[kind][ALGORITHMS[kind][0]]
-    sent_bytes = entry.nbytes if entry.sent is None else entry.sent
+    if isinstance(definition, NcclAlgorithm):
+        return definition.sent(workers, nbytes)
+    if not isinstance(definition, Algorithm):  # measured times, NVLink, direct exchanges, places: as many as a ring
+        definition = FLAT[kind][ALGORITHMS[kind][0]]
+    sent_bytes = definition.nbytes if definition.sent is None else definition.sent
     return sent_bytes(workers, nbytes)
 
 

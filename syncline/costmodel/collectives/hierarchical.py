@@ -40,10 +40,8 @@ worker to all others, groups do not share links.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -58,7 +56,7 @@ from syncline.errors import SpecError
 
 
 class Hierarchy(NamedTuple):
-    """A hierarchical collective: the algorithm between the units of a level, and the workers that take part in it.
+    """A hierarchical algorithm of a collective: the algorithm among the units of each level, and who takes part in it.
 
     Attributes:
         between: the algorithm among the units of a level; for an all-reduce, of the outermost level.
@@ -99,8 +97,10 @@ def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) ->
     >>> list(level_parts("all_gather", (8, 4), 1.0)), list(level_parts("reduce_scatter", (8, 4), 1.0))
     ([(1, 1.0), (0, 4.0)], [(0, 1.0), (1, 0.125)])
     """
-    levels = range(len(sizes))
-    for level in reversed(levels) if kind in ("all_gather", "broadcast") else levels:
+    levels = list(range(len(sizes)))
+    if kind in ("all_gather", "broadcast"):  # from the outermost level in
+        levels.reverse()
+    for level in levels:
         yield level, nbytes
         if kind in ("all_gather", "gather"):
             nbytes = nbytes * sizes[level]
@@ -130,9 +130,9 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 
 
 def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """Return the number of lower units in a unit of each level, from the innermost level to the outermost.
+    """Return the sizes of a network's levels from the innermost to the outermost, as lower units in a unit of a level.
 
-    For m nodes or sites of g workers the numbers are (g, m). The result is None if the network (or topology) has no
+    For m nodes or sites of g workers the sizes are (g, m). The result is None if the network (or topology) has no
     levels, or if its nodes or sites differ in size. A topology of some workers has the units of the whole network, of
     which only these workers count.
     """
@@ -152,17 +152,19 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     sizes = level_sizes(topology.whole, topology.whole.workers)
     if sizes is None:
         return None
-    group_sizes, lower_count = [], 1
-    for capacity in accumulate(sizes, operator.mul):
-        unit_of_member = topology.members // capacity
-        count = int(np.count_nonzero(unit_of_member == unit_of_member[0]))
-        units = unit_of_member[::count]
-        is_uneven = len(unit_of_member) % count or np.any(np.repeat(units, count) != unit_of_member)
+    member_sizes = []
+    unit_workers = lower_members = 1
+    for size in sizes:
+        unit_workers *= size
+        unit_by_member = topology.members // unit_workers
+        unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))
+        units = unit_by_member[::unit_members]
+        is_uneven = len(unit_by_member) % unit_members or np.any(np.repeat(units, unit_members) != unit_by_member)
         if is_uneven or np.any(np.diff(units) <= 0):
             return None
-        group_sizes.append(count // lower_count)
-        lower_count = count
-    return tuple(group_sizes) if lower_count == len(topology.members) else None
+        member_sizes.append(unit_members // lower_members)
+        lower_members = unit_members
+    return tuple(member_sizes) if lower_members == len(topology.members) else None
 
 
 def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
@@ -178,12 +180,13 @@ def node_size(network: Network | Topology | Any, workers: int) -> int | None:
 
 
 def has_levels(network: Network | Topology | Any, workers: int) -> bool:
-    """Return whether at least two levels hold several units each."""
-    return sum(size > 1 for size in level_sizes(network, workers) or ()) > 1
+    """Return whether at least two levels of a network hold several units each."""
+    sizes = level_sizes(network, workers)
+    return sizes is not None and sum(size > 1 for size in sizes) > 1
 
 
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
-    """Return the group of peers at each level of a network, from the innermost level to the outermost.
+    """Return the workers that exchange at each level of a network, from the innermost level to the outermost.
 
     If the network is a link and ``inner`` sizes are set, all levels have this link.
 
@@ -232,13 +235,14 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
         if size > 1 and not network.shares_evenly(number, workers):
             expected = "a number that divides the workers of a unit below: with others there is no closed form"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)
-        link, leader_link = (network.crossing(number, workers, all_send) for all_send in (True, False))
+        link = network.crossing(number, workers, all_send=True)
+        leader_link = network.crossing(number, workers, all_send=False)
         levels.append(Peers(size, link, leader_link, network.is_half_duplex(number, workers)))
     return tuple(levels)
 
 
 def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
-    """Return the ranks of the first group of workers with the spacing of a group's ranks, as `group_peers` takes them.
+    """Return the ranks of the first of all groups of workers that have the same spacing of ranks as a group.
 
     The result is None if the ranks are not at equal distances, or if such groups do not partition all workers.
 
@@ -255,7 +259,7 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
 
 @lru_cache(maxsize=4096)
 def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ...]:
-    """Return the peers among which a group of workers communicates at each level of a network, innermost first.
+    """Return the workers among which a group communicates at each level of a network, from the innermost level on.
 
     Levels that add no members to the group are left out. The other groups consist of ranks with the same spacing, and
     all groups send at once. If the spacing is above 1, groups are interleaved: a unit then has members of several
@@ -275,19 +279,22 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
     if sizes is None:
         raise NoClosedForm("network", network.name, "levels of units of one size: groups have no closed form on others")
     group_levels: list[Peers] = []
-    spacing, extent = ranks.step, len(ranks) * ranks.step
-    capacity, inner_members = 1, 1
+    spacing = ranks.step
+    extent = len(ranks) * spacing
+    unit_workers = lower_members = 1
     for size, level in zip(sizes, peers(network, workers), strict=True):
-        capacity *= size
-        members = len(range(0, min(capacity, ranks.stop), spacing))
-        fills_units = extent % capacity == 0 and (capacity % spacing == 0 or spacing % capacity == 0)
-        if not (fills_units or capacity % extent == 0):
-            expected = f"groups that fill the units of {capacity:,} workers evenly"
+        unit_workers *= size
+        unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # of the group, in a unit of the level
+        is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
+        fills_units = extent % unit_workers == 0 and is_aligned
+        fits_in_unit = unit_workers % extent == 0
+        if not fills_units and not fits_in_unit:
+            expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
-        if members > inner_members:
+        if unit_members > lower_members:
             leader_link = level.leader_link if spacing == 1 else level.link
-            group_levels.append(level._replace(size=members // inner_members, leader_link=leader_link))
-        inner_members = members
+            group_levels.append(level._replace(size=unit_members // lower_members, leader_link=leader_link))
+        lower_members = unit_members
     return tuple(group_levels)
 
 
@@ -295,12 +302,13 @@ def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
     """Return the sizes of all levels, the inner ones and the outermost; their product is the number of workers."""
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
-    sizes = (inner,) if isinstance(inner, int) else inner
-    if any(size < 1 for size in sizes):
+    inner_sizes = (inner,) if isinstance(inner, int) else inner
+    if min(inner_sizes, default=1) < 1:
         raise SpecError("group", inner, "workers of a node, at least 1")
-    if workers % math.prod(sizes):
-        raise SpecError("workers", workers, f"a multiple of {math.prod(sizes)}, the workers of a node")
-    return (*sizes, workers // math.prod(sizes))
+    node_workers = math.prod(inner_sizes)
+    if workers % node_workers:
+        raise SpecError("workers", workers, f"a multiple of {node_workers}, the workers of a node")
+    return (*inner_sizes, workers // node_workers)
 
 
 def flat_link(network: Network | Topology, workers: int) -> Link | None:
@@ -325,8 +333,10 @@ def _flat_level(network: MultiLevel, workers: int) -> Link | None:
     levels_of_several = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
     if len(levels_of_several) > 1:
         return None
-    level = max(levels_of_several, default=0)
-    if level == 0 or not network.is_half_duplex(level, workers):
-        return network.levels[0].link if level == 0 else network.crossing(level, workers, all_send=False)
+    if not levels_of_several or levels_of_several == [0]:
+        return network.levels[0].link
+    (level,) = levels_of_several
+    if not network.is_half_duplex(level, workers):
+        return network.crossing(level, workers, all_send=False)
     passes_other_channels = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
     return None if passes_other_channels else network.levels[level].link

@@ -8,9 +8,9 @@ them.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -90,7 +90,7 @@ def collective_prices(
     timer: CollectiveTimer | None = None,
     groups: Sequence[range] | None = None,
 ) -> CollectivePrices:
-    """Return a collective's seconds and its algorithm in each of many settings.
+    """Return the seconds of a collective and the algorithm that carries it, in each of many settings.
 
     Everything that asks for the time of a collective on a network calls this function. All workers call the collective,
     or groups of workers call it at once.
@@ -119,17 +119,20 @@ def collective_prices(
     0.00584
     0.04000
     """
-    if groups is not None and isinstance(network, Link):  # groups of workers that share no link
-        workers = np.reshape([len(group) for group in groups], (-1, *(1,) * (np.ndim(workers) - 1)))
-    elif groups is not None and [len(group) for group in groups] != np.ravel(workers).tolist():
-        return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
+    if groups is not None:
+        group_sizes = [len(group) for group in groups]
+        if isinstance(network, Link):  # groups of workers share no link, so that each is like all workers of a network
+            further_axes = (1,) * (np.ndim(workers) - 1)
+            workers = np.reshape(group_sizes, (-1, *further_axes))
+        elif group_sizes != np.ravel(workers).tolist():
+            return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
         prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
         if prices is not None:
             return prices
     is_hierarchical = algorithm_of(algorithms, kind) in HIERARCHICAL[kind]
     if not isinstance(network, Link) or network.duplex == "half" or is_hierarchical:
-        return _setting_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
+        return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer)
     return link_prices(kind, workers, nbytes, network, algorithms, rule)
 
 
@@ -158,7 +161,8 @@ def group_algorithm(
         prices = collective_prices(kind, np.array([workers]), nbytes, network, algorithms, timer=timer, groups=[group])
     except NoClosedForm:
         return None
-    return prices.names[int(np.ravel(prices.name_index)[0])] or None
+    (index,) = np.ravel(prices.name_index).tolist()
+    return prices.names[index] or None
 
 
 def link_prices(
@@ -171,50 +175,52 @@ def link_prices(
     if policy in NVLINK_POLICIES and kind in LAPS and link.nvlink is not None and link.duplex == "full":
         return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
     if policy == "auto":
-        names, eager_s = [], []
+        eager_s = {}  # by algorithm
         for name in ALGORITHMS[kind]:
             if name not in SERVERS:
                 with contextlib.suppress(NoClosedForm):
-                    eager_s.append(collective_s(kind, workers, nbytes, link, name))
-                    names.append(name)
-        if not names:  # raises the error of the first algorithm
+                    eager_s[name] = collective_s(kind, workers, nbytes, link, name)
+        if not eager_s:  # raises the error of the first algorithm
             collective_s(kind, workers, nbytes, link)
-        is_eager = rule == "eager"
-        seconds = eager_s if is_eager else [collective_s(kind, workers, nbytes, link, n, rule=rule) for n in names]
-        return _fastest_prices(eager_s, seconds, names)
+        seconds = eager_s
+        if rule != "eager":
+            seconds = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
+        return _fastest_prices(eager_s, seconds)
     if policy == "nccl" and kind not in NCCL:
         is_tree = _nccl_takes_tree(workers, nbytes, link)
-        ring_and_tree = nccl_names(kind, link)
-        # An algorithm that no setting chooses may have no closed form.
-        ring_s, tree_s = (
-            collective_s(kind, workers, nbytes, link, name, rule=rule) if np.any(is_tree == index) else np.nan
-            for index, name in enumerate(ring_and_tree)
-        )
-        return CollectivePrices(np.where(is_tree, tree_s, ring_s), ring_and_tree, is_tree)
+        ring, tree = nccl_names(kind, link)
+        ring_s = tree_s = np.nan  # an algorithm that no setting chooses may have no closed form
+        if np.any(is_tree == 0):
+            ring_s = collective_s(kind, workers, nbytes, link, ring, rule=rule)
+        if np.any(is_tree == 1):
+            tree_s = collective_s(kind, workers, nbytes, link, tree, rule=rule)
+        return CollectivePrices(np.where(is_tree, tree_s, ring_s), (ring, tree), is_tree)
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
     return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
 
 
-def _fastest_prices(
-    eager_s: Sequence[FloatOrArray], seconds: Sequence[FloatOrArray], names: Sequence[str]
-) -> CollectivePrices:
+def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, FloatOrArray]) -> CollectivePrices:
     """Return the prices of the algorithm with the least eager seconds in each setting, the first of equals.
 
-    ``eager_s`` and ``seconds`` are the seconds of each algorithm under the eager rule, and under the rule that counts.
+    Args:
+        eager_s: seconds of each algorithm under the eager rule, by which policy ``auto`` chooses.
+        seconds: seconds of the same algorithms under the start rule of the caller.
     """
-    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s)), axis=0)
-    stacked_s = np.stack(np.broadcast_arrays(*seconds))
-    return CollectivePrices(np.take_along_axis(stacked_s, name_index[None], axis=0)[0], tuple(names), name_index)
+    name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s.values())), axis=0)
+    stacked_s = np.stack(np.broadcast_arrays(*seconds.values()))
+    fastest_s = np.take_along_axis(stacked_s, name_index[None], axis=0)[0]
+    return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 
 
 def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
     """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
-    is_tree = []
+    is_tree_by_setting = []
     for count, size, setting_link in _settings(workers, nbytes, link):
         estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
-        is_tree.append(np.array([name == "tree" for name, _ in estimates], dtype=np.int64)[fastest])
-    return np.stack(np.broadcast_arrays(*is_tree))
+        is_tree = np.array([algorithm == "tree" for algorithm, _ in estimates], dtype=np.int64)
+        is_tree_by_setting.append(is_tree[fastest])
+    return np.stack(np.broadcast_arrays(*is_tree_by_setting))
 
 
 def _node_prices(
@@ -247,8 +253,8 @@ def _node_prices(
     prices = _nvlink_prices(kind, levels, nbytes, algorithms)
     if prices is not None or not names:
         return prices
-    eager_s = [hierarchy_s(kind, name, levels, nbytes) for name in names]
-    return _fastest_prices(eager_s, [hierarchy_s(kind, name, levels, nbytes, rule) for name in names], names)
+    eager_s = {name: hierarchy_s(kind, name, levels, nbytes) for name in names}
+    return _fastest_prices(eager_s, {name: hierarchy_s(kind, name, levels, nbytes, rule) for name in names})
 
 
 def _nvlink_prices(
@@ -265,7 +271,7 @@ def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
     policy = algorithm_of(algorithms, kind)
     if policy == "auto":
         return HIERARCHICAL[kind]
-    return (policy,) if policy in HIERARCHICAL[kind] and policy else ()
+    return tuple(name for name in HIERARCHICAL[kind] if name == policy)
 
 
 def _hierarchical_price(
@@ -300,9 +306,10 @@ def _group_price(
     if len(levels) == 1:
         if levels[0].is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        at_level: Algorithms = "auto" if algorithm_of(algorithms, kind) in HIERARCHICAL[kind] else algorithms
+        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:
+            algorithms = "auto"
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
-        return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms=at_level, rule=rule)
+        return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms, rule)
     prices = _nvlink_prices(kind, levels, nbytes, algorithms)
     if prices is None:
         names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
@@ -328,7 +335,7 @@ def _closed_form_price(
     return CollectivePrices(collective_s(kind, workers, nbytes, network, name, rule=rule), (name,), FIRST)
 
 
-def _setting_by_setting(
+def _prices_by_setting(
     kind: str,
     workers: Indices,
     nbytes: FloatOrArray,
@@ -338,7 +345,7 @@ def _setting_by_setting(
     timer: CollectiveTimer | None,
     groups: Sequence[range] | None = None,
 ) -> CollectivePrices:
-    """Return the prices of a collective, each setting by itself, by a closed form or else by ``timer``.
+    """Return the prices of a collective in settings that are priced one by one, by a closed form or else by ``timer``.
 
     Equal settings are priced once. The arguments are those of `collective_prices`.
     """
@@ -381,10 +388,10 @@ def _timed_price(
     Policy ``auto`` takes the fastest of `candidates_on`. Under another policy, groups take the named algorithm if it is
     not hierarchical, or the default.
     """
-    prices = []
+    policy = algorithm_of(algorithms, kind)
     arrays = network.arrays if isinstance(network, Link) else {}
+    prices = []
     for single_network in _network_at_each(network, max(map(len, arrays.values()), default=1)):
-        policy = algorithm_of(algorithms, kind)
         if policy == "auto":
             names = candidates_on(kind, single_network, workers)
         else:
@@ -393,17 +400,19 @@ def _timed_price(
                 fixed_algorithm = algorithm_for(algorithms, kind, workers, nbytes, single_network)
             names = (fixed_algorithm or default_algorithm(kind, single_network),)
         try:
-            times = [(*timer(kind, workers, nbytes, single_network, name, rule, group), name) for name in names]
+            times = [timer(kind, workers, nbytes, single_network, name, rule, group) for name in names]
         except SpecError as error:
             prices.append(_unknown_price(single_network, error))
-        else:
-            seconds, source, name = min(times, key=lambda time: (np.isnan(time[0]), time[0]))
-            prices.append(CollectivePrices(seconds, (name,), name_index=FIRST, sources=(source,), source_index=FIRST))
+            continue
+        all_seconds = [seconds for seconds, _ in times]
+        fastest = 0 if np.all(np.isnan(all_seconds)) else int(np.nanargmin(all_seconds))
+        seconds, source = times[fastest]
+        prices.append(CollectivePrices(seconds, (names[fastest],), FIRST, sources=(source,), source_index=FIRST))
     return prices[0] if len(prices) == 1 else _merged_prices(prices)
 
 
 def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
-    """Return the time NaN with the reason that the network cannot join so many workers; raise any other error."""
+    """Return the price NaN for a network that cannot join so many workers, with the reason; raise any other error."""
     if error.path != "workers":
         raise error
     reason = f"{network.name} cannot join so many workers; expected {error.expected}"
@@ -412,19 +421,20 @@ def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
 
 def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:
     """Return the prices of several settings as one, with the settings along a new first axis."""
+    seconds = np.stack(np.broadcast_arrays(*(price.seconds for price in prices)))
+    names, name_index = _merged_texts([(price.names, price.name_index) for price in prices])
+    sources, source_index = _merged_texts([(price.sources, price.source_index) for price in prices])
+    return CollectivePrices(seconds, names, name_index, sources, source_index)
 
-    def merged(lists: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
-        """Return all different texts of pairs of texts and indices, and the indices of all pairs into these texts."""
-        all_texts = tuple(dict.fromkeys(chain.from_iterable(texts for texts, _ in lists)))
-        position = {text: number for number, text in enumerate(all_texts)}
-        indices = [np.array([position[text] for text in texts], dtype=np.int64)[index] for texts, index in lists]
-        return all_texts, np.stack(np.broadcast_arrays(*indices))
 
-    return CollectivePrices(
-        np.stack(np.broadcast_arrays(*(price.seconds for price in prices))),
-        *merged([(price.names, price.name_index) for price in prices]),
-        *merged([(price.sources, price.source_index) for price in prices]),
-    )
+def _merged_texts(texts_and_indices: Sequence[tuple[tuple[str, ...], Indices]]) -> tuple[tuple[str, ...], Indices]:
+    """Return the different texts of several settings, and the indices of all settings into these texts."""
+    position: dict[str, int] = {}
+    merged_indices = []
+    for texts, index in texts_and_indices:
+        new_positions = [position.setdefault(text, len(position)) for text in texts]
+        merged_indices.append(np.array(new_positions, dtype=np.int64)[index])
+    return tuple(position), np.stack(np.broadcast_arrays(*merged_indices))
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
@@ -437,13 +447,13 @@ def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[
 def _network_at_each(network: Network, count: int) -> Iterator[Network]:
     """Yield the network of each of ``count`` settings, which are along the first axis of a link's arrays.
 
-    Settings without numbers of their own get the same object.
+    Settings with equal numbers get the same object.
     """
-    arrays = network.arrays if isinstance(network, Link) else {}
-    varies = any(len(value) > 1 for value in arrays.values())
-    current = network
-    for index in range(count):
-        if isinstance(network, Link) and arrays and (varies or not index):
-            numbers = {field: value[index if len(value) > 1 else 0] for field, value in arrays.items()}
-            current = network.with_numbers(numbers, same_links=True)
-        yield current
+    if not isinstance(network, Link) or not network.arrays:
+        yield from itertools.repeat(network, count)
+        return
+    differs = any(len(array) > 1 for array in network.arrays.values())
+    for index in range(count if differs else 1):
+        numbers = {field: array[index if len(array) > 1 else 0] for field, array in network.arrays.items()}
+        link = network.with_numbers(numbers, same_links=True)
+        yield from itertools.repeat(link, 1 if differs else count)

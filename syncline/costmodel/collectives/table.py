@@ -52,7 +52,7 @@ from syncline.errors import SpecError, one_of
 
 
 class MeasuredAlgorithm(NamedTuple):
-    """An algorithm of a library whose times were measured, see `syncline.costmodel.collectives.nccl`."""
+    """A library's all-reduce whose measured times stand for a formula, see `syncline.costmodel.collectives.nccl`."""
 
 
 MEASURED = "measured"
@@ -72,27 +72,31 @@ AnyAlgorithm: TypeAlias = (
     | NvlinkAlgorithm
 )
 
-TABLE: dict[str, dict[str, AnyAlgorithm]] = {
-    kind: {
-        **flat,
-        **HIERARCHIES[kind],
-        **PLACED.get(kind, {}),
-        **({GLOO[kind]: GLOO_ALGORITHMS[kind]} if kind in GLOO else {}),
-        **({NCCL_RUNS[kind]: NCCL_ALGORITHMS[kind]} if kind in NCCL_RUNS else {}),
-        **({**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()} if kind == "all_reduce" else {}),
-        **({NVLINK: NvlinkAlgorithm()} if kind in LAPS else {}),
-    }
-    for kind, flat in FLAT.items()
-}
+
+def _algorithms(kind: str) -> dict[str, AnyAlgorithm]:
+    """Return all algorithms of a collective by name."""
+    algorithms: dict[str, AnyAlgorithm] = {**FLAT[kind], **HIERARCHIES[kind], **PLACED.get(kind, {})}
+    if kind in GLOO:
+        algorithms[GLOO[kind]] = GLOO_ALGORITHMS[kind]
+    if kind in NCCL_RUNS:
+        algorithms[NCCL_RUNS[kind]] = NCCL_ALGORITHMS[kind]
+    if kind == "all_reduce":
+        algorithms |= {**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()}
+    if kind in LAPS:
+        algorithms[NVLINK] = NvlinkAlgorithm()
+    return algorithms
+
+
+TABLE: dict[str, dict[str, AnyAlgorithm]] = {kind: _algorithms(kind) for kind in FLAT}
 """The algorithms by collective and name."""
 
 
-def _names_of(form: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
+def _names_of(algorithm_class: type[AnyAlgorithm]) -> dict[str, tuple[str, ...]]:
     """Return the names of the algorithms of a class, such as `GlooAlgorithm`, by collective."""
-    return {
-        kind: tuple(name for name, algorithm in algorithms.items() if isinstance(algorithm, form))
-        for kind, algorithms in TABLE.items()
-    }
+    names = {}
+    for kind, algorithms in TABLE.items():
+        names[kind] = tuple(name for name, algorithm in algorithms.items() if isinstance(algorithm, algorithm_class))
+    return names
 
 
 ALGORITHMS = _names_of(Algorithm)
@@ -123,7 +127,7 @@ COLLECTIVES = tuple(TABLE)
 
 
 def algorithm_name(kind: str, algorithm: str | None = None) -> str:
-    """Return the name of an algorithm after a check that the collective has it; None stands for its first."""
+    """Return the name of an algorithm of a collective, by default its first; raise ``SpecError`` for an unknown one."""
     if kind not in TABLE:
         raise SpecError("collective", kind, one_of(TABLE, kind))
     if algorithm is None:
@@ -193,11 +197,11 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     If the network is a topology of some of its workers, these share the network cards of their nodes with groups of
     workers of the same spacing.
     """
-    members = getattr(network, "members", None)
-    base: Any = network if members is None else getattr(network, "whole", None)
-    bare_network = getattr(base, "network", base)
+    members = getattr(network, "members", None)  # of a topology of some workers
+    whole: Any = network if members is None else getattr(network, "whole", None)
+    bare_network = getattr(whole, "network", whole)
     if isinstance(bare_network, (TwoLevel, MultiLevel)):
-        all_workers = int(np.max(workers)) if members is None else base.workers
+        all_workers = int(np.max(workers)) if members is None else whole.workers
         group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)
         if group is None:
             return None
@@ -206,52 +210,63 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
         except NoClosedForm:
             return None
         return nodes_of(levels) if levels else None
+
+    # On a link or a star all workers are in one node.
     costs = getattr(network, "nvlink", None)
     if costs is None:
         return None
     if isinstance(network, Link):
-        is_half, rate = network.duplex == "half", network.goodput_bytes_per_s
+        is_half_duplex, rate = network.duplex == "half", network.goodput_bytes_per_s
     else:
-        is_half, rate = bool(np.any(base.half_duplex)), base.bandwidth_bytes_per_s.min()
-    return (
-        None
-        if is_half
-        else GpuNodes(workers, 1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
-    )
+        is_half_duplex, rate = bool(np.any(whole.half_duplex)), whole.bandwidth_bytes_per_s.min()
+    if is_half_duplex:
+        return None
+    return GpuNodes(workers, 1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
-    """Return the algorithms that can run on a network.
+    """Return the names of the algorithms of a collective that can run on a network.
 
-    The algorithms for any network come with the hierarchical algorithms if the network has several nodes of several
-    workers, and with algorithms of places and direct exchanges on lines between places. Measured times come first if
-    the link of all workers has some, then NCCL's times if nodes have NVLink inside.
+    Measured times come first if the link of all workers has some, then NCCL's times if nodes have NVLink inside, then
+    the algorithms for any network. The hierarchical algorithms follow if the network has several nodes of several
+    workers, and algorithms of places and direct exchanges on lines between places.
     """
-    algorithm_name(kind)
-    hierarchical = HIERARCHICAL[kind] if has_levels(network, workers) else ()
-    measured = (MEASURED,) if is_measured(kind, link_of_all(network, workers), workers) else ()
-    nvlink = (NVLINK,) if kind in LAPS and gpu_nodes(network, workers) is not None else ()
-    by_place = (*OF_PLACES[kind], *OF_DIRECT[kind]) if place_of(network, workers) is not None else ()
-    return measured + nvlink + ALGORITHMS[kind] + hierarchical + by_place
+    algorithm_name(kind)  # raises an error for an unknown collective
+    names: list[str] = []
+    if is_measured(kind, link_of_all(network, workers), workers):
+        names.append(MEASURED)
+    if kind in LAPS and gpu_nodes(network, workers) is not None:
+        names.append(NVLINK)
+    names += ALGORITHMS[kind]
+    if has_levels(network, workers):
+        names += HIERARCHICAL[kind]
+    if place_of(network, workers) is not None:
+        names += (*OF_PLACES[kind], *OF_DIRECT[kind])
+    return tuple(names)
 
 
 def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
-    """Return the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
+    """Return the names of the algorithms of which policy ``auto`` takes the fastest where none has a closed form.
 
     On a `Matrix` an all-reduce is an ordered ring, a direct exchange, or goes by places; other collectives have their
     algorithms for any network, with the ring in order. hivemind averages by its direct exchange. On a graph an
     all-reduce is the ordered ring, because the links of hosts may be a switch's, on which direct messages would look
     free. On other networks the only candidate is the collective's first algorithm.
     """
-    places = place_of(network, workers)
+    place_by_worker = place_of(network, workers)
     if kind == "all_reduce" and hivemind_on(network) is not None:
         return (DIRECT,)
-    if places is None:
+    if place_by_worker is None:
         return ALGORITHMS[kind][:1]
-    if all(np.bincount(places) <= 1) and not hasattr(network, "places") and kind == "all_reduce":
+    if kind != "all_reduce":
+        names = ALGORITHMS[kind]
+        if OF_PLACES[kind]:  # the ordered ring replaces the ring
+            names = tuple(name for name in names if name != "ring")
+        return OF_PLACES[kind] + names
+    place_sizes = np.unique(place_by_worker, return_counts=True)[1]
+    is_graph = not hasattr(network, "places") and max(place_sizes) == 1
+    if is_graph:
         return (ORDERED_RING,)
-    if kind == "all_reduce":
-        sizes = np.unique(places, return_counts=True)[1]
-        return (ORDERED_RING, DIRECT, *((BY_PLACES,) if len(sizes) > 1 and max(sizes) > 1 else ()))
-    by_place = OF_PLACES[kind]
-    return by_place + tuple(name for name in ALGORITHMS[kind] if not (by_place and name == "ring"))
+    if len(place_sizes) > 1 and max(place_sizes) > 1:
+        return (ORDERED_RING, DIRECT, BY_PLACES)
+    return (ORDERED_RING, DIRECT)

@@ -25,6 +25,7 @@ import functools
 import math
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,12 +54,14 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
     """
     if len(ranks) == 1:
         return 0.0
-    if not isinstance(network, Link) and level_sizes(network, workers) is None:
-        extent = len(ranks) * ranks.step
-        firsts = (extent * np.arange(workers // extent)[:, None] + np.arange(ranks.step)).ravel()
-        members = firsts[:, None] + np.arange(0, extent, ranks.step)
-        return slowest_message_s(network, workers, members[:, :-1].ravel(), members[:, 1:].ravel(), nbytes)
-    link = network if isinstance(network, Link) else group_peers(network, ranks, workers)[-1].link
+    if isinstance(network, Link):
+        link = network
+    elif level_sizes(network, workers) is not None:
+        link = group_peers(network, ranks, workers)[-1].link
+    else:
+        groups = np.array(groups_like(range(0, len(ranks) * ranks.step, ranks.step), workers))
+        senders, receivers = groups[:, :-1].ravel(), groups[:, 1:].ravel()
+        return slowest_message_s(network, workers, senders, receivers, nbytes)
     return link.latency_s + link.overhead_s + nbytes / link.goodput_bytes_per_s
 
 
@@ -81,13 +84,16 @@ def slowest_message_s(
     channels = paths.channels  # (messages, longest path), -1 after the last channel of a path
     messages = np.bincount(channels[channels >= 0], minlength=len(joined.bandwidth_bytes_per_s))
     part_bytes_per_s = joined.bandwidth_bytes_per_s / np.maximum(messages, 1)
-    rates = np.append(part_bytes_per_s, np.inf)[channels].min(axis=1)
-    different = np.unique(np.stack([paths.latency_s + paths.overhead_s, rates], axis=1), axis=0)
-    return functools.reduce(np.maximum, (fixed_s + nbytes / rate for fixed_s, rate in different))
+    rates = np.append(part_bytes_per_s, np.inf)[channels].min(axis=1)  # index -1 takes the appended infinity
+    different_messages = np.unique(np.stack([paths.latency_s + paths.overhead_s, rates], axis=1), axis=0)
+    slowest_s: FloatOrArray = 0.0
+    for fixed_s, rate in different_messages:
+        slowest_s = np.maximum(slowest_s, fixed_s + nbytes / rate)
+    return slowest_s
 
 
 def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the number of workers in a unit of each level, from the innermost level to the whole network.
+    """Return the number of workers in a unit of each level of a network, such as a node, up to the whole network.
 
     On a network with one link per worker, each worker is a unit and the only level has all P workers. None if the units
     of a level differ in size.
@@ -104,7 +110,7 @@ def capacities(network: Network, workers: int) -> tuple[int, ...] | None:
 
 @functools.lru_cache(maxsize=64)  # each algorithm and size asks for them
 def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np.int64]:
-    """Return the ranks of groups that show what all groups of a pattern do, ``(groups, members)``; all if units differ.
+    """Return the ranks of groups that stand for all groups of a pattern, ``(groups, members)``; all if units differ.
 
     Groups repeat after each block of B ranks. Messages inside a unit of a level pass only channels of the units below,
     of U workers each, and these units are equal. So if all groups stay inside units of a level,
@@ -131,25 +137,34 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
         levels = MultiLevel(levels_of(network)) if isinstance(network, (Link, TwoLevel, Sites, MultiLevel)) else None
     except SpecError:  # sites that differ
         levels = None
-    repeating = workers if levels is None else _repeating_workers(len(ranks) * ranks.step, levels, workers)
-    groups = np.array([group.start for group in groups_like(ranks, repeating)])[:, None] + np.array(ranks) - ranks.start
+    block = len(ranks) * ranks.step
+    repeating_workers = workers if levels is None else _repeating_workers(block, levels, workers)
+    first_ranks = np.array([group.start for group in groups_like(ranks, repeating_workers)])
+    groups = first_ranks[:, None] + np.arange(0, block, ranks.step)
     if levels is None:
         return groups
     shape = levels.shape(workers)
     units = np.stack([groups // size for size in shape.capacity], axis=-1)
     crossings = np.diff(units, axis=1) != 0  # from a member to the next, of units of each level
-    meet = np.zeros(len(groups), dtype=np.bool_)
+    meets_others = np.zeros(len(groups), dtype=np.bool_)
     for number, level in enumerate(levels.levels):
         if shape.rails[number] != shape.members[number] or level.is_pooled or level.cross_rail:
-            meet |= crossings[:, :, number - 1].any(axis=1)
+            meets_others |= crossings[:, :, number - 1].any(axis=1)
+    # Of the groups that meet no others, the first with each pattern of crossings stays.
     patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
-    first_alike = {row.tobytes(): number for number, row in reversed([*enumerate(patterns)]) if not meet[number]}
-    return groups[sorted([*first_alike.values(), *np.flatnonzero(meet)])]
+    seen_patterns: set[bytes] = set()
+    is_chosen = meets_others.copy()
+    for number in np.flatnonzero(~meets_others):
+        pattern = patterns[number].tobytes()
+        if pattern not in seen_patterns:
+            seen_patterns.add(pattern)
+            is_chosen[number] = True
+    return groups[is_chosen]
 
 
 @functools.lru_cache(maxsize=64)
 def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return some of `different_groups` that stand for all, and for how many each stands, ``(groups,)``.
+    """Return some of `different_groups` that stand for all, and the number of groups for which each stands.
 
     Two groups are equal if their members, in their order, use the same shared channels, and each other channel that
     they use is theirs alone: exchanging the two groups leaves the network as it is. Of each set of w > 1 equal groups
@@ -165,50 +180,55 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     >>> kept.tolist(), copies.tolist()
     ([[0, 50000], [1, 50001]], [49999, 1])
     """
-    groups, network_topology = different_groups(ranks, workers, network), topology(network, workers)
+    groups = different_groups(ranks, workers, network)
+    network_topology = topology(network, workers)
+    # A row of `features` for each group; equal groups have equal rows.
     if isinstance(network_topology, SitesTopology):
-        places = network_topology.site[groups]
+        features = network_topology.site[groups]
     elif isinstance(network_topology, LevelTopology) and not any(
         level.cross_rail for level in network_topology.network.levels
     ):
         shape = network_topology.shape
-        crossings = [np.diff(groups // size, axis=1) != 0 for size in shape.capacity]
-        shared = [
-            network_topology.level_channels(number, groups, down=False)
-            for number, level in enumerate(network_topology.network.levels)
-            if shape.rails[number] != shape.members[number] or level.is_pooled
-        ]
-        places = np.concatenate([*crossings, *(channels for level in shared for channels in level)], axis=1)
+        columns: list[NDArray[Any]] = [np.diff(groups // size, axis=1) != 0 for size in shape.capacity]
+        for number, level in enumerate(network_topology.network.levels):
+            if shape.rails[number] != shape.members[number] or level.is_pooled:
+                columns += network_topology.level_channels(number, groups, down=False)
+        features = np.concatenate(columns, axis=1)
     else:
         return groups, np.ones(len(groups), dtype=np.int64)
-    _, firsts, classes, counts = np.unique(places, axis=0, return_index=True, return_inverse=True, return_counts=True)
+
+    # Of each class of equal groups the first stands for all but one, the second for itself.
+    _, firsts, classes, counts = np.unique(features, axis=0, return_index=True, return_inverse=True, return_counts=True)
     classes = classes.reshape(-1)
     is_first = np.zeros(len(groups), dtype=np.bool_)
     is_first[firsts] = True
     others = np.flatnonzero(~is_first)
-    seconds = others[np.unique(classes[others], return_index=True)[1]]
+    _, first_among_others = np.unique(classes[others], return_index=True)
     copies = np.zeros(len(groups), dtype=np.int64)
     copies[firsts] = np.maximum(1, counts - 1)
-    copies[seconds] = 1
+    copies[others[first_among_others]] = 1
     return groups[copies > 0], copies[copies > 0]
 
 
 def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
-    """Return L of `different_groups` for groups in blocks of ``block`` ranks."""
-    has_spine, lower_size = any(level.cross_rail == "spine" for level in levels.levels), 1
-    for number, size in enumerate(levels.shape(workers).capacity):
+    """Return L of `different_groups`, the workers after which messages repeat, for blocks of ``block`` ranks."""
+    has_spine = any(level.cross_rail == "spine" for level in levels.levels)
+    lower_unit_workers = 1
+    for number, unit_workers in enumerate(levels.shape(workers).capacity):
         if has_spine and number == 1:  # messages between rails of a unit leave the unit
-            lower_size = size
-        if size % block == 0:
-            return math.lcm(block, lower_size)
-        lower_size = size
+            lower_unit_workers = unit_workers
+        if unit_workers % block == 0:
+            return math.lcm(block, lower_unit_workers)
+        lower_unit_workers = unit_workers
     return workers
 
 
 def level_bytes(
     collective: str, payload_bytes: float, ranks: range, workers: int, unit_workers: Sequence[int]
 ) -> Floats:
-    """Return the bytes that leave units at each level, ``(levels,)``, summed over all groups, by this module's table.
+    """Return the bytes of a collective that leave the units of each network level, summed over all groups.
+
+    The table of this module has the formulas.
 
     Args:
         collective: name of the collective.
@@ -217,35 +237,39 @@ def level_bytes(
         workers: P, number of workers, all in groups of the same pattern.
         unit_workers: workers in a unit of each level, by `capacities`.
 
+    Returns:
+        The bytes by level, ``(levels,)``.
+
     >>> level_bytes("all_reduce", 100.0, range(0, 8, 4), 8, (4, 8)).tolist()
     [0.0, 800.0]
     """
-    members, groups = len(ranks), workers // max(1, len(ranks))
+    members = len(ranks)
+    groups = workers // max(1, members)
     nbytes = np.zeros(len(unit_workers))
     if collective == "send":
-        for level in message_levels((ranks[0], ranks[-1]), unit_workers) if members > 1 else ():
+        if members > 1:
+            (level,) = message_levels((ranks[0], ranks[-1]), unit_workers)
             nbytes[level] = payload_bytes * groups
         return nbytes
-    inner_size = 1  # workers in a unit of the level
-    for level, outer_size in enumerate(unit_workers):  # workers in a unit of the next level
-        inner, outer = (len(range(0, min(size, ranks.stop), ranks.step)) for size in (inner_size, outer_size))
-        inner = max(1, inner)  # members in a unit of the level
-        units, parents = outer / inner, members / outer
-        inner_size = outer_size
-        if units <= 1:
-            continue
-        factors = {
-            "all_reduce": 2 * (units - 1),
-            "reduce_scatter": units - 1,
-            "broadcast": units - 1,
-            "reduce": units - 1,
-            "all_gather": (units - 1) * members,
-            "gather": (units - 1) / units * members,
-            "all_to_all": outer * (members - inner) / members,
-        }
-        if collective not in factors:
-            raise SpecError("collective", collective, f"one whose bytes are counted: {', '.join([*factors, 'send'])}")
-        nbytes[level] = payload_bytes * factors[collective] * parents * groups
+    inner_members = 1  # members of the first group in a unit of the level below
+    for level, size in enumerate(unit_workers):
+        outer_members = len(range(0, min(size, ranks.stop), ranks.step))
+        units, parents = outer_members / inner_members, members / outer_members
+        if units > 1:
+            factors = {
+                "all_reduce": 2 * (units - 1),
+                "reduce_scatter": units - 1,
+                "broadcast": units - 1,
+                "reduce": units - 1,
+                "all_gather": (units - 1) * members,
+                "gather": (units - 1) / units * members,
+                "all_to_all": outer_members * (members - inner_members) / members,
+            }
+            if collective not in factors:
+                expected = f"one whose bytes are counted: {', '.join([*factors, 'send'])}"
+                raise SpecError("collective", collective, expected)
+            nbytes[level] = payload_bytes * factors[collective] * parents * groups
+        inner_members = outer_members
     return nbytes
 
 
@@ -261,12 +285,17 @@ def message_levels(ranks: Sequence[int], unit_workers: Sequence[int]) -> list[in
     >>> message_levels(range(0, 8, 2), (4, 8))
     [0, 1, 0]
     """
-    pairs = pairwise(ranks)
-    return [next(n for n, size in enumerate(unit_workers) if rank // size == peer // size) for rank, peer in pairs]
+    levels = []
+    for sender, receiver in pairwise(ranks):
+        level = 0
+        while sender // unit_workers[level] != receiver // unit_workers[level]:
+            level += 1
+        levels.append(level)
+    return levels
 
 
 def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) -> float:
-    """Return the bytes that leave all sites in one collective, if workers of a site first sum among themselves.
+    """Return the bytes that leave all sites together in one collective, if workers of a site first sum by themselves.
 
     The bytes are those of this module's table with k sites and G = P workers, except for `gather`, which takes
     ``n (P - m_1)``, and `all_to_all`, which takes the sum of ``n m_i (P - m_i) / P`` over sites i of ``m_i`` workers.
@@ -296,10 +325,10 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
 
 
 def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
-    """Return the number of workers of each site of a network.
+    """Return the number of workers at each site of a network, or None for a graph.
 
     Sites are the sites or places of a network, or the units of the outermost of several levels. On a network with one
-    link per worker each worker is a site; all nodes of a two-level network are one site. None for a graph.
+    link per worker each worker is a site; all nodes of a two-level network are one site.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

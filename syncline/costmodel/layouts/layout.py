@@ -76,30 +76,34 @@ class Layout:
     context_by: ContextBy = "gathers"
 
     def __post_init__(self) -> None:
-        """Refuse degrees of parallelism that are no whole numbers or contradict each other."""
+        """Raise ``SpecError`` for degrees of parallelism that are no whole numbers or contradict each other."""
         for name in WAYS:
-            count = getattr(self, name)
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise SpecError(f"layout.{name}", count, "a whole number, at least 1")
+            degree = getattr(self, name)
+            if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
+                raise SpecError(f"layout.{name}", degree, "a whole number, at least 1")
         if self.expert_tensor is not None and (self.expert_tensor < 1 or self.tensor % self.expert_tensor):
             raise SpecError("layout.expert_tensor", self.expert_tensor, f"a divisor of layout.tensor, {self.tensor}")
         if self.context_by not in CONTEXTS:
             raise SpecError("layout.context_by", self.context_by, one_of(CONTEXTS, self.context_by))
-        factor = self.tensor // self.expert_ways
-        for name, limit in (("expert", factor * self.sharers), ("copies", self.sharers)):
-            if limit % getattr(self, name):
-                expected = f"layout.data, which is {self.data}"
-                if limit != self.data:
-                    expected = f"{'tensor times ' * (limit != self.sharers)}context times data, {limit}"
-                raise SpecError(f"layout.{name}", getattr(self, name), f"a divisor of {expected}")
+        expert_sharers = self.tensor // self.expert_ways * self.sharers
+        for name, sharers in (("expert", expert_sharers), ("copies", self.sharers)):
+            if sharers % getattr(self, name):
+                if sharers == self.data:
+                    expected = f"a divisor of layout.data, which is {self.data}"
+                elif sharers == self.sharers:
+                    expected = f"a divisor of context times data, {sharers}"
+                else:
+                    expected = f"a divisor of tensor times context times data, {sharers}"
+                raise SpecError(f"layout.{name}", getattr(self, name), expected)
         if self.chunks > 1 and self.pipeline == 1:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
-        runs = self.pipeline * self.chunks
-        if self.ends_as_layers and (runs == 1 or self.chunk_layers):
+        num_chunks = self.pipeline * self.chunks
+        if self.ends_as_layers and (num_chunks == 1 or self.chunk_layers):
             expected = "false without a pipeline, and beside chunk_layers"
             raise SpecError("layout.ends_as_layers", self.ends_as_layers, expected)
-        if self.chunk_layers and (len(self.chunk_layers) != runs or min(self.chunk_layers) < 0):
-            raise SpecError("layout.chunk_layers", list(self.chunk_layers), f"{runs} numbers of layers, one per chunk")
+        if self.chunk_layers and (len(self.chunk_layers) != num_chunks or min(self.chunk_layers) < 0):
+            expected = f"{num_chunks} numbers of layers, one per chunk"
+            raise SpecError("layout.chunk_layers", list(self.chunk_layers), expected)
 
     def layers_of_chunks(self, layers: int) -> tuple[int, ...]:
         """Return the number of layers of each of the k v chunks, in the order of the layers, ``(k v,)``.
@@ -166,27 +170,26 @@ class Layout:
         return range(0, workers, self.workers)
 
     def replicas(self, workers: int) -> int:
-        """Return the number of replicas that P workers form."""
+        """Return the number of replicas that P workers form; raise ``SpecError`` if some workers are left over."""
         if workers % self.workers:
             expected = f"a multiple of {self.workers}, the workers of a replica by layout ({self.describe()})"
             raise SpecError("workers", workers, expected)
         return workers // self.workers
 
     def check(self, model: Model) -> ModelShape:
-        """Return the model; refuse one that is no transformer, or whose sizes this layout does not divide."""
+        """Return the model as a `ModelShape` after a check that this layout can distribute it.
+
+        Raises:
+            SpecError: the model is no transformer, or the layout does not divide its sizes.
+        """
         if not isinstance(model, ModelShape):
-            name = next(name for name in WAYS if getattr(self, name) > 1)
+            name, *_ = [name for name in WAYS if getattr(self, name) > 1]
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
-        sizes = {"heads": model.heads, "heads of keys": model.kv_heads or model.heads}
-        if model.experts == 1 or model.dense_layers:
-            sizes["hidden width"] = model.hidden_width
-        for label, size in sizes.items():
-            if size % self.tensor:
-                raise SpecError("layout.tensor", self.tensor, f"a divisor of the {label} of {model.name}, {size:,}")
-            if self.context_by == "all-to-all" and label != "hidden width" and size % (self.tensor * self.context):
-                expected = f"such that tensor times context divides the {label} of {model.name}, {size:,}"
-                raise SpecError("layout.context", self.context, expected)
+        self._check_heads(model)
+        if (model.experts == 1 or model.dense_layers) and model.hidden_width % self.tensor:
+            expected = f"a divisor of the hidden width of {model.name}, {model.hidden_width:,}"
+            raise SpecError("layout.tensor", self.tensor, expected)
         if model.experts > 1 and model.expert_width % self.expert_ways:
             name = "tensor" if self.expert_tensor is None else "expert_tensor"
             expected = f"a divisor of the hidden width of {model.name}, {model.expert_width:,}"
@@ -208,19 +211,33 @@ class Layout:
             raise SpecError("layout.expert", self.expert, f"{label} of {model.name}")
         return model
 
+    def _check_heads(self, model: ModelShape) -> None:
+        """Raise ``SpecError`` unless the workers that share attention's heads can have as many each."""
+        for label, heads in (("heads", model.heads), ("heads of keys", model.kv_heads or model.heads)):
+            if heads % self.tensor:
+                raise SpecError("layout.tensor", self.tensor, f"a divisor of the {label} of {model.name}, {heads:,}")
+            if self.context_by == "all-to-all" and heads % (self.tensor * self.context):
+                expected = f"such that tensor times context divides the {label} of {model.name}, {heads:,}"
+                raise SpecError("layout.context", self.context, expected)
+
     def describe(self) -> str:
         """Return the sizes other than 1 as text: ``tensor 8, pipeline 4``."""
         parts = [f"{name} {getattr(self, name)}" for name in WAYS if getattr(self, name) > 1]
-        parts += [f"expert tensor {self.expert_tensor}"] if self.expert_tensor is not None else []
-        parts += ["context by all-to-all"] if self.context_by == "all-to-all" else []
-        parts += ["ends as layers"] if self.ends_as_layers else []
-        parts += [f"layers {'+'.join(map(str, self.chunk_layers))}"] if self.chunk_layers else []
-        return ", ".join(parts) or "one worker"
+        if self.expert_tensor is not None:
+            parts.append(f"expert tensor {self.expert_tensor}")
+        if self.context_by == "all-to-all":
+            parts.append("context by all-to-all")
+        if self.ends_as_layers:
+            parts.append("ends as layers")
+        if self.chunk_layers:
+            parts.append(f"layers {'+'.join(map(str, self.chunk_layers))}")
+        return ", ".join(parts) if parts else "one worker"
 
     @property
     def changed_fields(self) -> dict[str, Any]:
-        """Return the fields that differ from those of one worker, by name."""
-        return {field.name: value for field in fields(self) if (value := getattr(self, field.name)) != field.default}
+        """Return the fields that differ from their defaults, by name."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: values[field.name] for field in fields(self) if values[field.name] != field.default}
 
 
 def possible_layouts(
@@ -253,8 +270,11 @@ def possible_layouts(
             for k in _divisors(workers // (t * c), min(max_pipeline, model.layers)):
                 for d in _divisors(workers // (t * c * k), workers):
                     for e in _divisors(t * c * d, model.experts):
+                        expert_tensor = 1 if e > 1 and t > 1 else None
                         for v in chunks if k > 1 else (1,):
-                            layout = Layout(t, c, d, k, e, v, expert_tensor=1 if e > 1 and t > 1 else None)
+                            layout = Layout(
+                                tensor=t, context=c, data=d, pipeline=k, expert=e, chunks=v, expert_tensor=expert_tensor
+                            )
                             try:
                                 layout.check(model)
                             except SpecError:
@@ -263,7 +283,7 @@ def possible_layouts(
 
 
 def _divisors(number: int, limit: int) -> list[int]:
-    """Return the divisors of a number up to a limit."""
+    """Return the divisors of a number that are at most ``limit``."""
     return [divisor for divisor in range(1, min(number, limit) + 1) if number % divisor == 0]
 
 
@@ -274,7 +294,7 @@ MESSAGE_BYTES = 8 * 2**20
 
 
 def position_count(network: Network, ranks: int) -> int:
-    """Return the number of positions on a network: all workers of a matrix's places, or else one for each rank."""
+    """Return the number of positions for ranks on a network: all workers of a matrix, or else one for each rank."""
     return network.workers if isinstance(network, Matrix) else ranks
 
 
@@ -290,17 +310,19 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     """
     if not isinstance(network, Matrix):
         return np.arange(ranks)
-    place = np.array(network.ranks)
-    seconds = _line_seconds(network, nbytes)
-    counts = np.bincount(place, minlength=len(seconds))
+    place_by_position = np.array(network.ranks)
+    line_s = _line_seconds(network, nbytes)
+    used_workers = np.bincount(place_by_position, minlength=len(line_s))  # of each place
     for _ in range(network.workers - ranks):  # leave out a worker of the place with the slowest lines to the others
-        others = counts - np.eye(len(counts), dtype=np.int64)  # the other workers of each place, seen from each place
-        counts[np.argmax(np.where(counts > 0, (others * seconds).sum(axis=1), -1.0))] -= 1
-    order = np.argsort(np.argsort(place_path(network, nbytes))[place], kind="stable")
-    used = np.zeros(network.workers, dtype=bool)
-    for number, count in enumerate(counts.tolist()):
-        used[np.flatnonzero(place == number)[:count]] = True
-    return np.concatenate([order[used[order]], order[~used[order]]])
+        others = used_workers - np.eye(len(used_workers), dtype=np.int64)  # of each place, seen from each place
+        total_s = np.where(used_workers > 0, (others * line_s).sum(axis=1), -1.0)
+        used_workers[np.argmax(total_s)] -= 1
+    is_used = np.zeros(network.workers, dtype=bool)
+    for place, count in enumerate(used_workers.tolist()):
+        is_used[np.flatnonzero(place_by_position == place)[:count]] = True
+    order_of_place = np.argsort(place_path(network, nbytes))
+    order = np.argsort(order_of_place[place_by_position], kind="stable")
+    return np.concatenate([order[is_used[order]], order[~is_used[order]]])
 
 
 def _line_seconds(network: Matrix, nbytes: float) -> NDArray[np.float64]:
@@ -318,20 +340,25 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
 
     Each place is inserted where it lengthens the path least, with the seconds of n bytes both ways as the length.
     """
-    seconds = _line_seconds(network, nbytes)
+    line_s = _line_seconds(network, nbytes)
     path = [0]
-    for place in range(1, len(seconds)):
-        lengths = []
-        for gap in range(len(path) + 1):
-            before, after = path[gap - 1 : gap], path[gap : gap + 1]  # each empty at an end of the path
-            added_s = sum(seconds[place, neighbour] for neighbour in (*before, *after))
-            lengths.append(added_s - (seconds[before[0], after[0]] if before and after else 0.0))
-        path.insert(int(np.argmin(lengths)), place)
+    for place in range(1, len(line_s)):
+        added_s = []  # by which each insertion lengthens the path
+        for index in range(len(path) + 1):
+            length_s = 0.0
+            if index > 0:
+                length_s += line_s[place, path[index - 1]]
+            if index < len(path):
+                length_s += line_s[place, path[index]]
+            if 0 < index < len(path):
+                length_s -= line_s[path[index - 1], path[index]]
+            added_s.append(length_s)
+        path.insert(int(np.argmin(added_s)), place)
     return path if path[0] <= path[-1] else path[::-1]
 
 
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
-    """Return the position of each rank by a placement rule, ``(D K w,)``.
+    """Return the position on a network of each rank of D replicas of K stages by a placement rule, ``(D K w,)``.
 
     Rank (r K + k) w + i is worker i of stage k of replica r.
 
@@ -360,16 +387,22 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
     """
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:
         return network
-    width = layout.workers // layout.pipeline
     ordered = by_place(network, workers, MESSAGE_BYTES)
-    positions = ruled_positions(rule, ordered, layout.pipeline, workers // layout.workers, width)
-    ranks = [network.ranks[position] for position in (*positions, *np.setdiff1d(ordered, positions))]
-    return replace(network, ranks=tuple(ranks))
+    positions = ruled_positions(
+        rule,
+        ordered,
+        stages=layout.pipeline,
+        replicas=workers // layout.workers,
+        width=layout.workers // layout.pipeline,
+    )
+    unused_positions = np.setdiff1d(ordered, positions)
+    place_by_rank = [network.ranks[position] for position in (*positions, *unused_positions)]
+    return replace(network, ranks=tuple(place_by_rank))
 
 
 def placements_of(network: Network, layout: Layout, workers: int) -> tuple[str, ...]:
     """Return the placement rules that give different networks for a layout, ``given`` first."""
-    rules: dict[Network, str] = {}
+    rule_by_network: dict[Network, str] = {}
     for rule in (GIVEN, STAGES_INSIDE, REPLICAS_INSIDE):
-        rules.setdefault(placed_network(network, rule, layout, workers), rule)
-    return tuple(rules.values())
+        rule_by_network.setdefault(placed_network(network, rule, layout, workers), rule)
+    return tuple(rule_by_network.values())

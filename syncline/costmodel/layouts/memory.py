@@ -47,7 +47,7 @@ MODEL_BYTES: dict[str, int] = {"fp32": 4, "mixed": 2}
 """Bytes of a parameter, and of a gradient that is sent, in the format in which the model computes."""
 
 USABLE = 0.95
-"""Part of the hardware's memory that a training can use, an assumption without a source.
+"""Fraction of the hardware's memory that a training can use, an assumption without a source.
 
 The rest is for the driver, a process's context and kernels, the buffers of collectives, and fragmentation."""
 
@@ -96,7 +96,7 @@ class Memory:
 
 
 def usable_bytes(hardware: Hardware | None) -> float:
-    """Return the bytes of a machine's memory that a training can use; infinite if the memory is unknown."""
+    """Return the bytes of an accelerator's memory that a training can use; infinite if the memory is unknown."""
     if hardware is None or hardware.memory_bytes is None:
         return math.inf
     return USABLE * hardware.memory_bytes
@@ -127,14 +127,14 @@ def model_memory(
     """
     if precision not in MODEL_BYTES:
         raise SpecError("memory.precision", precision, one_of(MODEL_BYTES, precision))
-    copies = parameters if precision == "mixed" else 0
+    fp32_copies = parameters if precision == "mixed" else 0
     return Memory(
-        MODEL_BYTES[precision] * parameters,
-        gradient_bytes * parameters,
-        FP32_BYTES * (copies + state_elements),
-        FP32_BYTES * error_elements,
-        wire_bytes,
-        activations_bytes,
+        weights_bytes=MODEL_BYTES[precision] * parameters,
+        gradients_bytes=gradient_bytes * parameters,
+        optimizer_state_bytes=FP32_BYTES * (fp32_copies + state_elements),
+        error_feedback_bytes=FP32_BYTES * error_elements,
+        wire_bytes=wire_bytes,
+        activations_bytes=activations_bytes,
     )
 
 
@@ -181,10 +181,10 @@ def call_bytes(call: Call, workers: IntOrArray) -> FloatOrArray:
     >>> call_bytes(Call(0, "all_gather", 10.0), workers=4)
     50.0
     """
-    received = {"all_to_all": 1.0, "all_gather": workers, "gather": workers, "reduce_scatter": 1 / workers}
     if call.collective not in COLLECTIVES:
         raise SpecError("collective", call.collective, one_of(COLLECTIVES, call.collective))
-    return call.payload_bytes * (1.0 + received.get(call.collective, 0.0))
+    received_payloads = {"all_to_all": 1.0, "all_gather": workers, "gather": workers, "reduce_scatter": 1 / workers}
+    return call.payload_bytes * (1.0 + received_payloads.get(call.collective, 0.0))
 
 
 def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, concurrent: bool = False) -> FloatOrArray:
@@ -195,16 +195,18 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, con
         workers: P; a single worker needs no buffers.
         concurrent: whether all calls of a step are in flight at once, so that their buffers add up.
     """
-    largest: FloatOrArray = 0.0
+    largest_bytes: FloatOrArray = 0.0
     for pattern in patterns:
-        sizes = [call_bytes(call, workers) for call in pattern.calls]
-        for size in [sum(sizes)] if concurrent else sizes:
-            largest = np.maximum(largest, size)
-    return np.where(np.greater(workers, 1), largest, 0.0)[()]
+        buffer_bytes = [call_bytes(call, workers) for call in pattern.calls]
+        if concurrent:
+            buffer_bytes = [sum(buffer_bytes)]
+        for nbytes in buffer_bytes:
+            largest_bytes = np.maximum(largest_bytes, nbytes)
+    return np.where(np.greater(workers, 1), largest_bytes, 0.0)[()]
 
 
 def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
-    """Return the least seconds of an update: it reads all numbers once, and writes weights and states once.
+    """Return the least seconds of an optimizer's update, which reads all numbers once and writes weights and states.
 
     The seconds are ``(gradients + 2 (weights + optimizer state + error feedback)) / bandwidth`` of the memory. Only
     fused optimizers approach them. Step times do not add them, because measured seconds include the update, and an mfu
@@ -264,7 +266,7 @@ class ActivationPolicy(NamedTuple):
 
 
 def _layers_text(count: int) -> str:
-    """Return a number of layers as text."""
+    """Return ``1 layer``, ``2 layers`` and so on."""
     return "1 layer" if count == 1 else f"{count} layers"
 
 
@@ -372,59 +374,74 @@ def layer_bytes(
     """
     if policy not in POLICIES:
         raise SpecError("memory.activations", policy, one_of(POLICIES, policy))
-    w, tokens, gate = storage.bytes_per_number, shape.sequence * sequences, 2 if shape.gated else 1
+    w = storage.bytes_per_number
     operand = w if storage.operand_bytes is None else storage.operand_bytes
-    inputs, mask = tokens * shape.width * w, 0 if storage.fused else tokens * shape.width
-    attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
-    active_width = shape.expert_width * (shape.experts_per_token + shape.shared_experts)
-    hidden = gate * (active_width if shape.experts > 1 else shape.hidden_width)
+    tokens = shape.sequence * sequences
+    inputs = tokens * shape.width * w
+    mask = 0 if storage.fused else tokens * shape.width
+    logits = storage.logit_bytes * tokens * shape.vocabulary
+
+    # A layer without attention scores: `light`.
+    gate = 2 if shape.gated else 1
+    hidden = gate * shape.hidden_width
+    if shape.experts > 1:
+        hidden = gate * (shape.expert_width * (shape.experts_per_token + shape.shared_experts))
     per_hidden = w + operand / gate if storage.fused else w + operand  # the input of the activation, and its result
+    attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
     attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
     per_token = 2 * operand * shape.width + w * attention + attention_output + per_hidden * hidden
     light = 2 * inputs + tokens * per_token + 2 * mask
     # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
     dense_extra = shape.dense_layers * tokens * per_hidden * (gate * shape.hidden_width - hidden)
-    rebuilt, rebuilt_dense = (tokens * count for count in _rebuilt_bytes(shape, modules, w, operand, per_hidden))
+
+    # Recomputed modules store nothing, and add what they rebuild to a layer's backward pass.
+    rebuilt_per_token, rebuilt_per_token_of_dense = _rebuilt_bytes(shape, modules, w, operand, per_hidden)
+    rebuilt, rebuilt_dense = tokens * rebuilt_per_token, tokens * rebuilt_per_token_of_dense
     light -= rebuilt
     dense_extra += shape.dense_layers * (rebuilt - rebuilt_dense)
-    scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
     gradients = inputs + tokens * w * hidden + max(rebuilt, rebuilt_dense)
-    logits = storage.logit_bytes * tokens * shape.vocabulary
-    is_recomputed = policy == "recomputed"
-    layers = shape.layers * inputs if is_recomputed else shape.layers * (light + scores) + dense_extra
-    return LayerBytes(layers, gradients + light if is_recomputed else gradients, mask + 2 * inputs, logits, mask)
+
+    if policy == "recomputed":
+        layers, working = shape.layers * inputs, gradients + light
+    else:
+        scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
+        layers, working = shape.layers * (light + scores) + dense_extra, gradients
+    return LayerBytes(layers, working, ends=mask + 2 * inputs, logits=logits, mask=mask)
 
 
 def _rebuilt_bytes(
     shape: ModelShape, modules: Collection[Module], w: int, operand: int, per_hidden: float
 ) -> tuple[float, float]:
-    """Return the bytes per token that recomputed modules do not keep, in a layer of most layers and in a dense one.
+    """Return the bytes per token that recomputed modules do not keep, in a layer with experts and in a dense layer.
 
     Args:
+        shape: shape of the model; without experts both numbers are those of its layers.
         modules: recomputed modules.
         w: bytes of a number.
         operand: bytes of a number of a matrix's input.
         per_hidden: bytes of a hidden number, of the input of the activation and of its result.
     """
     gate = 2 if shape.gated else 1
-    both = 2.0 * operand * shape.width if "layernorm" in modules else 0.0
+    attention_bytes = 2.0 * operand * shape.width if "layernorm" in modules else 0.0
     if "mla_up_proj" in modules and shape.key_rank is not None:
-        ranks = shape.key_rank + shape.rotary_width + (shape.query_rank or 0)
-        both += w * (shape.query_width + 2 * shape.key_width - ranks)
-    dense = per_hidden * gate * shape.hidden_width if "mlp" in modules else 0.0
+        ranks = shape.key_rank + shape.rotary_width
+        if shape.query_rank is not None:
+            ranks += shape.query_rank
+        attention_bytes += w * (shape.query_width + 2 * shape.key_width - ranks)
+    mlp_bytes = per_hidden * gate * shape.hidden_width if "mlp" in modules else 0.0
     if shape.experts == 1:
-        return both + dense, both + dense
-    expert = gate * shape.expert_width
-    experts = per_hidden * expert * shape.shared_experts if "shared_experts" in modules else 0.0
+        return attention_bytes + mlp_bytes, attention_bytes + mlp_bytes
+    expert_numbers = gate * shape.expert_width
+    expert_bytes = per_hidden * expert_numbers * shape.shared_experts if "shared_experts" in modules else 0.0
     if "moe_act" in modules:
-        experts += (per_hidden - w) * expert * shape.experts_per_token
-    return both + experts, both + dense
+        expert_bytes += (per_hidden - w) * expert_numbers * shape.experts_per_token
+    return attention_bytes + expert_bytes, attention_bytes + mlp_bytes
 
 
 def activation_bytes(
     shape: ModelShape, sequences: float, policy: Activations = "stored", storage: Storage = PLAIN
 ) -> float:
-    """Return an estimate of the bytes of activations at the peak of a step, with the arguments of `layer_bytes`."""
+    """Return an estimate of the bytes of a transformer's activations at the peak of a step, see `layer_bytes`."""
     return layer_bytes(shape, sequences, policy, storage).total
 
 
@@ -450,32 +467,39 @@ def worker_activation_bytes(
         policy: policy of the layers.
         storage: see `layer_bytes`.
     """
-    k, v, micro_sequences = layout.pipeline, layout.chunks, sequences / micro_batches
-    recomputed = policy.kind == "recomputed"
-    parts = layer_bytes(model, micro_sequences, "selective" if recomputed else policy.kind, storage, policy.modules)
-    recomputed_bytes, working_bytes = 0.0, parts.working
-    if recomputed:
-        recomputed_parts = layer_bytes(model, micro_sequences, "recomputed", storage)
-        recomputed_bytes = recomputed_parts.layers
-        working_bytes += policy.layers_per_checkpoint * (recomputed_parts.working - parts.working)
-    working_bytes += min(2, policy.offloaded_layers) * parts.layers / model.layers
-    largest, chunk_layers = 0.0, layout.layers_of_chunks(model.layers)
-    for stage in range(k):
+    micro_sequences = sequences / micro_batches
+    is_recomputed = policy.kind == "recomputed"
+    kept = layer_bytes(model, micro_sequences, "selective" if is_recomputed else policy.kind, storage, policy.modules)
+    checkpoint_bytes = 0.0  # inputs of all layers
+    working_bytes = kept.working
+    if is_recomputed:
+        recomputed = layer_bytes(model, micro_sequences, "recomputed", storage)
+        checkpoint_bytes = recomputed.layers
+        working_bytes += policy.layers_per_checkpoint * (recomputed.working - kept.working)
+    working_bytes += min(2, policy.offloaded_layers) * kept.layers / model.layers
+
+    largest_bytes = 0.0
+    stages, chunks = layout.pipeline, layout.chunks
+    layers_of_chunks = layout.layers_of_chunks(model.layers)
+    for stage in range(stages):
         num_kept = num_checkpoints = 0
-        for layers in chunk_layers[stage::k]:
+        for layers in layers_of_chunks[stage::stages]:  # chunks are dealt to the stages in turn
             num_recomputed = min(layers, policy.most_recomputed)
             num_kept += layers - num_recomputed - min(layers, policy.offloaded_layers)
-            num_checkpoints += -(-num_recomputed // policy.layers_per_checkpoint)
-        stage_bytes = (parts.layers * num_kept + recomputed_bytes * num_checkpoints) / model.layers
-        stage_bytes += parts.mask if stage == 0 else 0.0
-        behind = k - 1 - stage
-        in_flight = min(micro_batches, behind + 1.0)
-        if v > 1:
-            in_flight = min(micro_batches * v, 2 * behind + (v - 1) * k + 1) / v
-        ends_bytes = parts.ends - parts.mask if behind == 0 else 0.0
-        at_peak = max(parts.logits, working_bytes) if behind == 0 else working_bytes
-        largest = max(largest, in_flight * (stage_bytes + ends_bytes) + at_peak)
-    return largest / (layout.tensor * layout.context)
+            num_checkpoints += math.ceil(num_recomputed / policy.layers_per_checkpoint)
+        stage_bytes = (kept.layers * num_kept + checkpoint_bytes * num_checkpoints) / model.layers
+        if stage == 0:
+            stage_bytes += kept.mask
+        stages_behind = stages - 1 - stage
+        in_flight = min(micro_batches, stages_behind + 1.0)
+        if chunks > 1:
+            in_flight = min(micro_batches * chunks, 2 * stages_behind + (chunks - 1) * stages + 1) / chunks
+        peak_bytes = working_bytes
+        if stages_behind == 0:  # the last stage has the last norm, the head and the loss
+            stage_bytes += kept.ends - kept.mask
+            peak_bytes = max(kept.logits, working_bytes)
+        largest_bytes = max(largest_bytes, in_flight * stage_bytes + peak_bytes)
+    return largest_bytes / (layout.tensor * layout.context)
 
 
 def offloaded_layer_bytes(model: ModelShape, layout: Layout, sequences: float, storage: Storage = PLAIN) -> float:
@@ -485,5 +509,5 @@ def offloaded_layer_bytes(model: ModelShape, layout: Layout, sequences: float, s
         sequences: sequences of a micro-batch on the workers of one data-parallel rank.
         storage: see `layer_bytes`.
     """
-    layers_bytes = layer_bytes(model, sequences, "selective", storage).layers / model.layers
-    return layers_bytes / (layout.tensor * layout.context)
+    one_layer_bytes = layer_bytes(model, sequences, "selective", storage).layers / model.layers
+    return one_layer_bytes / (layout.tensor * layout.context)

@@ -14,9 +14,10 @@ Source: M. Shoeybi et al., "Megatron-LM" (2019), section 3; D. Lepikhin et al., 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate, pairwise
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -39,7 +40,7 @@ WHOLE = ("router", "query_down", "key_value_down", "positions")
 
 
 def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Return the number of blocks of each stage, ``(K,)``.
+    """Return the number of a model's blocks on each pipeline stage, ``(K,)``.
 
     Raises:
         SpecError: more runs than blocks.
@@ -52,17 +53,24 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
 
 
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Return the indices of the blocks of each stage.
+    """Return the indices of a model's blocks on each pipeline stage.
 
     Raises:
         SpecError: more runs than blocks.
     """
-    runs = block_stages(model.layers, stages * chunks)
-    return [[block for run in runs[stage::stages] for block in run] for stage in range(stages)]
+    return _blocks_by_stage(block_stages(model.layers, stages * chunks), stages)
+
+
+def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
+    """Return the blocks of each stage; the stages take the runs of blocks in turn."""
+    blocks_by_stage: list[list[int]] = [[] for _ in range(stages)]
+    for number, run in enumerate(runs):
+        blocks_by_stage[number % stages] += run
+    return blocks_by_stage
 
 
 class StageLayers(NamedTuple):
-    """Indices of the layers of each stage of a layout, of which a policy applies to some.
+    """The layers of each pipeline stage, all of them or those to which a recomputation policy applies.
 
     Attributes:
         blocks: indices of the layers of each stage.
@@ -82,22 +90,25 @@ class StageLayers(NamedTuple):
     @property
     def expert_counts(self) -> NDArray[np.int64]:
         """Return the number of layers with experts of each stage, ``(K,)``."""
-        return np.array([sum(block >= self.dense_layers for block in blocks) for blocks in self.blocks], dtype=np.int64)
+        counts = [sum(block >= self.dense_layers for block in blocks) for blocks in self.blocks]
+        return np.array(counts, dtype=np.int64)
 
     @property
     def totals(self) -> tuple[int, int]:
-        """Return the number of layers with experts and of dense ones; of a model without experts all and 0."""
-        total, experts = int(self.counts.sum()), int(self.expert_counts.sum())
-        return (experts, total - experts) if self.has_experts else (total, 0)
+        """Return the number of layers with experts and of dense layers; without experts, of all layers and 0."""
+        num_layers, num_expert_layers = int(self.counts.sum()), int(self.expert_counts.sum())
+        return (num_expert_layers, num_layers - num_expert_layers) if self.has_experts else (num_layers, 0)
 
 
 @lru_cache(maxsize=512)
 def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> StageLayers:
-    """Return the layers of each stage, of each chunk at most the first ``limit`` ones."""
-    ends = list(accumulate(layout.layers_of_chunks(model.layers), initial=0))
-    runs = [range(first, min(end, first + limit)) for first, end in pairwise(ends)]
-    stages = layout.pipeline
-    blocks = tuple(tuple(block for run in runs[stage::stages] for block in run) for stage in range(stages))
+    """Return the layers of each pipeline stage of a layout, of each chunk at most the first ``limit`` layers."""
+    runs = []
+    first = 0
+    for num_layers in layout.layers_of_chunks(model.layers):
+        runs.append(range(first, first + min(num_layers, limit)))
+        first += num_layers
+    blocks = tuple(tuple(blocks) for blocks in _blocks_by_stage(runs, layout.pipeline))
     has_experts = model.experts > 1
     return StageLayers(blocks, model.dense_layers if has_experts else model.layers, has_experts)
 
@@ -112,30 +123,33 @@ def stage_flops(
         chunks: v, chunks per stage.
         blocks_by_stage: indices of the blocks of each stage; None: an even split.
     """
-    head = 6 * model.vocabulary * model.width
-    block, dense = model.block_flops(), model.block_flops(dense=True)
+    head_flops = 6 * model.vocabulary * model.width
+    block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)
+    if blocks_by_stage is None:
+        blocks_by_stage = blocks_of_stages(model, stages, chunks)
     flops = []
-    for blocks in blocks_by_stage or blocks_of_stages(model, stages, chunks):
-        num_dense = sum(number < model.dense_layers for number in blocks)
-        flops.append(((len(blocks) - num_dense) * block + num_dense * dense) / 3)
-    return _with_ends(flops, last=head / 3)
+    for blocks in blocks_by_stage:
+        num_dense = sum(block < model.dense_layers for block in blocks)
+        flops.append(((len(blocks) - num_dense) * block_flops + num_dense * dense_block_flops) / 3)
+    return _with_ends(flops, last=head_flops / 3)
 
 
 def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
     """Return the parameters of each stage, ``(K,)``; the first and the last stage each hold a copy of a tied head."""
-    block_parameters, first, last = [0] * model.layers, 0, 0
+    block_parameters = [0] * model.layers
+    first_extra = last_extra = 0  # parameters outside of blocks
     for tensor in model.tensors:
-        number, dot, _ = tensor.name.partition(".")
+        block, dot, _ = tensor.name.partition(".")
         if dot:
-            block_parameters[int(number)] += tensor.elements
-        elif number in FIRST_STAGE:
-            first += tensor.elements
+            block_parameters[int(block)] += tensor.elements
+        elif tensor.name in FIRST_STAGE:
+            first_extra += tensor.elements
         else:
-            last += tensor.elements
+            last_extra += tensor.elements
     if model.tied and stages > 1:
-        last += model.vocabulary * model.width
+        last_extra += model.vocabulary * model.width
     counts = [sum(block_parameters[block] for block in blocks) for blocks in blocks_of_stages(model, stages, chunks)]
-    return [int(count) for count in _with_ends(counts, first, last)]
+    return [int(count) for count in _with_ends(counts, first_extra, last_extra)]
 
 
 def stage_activation_bytes(
@@ -158,16 +172,16 @@ def stage_activation_bytes(
     return _with_ends(blocks, first=parts.mask, last=parts.ends - parts.mask + max(parts.logits, parts.working))
 
 
-def _with_ends(blocks: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
-    """Return amounts of the blocks of each stage, with further amounts added to the first and the last stage."""
-    stages = list(blocks)
-    stages[0] += first
-    stages[-1] += last
-    return stages
+def _with_ends(amounts: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
+    """Return an amount of each stage, with further amounts added to those of the first and the last stage."""
+    stage_amounts = list(amounts)
+    stage_amounts[0] += first
+    stage_amounts[-1] += last
+    return stage_amounts
 
 
 class WorkerTensors(NamedTuple):
-    """The tensors of one worker, some of which belong to experts.
+    """The tensors of one worker of a replica, some of which belong to experts.
 
     Attributes:
         tensors: n tensors in order.
@@ -185,27 +199,28 @@ class WorkerTensors(NamedTuple):
         return sum(tensor.elements for tensor in self.tensors)
 
     def with_adapters(self, adapters: Adapters) -> WorkerTensors:
-        """Return the adapters beside these tensors, which are then frozen."""
+        """Return the low-rank adapters that a worker trains beside these tensors, which are then frozen."""
         trained: list[TensorShape] = []
-        masks: list[bool] = []
+        are_experts: list[bool] = []
         for tensor, is_expert in zip(self.tensors, self.experts, strict=True):
             adapter_tensors = adapters.trained_tensors([tensor])
             trained += adapter_tensors
-            masks += [is_expert] * len(adapter_tensors)
-        return WorkerTensors(tuple(trained), tuple(masks), self.elements)
+            are_experts += [is_expert] * len(adapter_tensors)
+        return WorkerTensors(tuple(trained), tuple(are_experts), frozen=self.elements)
 
 
-def _cut(tensor: TensorShape, t: int) -> TensorShape:
+def _shard(tensor: TensorShape, t: int) -> TensorShape:
     """Return a worker's shard of a tensor that t workers share, or the whole tensor if it is not split."""
-    name = tensor.name.rpartition(".")[2]
+    _, _, name = tensor.name.rpartition(".")
     is_bias = name.endswith("_bias")
     matrix = name.removesuffix("_bias")
     if t == 1 or matrix in WHOLE or "norm" in matrix or (is_bias and matrix in BY_COLUMNS):
         return tensor
-    rows, *columns = tensor.shape
     if matrix in BY_COLUMNS:
-        return tensor._replace(shape=(rows, columns[0] // t))
-    return tensor._replace(shape=(-(-rows // t), *columns))
+        rows, columns = tensor.shape
+        return tensor._replace(shape=(rows, columns // t))
+    rows, *other_sides = tensor.shape
+    return tensor._replace(shape=(math.ceil(rows / t), *other_sides))
 
 
 @lru_cache(maxsize=512)
@@ -214,41 +229,42 @@ def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     if layout.workers > 1:
         model = layout.check(model)
     if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
-        tensors = tuple(model.tensors)
         has_experts = isinstance(model, ModelShape) and model.experts > 1
-        experts = (has_experts and tensor.name.partition(".")[2].startswith("expert_") for tensor in tensors)
-        return WorkerTensors(tensors, tuple(experts))
-    return max(_stage_tensors(model, layout), key=lambda stage_tensors: stage_tensors.elements)
+        are_experts = []
+        for tensor in model.tensors:
+            _, _, name_in_layer = tensor.name.partition(".")
+            are_experts.append(has_experts and name_in_layer.startswith("expert_"))
+        return WorkerTensors(tuple(model.tensors), tuple(are_experts))
+    return max(_stage_tensors(model, layout), key=attrgetter("elements"))
 
 
 def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     """Return the tensors of the first worker of each stage, ``(K,)``."""
     stages = layout.pipeline
     shards: list[list[TensorShape]] = [[] for _ in range(stages)]
-    masks: list[list[bool]] = [[] for _ in range(stages)]
+    are_experts: list[list[bool]] = [[] for _ in range(stages)]
 
     def add(stage: int, tensor: TensorShape, is_expert: bool = False) -> None:
-        shards[stage].append(_cut(tensor, layout.expert_ways if is_expert else layout.tensor))
-        masks[stage].append(is_expert)
+        """Give a stage the first worker's shard of a tensor."""
+        shards[stage].append(_shard(tensor, layout.expert_ways if is_expert else layout.tensor))
+        are_experts[stage].append(is_expert)
 
     outside_blocks = [tensor for tensor in model.tensors if "." not in tensor.name]
     for tensor in outside_blocks:
         if tensor.name in FIRST_STAGE:
             add(0, tensor)
-    stage_of: dict[int, int] = {}
-    for stage, blocks in enumerate(stage_layers(model, layout).blocks):
-        stage_of |= dict.fromkeys(blocks, stage)
     experts_per_worker = model.experts // layout.expert
-    for block in range(model.layers):
-        for tensor in model.layer_at(block):
-            part, dot, _ = tensor.name.partition(".")
-            is_expert = bool(dot) and part.startswith("expert_")
-            if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
-                continue
-            add(stage_of[block], tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
+    for stage, blocks in enumerate(stage_layers(model, layout).blocks):
+        for block in blocks:
+            for tensor in model.layer_at(block):
+                part, dot, _ = tensor.name.partition(".")
+                is_expert = bool(dot) and part.startswith("expert_")
+                if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
+                    continue
+                add(stage, tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
     for tensor in outside_blocks:
         if tensor.name not in FIRST_STAGE:
             add(stages - 1, tensor)
     if model.tied and stages > 1:
         add(stages - 1, TensorShape("head", (model.vocabulary, model.width)))
-    return [WorkerTensors(tuple(tensors), tuple(mask)) for tensors, mask in zip(shards, masks, strict=True)]
+    return [WorkerTensors(tuple(tensors), tuple(mask)) for tensors, mask in zip(shards, are_experts, strict=True)]

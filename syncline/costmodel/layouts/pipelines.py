@@ -7,6 +7,7 @@ equal lines, `gpipe_ends_s` any stages and lines, and `one_f_one_b_s` any stages
 
 from __future__ import annotations
 
+from collections import deque
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ def pipeline_s(
     weight_s: FloatOrArray = 0.0,
     chunks: IntOrArray = 1,
 ) -> FloatOrArray:
-    """Return the seconds from the first forward to the last backward pass of all micro-batches, without messages.
+    """Return the seconds of a pipeline from the first forward to the last backward pass, without messages.
 
     | schedule               | seconds                              |
     |------------------------|--------------------------------------|
@@ -79,7 +80,7 @@ def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1)
 
 
 def stage_delays(stages: int) -> np.ndarray:
-    """Return the steady-state gradient delay of each stage k of K in updates: ``K - 1 - k``, ``(K,)``.
+    """Return the gradient delay of each of K stages of an asynchronous pipeline, ``K - 1 - k`` updates, ``(K,)``.
 
     The delay is the number of updates between the use of a weight and the update by the weight's gradient.
 
@@ -95,8 +96,13 @@ def even_parts(count: int, parts: int) -> list[range]:
     [3, 3, 2]
     """
     size, remainder = divmod(count, parts)
-    firsts = [part * size + min(part, remainder) for part in range(parts + 1)]
-    return [range(firsts[part], firsts[part + 1]) for part in range(parts)]
+    runs = []
+    begin = 0
+    for part in range(parts):
+        end = begin + size + (1 if part < remainder else 0)
+        runs.append(range(begin, end))
+        begin = end
+    return runs
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
@@ -129,9 +135,8 @@ def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], .
     (('reduce', None), ('broadcast', None))
 
     Source: github.com/DS3Lab/DT-FM (2022), data_parallel/dist_dp_central_ps.py (``reduce``, then ``broadcast`` of the
-        flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a
-        sum, and
-    grouped sends of the sum).
+    flattened gradient) and comm/nccl_backend.py, ``all_reduce_opt`` (grouped sends of each part to its owner, a sum,
+    and grouped sends of the sum).
     """
     if averaging == LIBRARY:
         return (("all_reduce", None),)
@@ -143,7 +148,7 @@ def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], .
 
 
 TIE = 1e-9
-"""Part of a message's time by which a message must be ready before its predecessor has left, to count as queued."""
+"""Fraction of a message's time by which a message must be ready before its predecessor leaves, to count as queued."""
 
 
 def gpipe_s(
@@ -184,14 +189,16 @@ def gpipe_s(
     >>> [round(float(gpipe_s(8, 64, 0.0207, 0.0621, line, 10e-3, ahead)), 2) for ahead in (0, 2)]
     [10.2, 11.97]
     """
-    hops, total_s = np.subtract(stages, 1), 0.0
-    queued = np.minimum(ahead, np.subtract(microbatches, 1))
+    lines = np.subtract(stages, 1)
+    later_microbatches = np.subtract(microbatches, 1)
+    queued = np.minimum(ahead, later_microbatches)
+    total_s = 0.0
     for pass_s in (forward_s, backward_s):
-        is_line_busy = np.less(pass_s, message_s) & np.greater(hops, 0)
-        queue_s = is_line_busy * queued * ((hops - 1) * message_s + pass_s)
-        slowest_s = np.where(np.greater(hops, 0), np.maximum(pass_s, message_s), pass_s)
-        fill_s = stages * np.asarray(pass_s) + hops * np.add(message_s, latency_s)
-        total_s = total_s + fill_s + np.subtract(microbatches, 1) * slowest_s + queue_s
+        fill_s = stages * np.asarray(pass_s) + lines * np.add(message_s, latency_s)
+        period_s = np.where(np.greater(lines, 0), np.maximum(pass_s, message_s), pass_s)
+        is_line_busy = np.less(pass_s, message_s) & np.greater(lines, 0)
+        queue_s = is_line_busy * queued * ((lines - 1) * message_s + pass_s)
+        total_s = total_s + fill_s + later_microbatches * period_s + queue_s
     return np.asarray(total_s, dtype=np.float64)[()]
 
 
@@ -204,7 +211,7 @@ def gpipe_ends_s(
     ahead: int = 0,
     flushes: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the end of the last backward pass of each of K stages in GPipe, ``(..., K)`` seconds, on any lines.
+    """Return the end of the last backward pass of each of K stages of a GPipe pipeline on any lines, in seconds.
 
     The lines are as in `gpipe_s`, but each has its own times. Flushes before an update follow one another: the first
     stage, which ends last, begins the next flush.
@@ -218,35 +225,43 @@ def gpipe_ends_s(
         ahead: d, number of messages that travel with the message before them on a busy line.
         flushes: number of flushes before the update.
 
+    Returns:
+        The ends, ``(..., K)``.
+
     >>> gpipe_ends_s([1.0, 1.0], [2.0, 2.0], [[0.5], [0.5]], [[0.0], [0.0]], microbatches=3)
     array([13. , 10.5])
     """
     forward, backward = np.asarray(forward_s, dtype=np.float64), np.asarray(backward_s, dtype=np.float64)
-    lines, latencies = np.asarray(messages_s, dtype=np.float64), np.asarray(latencies_s, dtype=np.float64)
+    messages, latencies = np.asarray(messages_s, dtype=np.float64), np.asarray(latencies_s, dtype=np.float64)
     stages = forward.shape[-1]
-    if backward.shape[-1] != stages or lines.shape[-2:] != (2, stages - 1) or latencies.shape[-2:] != lines.shape[-2:]:
-        raise SpecError("messages_s", lines.shape, f"(..., 2, {stages - 1}): the lines between {stages} stages")
+    lines = (2, stages - 1)
+    if backward.shape[-1] != stages or messages.shape[-2:] != lines or latencies.shape[-2:] != lines:
+        raise SpecError("messages_s", messages.shape, f"(..., 2, {stages - 1}): the lines between {stages} stages")
     require(microbatches >= 1, "microbatches", microbatches, "at least 1")
     require(flushes >= 1, "flushes", flushes, "at least 1")
-    pipelines = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], lines.shape[:-2], latencies.shape[:-2])
+    pipelines = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], messages.shape[:-2], latencies.shape[:-2])
     end_s = np.zeros((*pipelines, stages))
-    for direction, (passes_s, order) in enumerate(((forward, range(stages)), (backward, range(stages - 1, -1, -1)))):
-        ready_s = np.zeros((*pipelines, microbatches))
-        for position, stage in enumerate(order):
-            ready_s = np.maximum(ready_s, end_s[..., stage, None])
-            output_s = _completions(ready_s, passes_s[..., stage, None])
+    for direction, passes_s in enumerate((forward, backward)):
+        input_s = np.zeros((*pipelines, microbatches))  # times at which the inputs of a stage's passes arrive
+        for position in range(stages):
+            stage = position if direction == 0 else stages - 1 - position
+            input_s = np.maximum(input_s, end_s[..., stage, None])
+            output_s = _completions(input_s, passes_s[..., stage, None])
             end_s[..., stage] = output_s[..., -1]
             if position < stages - 1:
                 line = stage if direction == 0 else stage - 1
-                message_s, latency_s = lines[..., direction, line, None], latencies[..., direction, line, None]
-                ready_s = _arrivals(output_s, message_s, latency_s, ahead)
+                message_s, latency_s = messages[..., direction, line, None], latencies[..., direction, line, None]
+                input_s = _arrivals(output_s, message_s, latency_s, ahead)
     return end_s + (flushes - 1) * end_s[..., :1]
 
 
 def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the ends of equal tasks that are ready at these times, ``(..., M)``, and run one after another."""
-    number = np.arange(ready_s.shape[-1], dtype=np.float64)
-    return np.maximum.accumulate(ready_s - number * task_s, axis=-1) + (number + 1) * task_s
+    """Return the ends of equal tasks that are ready at these times, ``(..., M)``, and run one after another.
+
+    With t the seconds of a task, task i ends at ``max over j <= i of ready_j + (i - j + 1) t``.
+    """
+    index = np.arange(ready_s.shape[-1], dtype=np.float64)
+    return np.maximum.accumulate(ready_s - index * task_s, axis=-1) + (index + 1) * task_s
 
 
 def _arrivals(
@@ -257,31 +272,32 @@ def _arrivals(
     A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """
     departure_s = _completions(ready_s, message_s)
-    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s
-    complete_s, all_queued = departure_s.copy(), np.ones_like(is_queued)
+    is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # of each message but the first
+    complete_s = departure_s.copy()
+    are_all_queued = np.ones_like(is_queued)  # whether the next `distance` messages were all queued
     for distance in range(1, min(ahead, ready_s.shape[-1] - 1) + 1):
-        all_queued = all_queued[..., : is_queued.shape[-1] - distance + 1] & is_queued[..., distance - 1 :]
-        complete_s[..., :-distance] = np.where(all_queued, departure_s[..., distance:], complete_s[..., :-distance])
+        are_all_queued = are_all_queued[..., : is_queued.shape[-1] - distance + 1] & is_queued[..., distance - 1 :]
+        complete_s[..., :-distance] = np.where(are_all_queued, departure_s[..., distance:], complete_s[..., :-distance])
     return complete_s + latency_s
 
 
 class _Task(NamedTuple):
     """The forward or backward pass of one micro-batch at one stage."""
 
-    backward: bool
+    is_backward: bool
     stage: int
     microbatch: int
 
     def source(self, stages: int) -> _Task | None:
-        """Return the task at the neighbouring stage that makes this task's input, or None at the first such stage."""
-        stage = self.stage + (1 if self.backward else -1)
+        """Return the task at the neighbouring stage that makes this task's input; None if the input is not sent."""
+        stage = self.stage + 1 if self.is_backward else self.stage - 1
         return self._replace(stage=stage) if 0 <= stage < stages else None
 
 
 def one_f_one_b_s(
     forward_s: ArrayLike, backward_s: ArrayLike, microbatches: int, send_s: FloatOrArray = 0.0
 ) -> NDArray[np.float64]:
-    """Return the end of the last backward pass of each of K stages in 1F1B, in seconds, ``(K, ...)``.
+    """Return the end of the last backward pass of each of K stages in a 1F1B pipeline, in seconds, ``(K, ...)``.
 
     A task starts when the stage's previous task has ended and its input has arrived, which its neighbour sends in a
     fixed time without blocking other messages.
@@ -305,42 +321,40 @@ def one_f_one_b_s(
     require(np.greater_equal(microbatches, 1), "microbatches", microbatches, "at least 1")
     for name, value in (("forward_s", forward), ("backward_s", backward), ("send_s", np.asarray(send_s))):
         require(np.asarray(value) >= 0, name, value, "seconds, at least 0")
+    stages = forward.shape[0]
     stage_end_s = np.zeros(forward.shape)
-    task_end_s: dict[_Task, NDArray[Any]] = {}
-    for task in _task_order(forward.shape[0], microbatches):
-        source = task.source(forward.shape[0])
+    task_end_s: dict[_Task, NDArray[Any]] = {}  # of tasks whose output is still to be used
+    for task in _task_order(stages, microbatches):
         start_s = stage_end_s[task.stage]
+        source = task.source(stages)
         if source is not None:
             start_s = np.maximum(start_s, task_end_s.pop(source) + send_s)
-        stage_end_s[task.stage] = task_end_s[task] = start_s + (backward if task.backward else forward)[task.stage]
+        task_s = backward[task.stage] if task.is_backward else forward[task.stage]
+        stage_end_s[task.stage] = task_end_s[task] = start_s + task_s
     return stage_end_s
 
 
 @lru_cache(maxsize=256)
 def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
     """Return all tasks of 1F1B, each after its stage's previous task and after the task that makes its input."""
-    stage_tasks = [_stage_tasks(stage, stages, microbatches) for stage in range(stages)]
-    position, done = [0] * stages, set[_Task]()
-    order: list[_Task] = []
-    while len(order) < 2 * stages * microbatches:
-        for stage in range(stages):
-            while position[stage] < len(stage_tasks[stage]):
-                task = stage_tasks[stage][position[stage]]
-                source = task.source(stages)
-                if source is not None and source not in done:
+    remaining_tasks = [deque(_stage_tasks(stage, stages, microbatches)) for stage in range(stages)]
+    order: dict[_Task, None] = {}  # a set in the order of insertion
+    while any(remaining_tasks):
+        for stage_tasks in remaining_tasks:
+            while stage_tasks:
+                source = stage_tasks[0].source(stages)
+                if source is not None and source not in order:
                     break
-                done.add(task)
-                order.append(task)
-                position[stage] += 1
+                order[stage_tasks.popleft()] = None
     return tuple(order)
 
 
 def _stage_tasks(stage: int, stages: int, microbatches: int) -> list[_Task]:
     """Return the tasks of a stage in 1F1B's order: forward passes to warm up, then forward and backward in turn."""
     warmup = min(microbatches, stages - 1 - stage)
-    tasks = [_Task(False, stage, number) for number in range(warmup)]
+    tasks = [_Task(is_backward=False, stage=stage, microbatch=number) for number in range(warmup)]
     for number in range(microbatches):
         if warmup + number < microbatches:
-            tasks.append(_Task(False, stage, warmup + number))
-        tasks.append(_Task(True, stage, number))
+            tasks.append(_Task(is_backward=False, stage=stage, microbatch=warmup + number))
+        tasks.append(_Task(is_backward=True, stage=stage, microbatch=number))
     return tasks

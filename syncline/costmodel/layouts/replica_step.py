@@ -28,7 +28,7 @@ class ReplicaCall(NamedTuple):
     """A collective inside a replica that a stage waits for, with its number of calls.
 
     Attributes:
-        why: dimension of parallelism, ``tensor``, ``context`` or ``expert``.
+        dimension: dimension of parallelism, ``tensor``, ``context`` or ``expert``.
         collective: one of ``COLLECTIVES``.
         ranks: ranks of the first group that makes the call.
         payload_bytes: payload bytes of a worker.
@@ -39,7 +39,7 @@ class ReplicaCall(NamedTuple):
         copies: copies of each token in the payload.
     """
 
-    why: str
+    dimension: str
     collective: str
     ranks: range
     payload_bytes: float
@@ -56,24 +56,26 @@ class ReplicaCall(NamedTuple):
             layers: layers of the stages.
             recomputed: layers that the backward pass recomputes.
         """
-        in_all, in_recomputed = (
-            {"all": stages.counts, "experts": stages.expert_counts, "dense": stages.counts - stages.expert_counts}[
-                self.layers
-            ]
-            for stages in (layers, recomputed)
+        return np.asarray(
+            self.per_layer * self._calling_layers(layers) + self.per_recomputed * self._calling_layers(recomputed)
         )
-        return np.asarray(self.per_layer * in_all + self.per_recomputed * in_recomputed)
+
+    def _calling_layers(self, layers: StageLayers) -> NDArray[np.int64]:
+        """Return the number of layers of each stage that make the call, ``(k,)``."""
+        if self.layers == "all":
+            return layers.counts
+        return layers.expert_counts if self.layers == "experts" else layers.counts - layers.expert_counts
 
     def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
         """Return the number of calls per micro-batch of each stage, ``(k,)``, with those at the ends."""
         counts = self.in_layers(layers, recomputed)
         counts[0] += self.at_ends
         counts[-1] += self.at_ends
-        return np.asarray(counts)
+        return counts
 
 
 class ReplicaTimes(NamedTuple):
-    """Components of a step inside a replica in seconds, each a number or an array.
+    """Components of the time of a step inside a replica in seconds, each a number or an array.
 
     Attributes:
         step_s: the whole step, with computing.
@@ -118,36 +120,33 @@ def replica_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     calls: list[ReplicaCall] = []
-    experts_alone = model.experts > 1 and (layout.expert > 1 or layout.expert_ways < t)
+    has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_ways < t)
     if t > 1:
-        everywhere = not experts_alone or model.shared_experts > 0
-        calls += _sums("tensor", layout.tensor_group, shard_bytes, 4 if everywhere else 2, at_ends=1)
-        if not everywhere and model.dense_layers:
-            calls += _sums("tensor", layout.tensor_group, shard_bytes, 2, layers="dense")
+        sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
+        per_layer = 4 if sums_in_all_mlps else 2
+        calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer, at_ends=1)
+        if not sums_in_all_mlps and model.dense_layers:
+            calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
+    context_call = ReplicaCall("context", "all_gather", layout.context_group, 0.0, per_layer=2, per_recomputed=1)
     if c > 1 and layout.context_by == "gathers":
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
-        calls.append(ReplicaCall("context", "all_gather", layout.context_group, key_bytes, 2, 1))
-        calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, 1))
+        calls.append(context_call._replace(payload_bytes=key_bytes))
+        calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, per_layer=1))
     elif c > 1:
         for elements in (model.attention_inputs_width, model.attention_output_width):
             nbytes = w * micro_tokens * elements / (t * c)
-            calls.append(ReplicaCall("context", "all_to_all", layout.context_group, nbytes, 2, 1))
-    copies = model.experts_per_token
+            calls.append(context_call._replace(collective="all_to_all", payload_bytes=nbytes))
+    copies = model.experts_per_token if layout.expert > 1 else 1
     if layout.expert > 1:
-        routed_bytes = shard_bytes * copies
-        calls.append(
-            ReplicaCall(
-                "expert", "all_to_all", layout.expert_group, routed_bytes, 4, 2, layers="experts", copies=copies
-            )
-        )
-    if experts_alone and layout.expert_ways > 1:
-        nbytes = shard_bytes * (copies if layout.expert > 1 else 1)
-        calls += _sums("expert", range(layout.expert_ways), nbytes, 2, layers="experts")
+        expert_call = ReplicaCall("expert", "all_to_all", layout.expert_group, shard_bytes * copies, per_layer=4)
+        calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
+    if has_own_experts and layout.expert_ways > 1:
+        calls += _sums("expert", range(layout.expert_ways), shard_bytes * copies, per_layer=2, layers="experts")
     return calls
 
 
 def _sums(
-    why: str,
+    dimension: str,
     ranks: range,
     shard_bytes: float,
     per_layer: int,
@@ -155,12 +154,12 @@ def _sums(
     layers: Literal["all", "experts", "dense"] = "all",
 ) -> list[ReplicaCall]:
     """Return the all-gathers and reduce-scatters of sums over a group; a recomputed layer has half as many more."""
-    gather = ReplicaCall(why, "all_gather", ranks, shard_bytes, per_layer, per_layer // 2, at_ends, layers)
+    gather = ReplicaCall(dimension, "all_gather", ranks, shard_bytes, per_layer, per_layer // 2, at_ends, layers)
     return [gather, gather._replace(collective="reduce_scatter", payload_bytes=len(ranks) * shard_bytes)]
 
 
 def distinct_share(units: int, copies: int) -> float:
-    """Return the share of a token's copies that remains if each unit with one of its experts gets the token only once.
+    """Return the fraction of a token's copies that remains if each node with its experts gets the token only once.
 
     Libraries for experts send a token once to each of m nodes (or workers), which forward it. With E' copies for evenly
     chosen experts the share is ``m (1 - (1 - 1/m)^E') / E'``.
@@ -218,40 +217,45 @@ def replica_times(
     True
     """
     stages = layout.pipeline
-    waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
-    shares, layers = _stage_shares(model, layout), stage_layers(model, layout)
-    recomputed = stage_layers(model, layout, most_recomputed)
+    layers, recomputed = stage_layers(model, layout), stage_layers(model, layout, most_recomputed)
     calls = replica_calls(model, layout, micro_tokens, bytes_per_number)
+    num_calls_in_layers: dict[str, int] = {}  # per micro-batch, by dimension
+    for call in calls:
+        num_calls = int(call.in_layers(layers, recomputed).sum())
+        num_calls_in_layers[call.dimension] = num_calls_in_layers.get(call.dimension, 0) + num_calls
+
+    waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
     for call in calls:
         call_s = collective_s(call)
-        counts = call.counts(layers, recomputed)
-        if call.why in overlapped:
-            is_tensor = call.why == "tensor"
-            alike = [other for other in calls if other.why == call.why]
-            in_layers = sum(int(other.in_layers(layers, recomputed).sum()) for other in alike)
-            beside_s = stages * compute_s / micro_batches / in_layers
-            call_s = np.maximum(call_s / layout.tensor if is_tensor else 0.0, call_s - beside_s)
-        before_s = waits_s.setdefault(call.why, [0.0] * stages)
-        waits_s[call.why] = [wait_s + int(count) * call_s for wait_s, count in zip(before_s, counts, strict=True)]
+        if call.dimension in overlapped:
+            beside_s = stages * compute_s / micro_batches / num_calls_in_layers[call.dimension]
+            least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0
+            call_s = np.maximum(least_s, call_s - beside_s)
+        stage_waits_s = waits_s.setdefault(call.dimension, [0.0] * stages)
+        for stage, count in enumerate(call.counts(layers, recomputed).tolist()):
+            stage_waits_s[stage] = stage_waits_s[stage] + count * call_s
+
     stage_s = []
-    for stage, share in enumerate(shares):
+    for stage, share in enumerate(_stage_shares(model, layout)):
         computing_s = compute_s * (stages * share / micro_batches)
-        stage_s.append(computing_s + sum(wait_s[stage] for wait_s in waits_s.values()))
+        stage_s.append(computing_s + sum(stage_waits_s[stage] for stage_waits_s in waits_s.values()))
     slowest = 0
     step_s: FloatOrArray = micro_batches * stage_s[0]
     if stages > 1:
         message_bytes = bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context)
         step_s = _pipeline_s(stage_s, micro_batches, message_s(message_bytes), layout.chunks)
         slowest = int(np.argmax([np.max(seconds) for seconds in stage_s]))
-    tensor_s, context_s, expert_s = (
-        micro_batches * waits_s[why][slowest] if why in waits_s else 0.0 for why in ("tensor", "context", "expert")
-    )
-    rest_s = step_s - compute_s - tensor_s - context_s - expert_s if stages > 1 else 0.0 * compute_s
-    return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, rest_s)
+
+    no_waits_s: list[FloatOrArray] = [0.0] * stages
+    tensor_s = micro_batches * waits_s.get("tensor", no_waits_s)[slowest]
+    context_s = micro_batches * waits_s.get("context", no_waits_s)[slowest]
+    expert_s = micro_batches * waits_s.get("expert", no_waits_s)[slowest]
+    pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s if stages > 1 else 0.0 * compute_s
+    return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, pipeline_s)
 
 
 def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: FloatOrArray, chunks: int) -> FloatOrArray:
-    """Return the seconds of a step of 1F1B over k unequal stages.
+    """Return the seconds of a pipeline's step by the schedule 1F1B over k unequal stages.
 
     Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. The slowest loop of
     1F1B decides the period tau of a micro-batch:

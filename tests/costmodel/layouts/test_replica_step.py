@@ -46,9 +46,9 @@ def test_experts_over_tensor_and_data_workers_get_each_worker_s_own_tokens() -> 
     assert copies == ReplicaCall("expert", "all_gather", range(2), tokens / 2 * 2, 2, 1, 0, "experts")
     assert (sums.collective, sums.payload_bytes) == ("reduce_scatter", tokens * 2)
     alone = replica_calls(mixtral, Layout(tensor=2), 8192)  # no messages to experts: like one MLP
-    assert [(call.why, call.per_layer) for call in alone] == [("tensor", 4), ("tensor", 4)]
+    assert [(call.dimension, call.per_layer) for call in alone] == [("tensor", 4), ("tensor", 4)]
     deepseek = replica_calls(MODELS["deepseek-v3"], Layout(tensor=2, data=4, expert=8, expert_tensor=1), 4096)
-    assert [(call.why, call.per_layer, call.layers) for call in deepseek][:2] == [
+    assert [(call.dimension, call.per_layer, call.layers) for call in deepseek][:2] == [
         ("tensor", 4, "all")
     ] * 2  # shared ones
 
