@@ -189,7 +189,8 @@ def link_prices(
     if policy == "nccl" and kind not in NCCL:
         is_tree = _nccl_takes_tree(workers, nbytes, link)
         ring, tree = nccl_names(kind, link)
-        ring_s = tree_s = np.nan  # an algorithm that no setting chooses may have no closed form
+        ring_s: FloatOrArray = np.nan  # an algorithm that no setting chooses may have no closed form
+        tree_s: FloatOrArray = np.nan
         if np.any(is_tree == 0):
             ring_s = collective_s(kind, workers, nbytes, link, ring, rule=rule)
         if np.any(is_tree == 1):

@@ -154,7 +154,7 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
     seen_patterns: set[bytes] = set()
     is_chosen = meets_others.copy()
-    for number in np.flatnonzero(~meets_others):
+    for number in np.flatnonzero(~meets_others).tolist():
         pattern = patterns[number].tobytes()
         if pattern not in seen_patterns:
             seen_patterns.add(pattern)
