@@ -141,7 +141,7 @@ class Replay:
         """Return the mean step in seconds, or None if its cycle is too long."""
         regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
         rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
-        inside_times = self.prepared.inside_times(self.number, self.network)
+        inside_times = self.prepared.replica_times(self.number, self.network)
         busy_s = float(np.ravel(inside_times.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)

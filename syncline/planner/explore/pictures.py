@@ -238,7 +238,7 @@ def _steps_text(steps: float) -> str:
 def _computing_share(method_round: MethodRound) -> float:
     """Return the share of a round in which a worker does not wait."""
     seconds = method_round.seconds
-    waits = [span for span in method_round.spans if span.what == "wait"]
+    waits = [span for span in method_round.spans if span.kind == "wait"]
     waits_s = sum(min(span.end_s, seconds) - max(span.start_s, 0.0) for span in waits)
     return 1 - waits_s / seconds if seconds else 1.0
 
@@ -279,7 +279,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     seconds, scale = method_round.seconds, plot_width / window if window else 0.0
     tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
-        spans = [span for span in method_round.spans if span.what == kind]
+        spans = [span for span in method_round.spans if span.kind == kind]
         for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
             title = f"{label or kind}: {format_seconds((end - begin) / scale)}"
             out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))

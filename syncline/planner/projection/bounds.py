@@ -30,9 +30,9 @@ class FactorBounds(NamedTuple):
     high: Floats
     basis: list[str]
 
-    def select(self, places: Sequence[int]) -> FactorBounds:
-        """Return the bounds of the factors at these indices."""
-        return FactorBounds(self.low[places], self.high[places], [self.basis[place] for place in places])
+    def select(self, indices: Sequence[int]) -> FactorBounds:
+        """Return the bounds of the times with these indices."""
+        return FactorBounds(self.low[indices], self.high[indices], [self.basis[index] for index in indices])
 
 
 def computing_bounds(plan: ProjectionPlan) -> FactorBounds:
@@ -48,7 +48,9 @@ def communication_bounds(plan: ProjectionPlan, networks: Sequence[Network]) -> F
 
 
 def _factor_bounds(uncertainties: Sequence[Uncertainty]) -> FactorBounds:
-    low, high = (np.array([getattr(uncertainty, name) for uncertainty in uncertainties]) for name in ("low", "high"))
+    """Return the factors of several uncertainties as arrays."""
+    low = np.array([uncertainty.low for uncertainty in uncertainties])
+    high = np.array([uncertainty.high for uncertainty in uncertainties])
     return FactorBounds(low, high, [uncertainty.basis for uncertainty in uncertainties])
 
 
@@ -75,16 +77,17 @@ def step_time_variants(
     if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):  # then the parts of a step add up
         busy_s, waiting_s = by_link(step.computing_s), by_link(step.communication_s)
         return StepTimeVariants(
-            *(busy_s * factor[:, None] + waiting_s for factor in (computing.low, computing.high)),
-            *(busy_s + waiting_s * factor for factor in (communication.low, communication.high)),
+            less_computing=busy_s * computing.low[:, None] + waiting_s,
+            more_computing=busy_s * computing.high[:, None] + waiting_s,
+            less_communication=busy_s + waiting_s * communication.low,
+            more_communication=busy_s + waiting_s * communication.high,
         )
     count = len(plan.specs)
     settings = np.tile(np.arange(count), 4)  # price all four variants at once
-    same_computing, same_communication = np.ones_like(computing.low), np.ones_like(communication.low)
-    computing_factors = np.concatenate([computing.low, computing.high, same_computing, same_computing])
-    communication_factors = np.repeat(
-        [same_communication, same_communication, communication.low, communication.high], count, axis=0
-    )
+    unchanged = np.ones_like(computing.low)
+    computing_factors = np.concatenate([computing.low, computing.high, unchanged, unchanged])
+    unchanged = np.ones_like(communication.low)
+    communication_factors = np.repeat([unchanged, unchanged, communication.low, communication.high], count, axis=0)
     if price_ndim(network) == 1:
         communication_factors = communication_factors[:, 0]
     factors = Factors(computing_factors, communication_factors)

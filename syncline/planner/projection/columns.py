@@ -91,7 +91,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
         return self._rows
 
     def distinct(self, names: Sequence[str]) -> list[dict[str, Any]]:
-        """Return each combination of values of the named columns once, in order of appearance, without all rows.
+        """Return each combination of values of the named columns once, in order of appearance, without building rows.
 
         Args:
             names: names of columns; a name that the rows do not have is left out.
@@ -99,13 +99,14 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
-            combined = np.zeros(length(part), dtype=np.int64)
+            combination_codes = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column
                 values, codes = np.unique(numbers, return_inverse=True)
-                combined = combined * len(values) + codes
-            is_first = np.zeros(len(combined), dtype=bool)
-            is_first[np.unique(combined, return_index=True)[1]] = True
+                combination_codes = combination_codes * len(values) + codes
+            _, first_rows = np.unique(combination_codes, return_index=True)
+            is_first = np.zeros(len(combination_codes), dtype=bool)
+            is_first[first_rows] = True
             decoded = [_decoded(flattened(column, is_first)) for column in columns.values()]
             for combination in zip(*decoded, strict=True):
                 combinations.setdefault(combination, dict(zip(columns, combination, strict=True)))
@@ -137,17 +138,17 @@ def columns_of_rows(rows: Sequence[Mapping[str, Any]]) -> Columns:
 
 def length(columns: Mapping[str, RowColumn]) -> int:
     """Return the number of rows of some columns."""
-    first = next(iter(columns.values()))
-    return len(first.codes if isinstance(first, Categorical) else first)
+    first_column, *_ = columns.values()
+    return len(first_column.codes if isinstance(first_column, Categorical) else first_column)
 
 
 def _decoded(column: RowColumn) -> list[Any]:
     """Return the value of each row, with None for numbers that are not finite."""
     if isinstance(column, Categorical):
-        return list(map(column.values.__getitem__, column.codes.tolist()))
+        return [column.values[code] for code in column.codes.tolist()]
     values = column.tolist()
-    if column.dtype.kind == "f" and not (finite := np.isfinite(column)).all():
-        for index in np.flatnonzero(~finite).tolist():
+    if column.dtype.kind == "f":
+        for index in np.flatnonzero(~np.isfinite(column)).tolist():
             values[index] = None
     return values
 

@@ -19,7 +19,7 @@ from syncline.costmodel import Model, ModelShape
 from syncline.errors import SpecError
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.columns import Columns
-from syncline.planner.projection.grid_axes import GridPlaces, NetworkGrid, variants_of
+from syncline.planner.projection.grid_axes import GridColumns, NetworkGrid, variants_of
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.project import group_specs
@@ -28,7 +28,7 @@ from syncline.planner.projection.projections import (
     counts_of,
     layout_of,
     names_of,
-    refusals,
+    refusal_lines,
     refused_by,
     with_workers,
 )
@@ -51,17 +51,18 @@ COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overla
 
 def grids_of(options: Options) -> list[Grid]:
     """Return the options as grids, one per field."""
-    list_options = {"model": options.models, "hardware": options.hardware}
-    single_options = {"overlap": options.overlap, "algorithm": options.algorithm, "sequence": options.sequence}
-    single_options["precision"] = options.precision
-    grids = [Grid(path, tuple(names_of(values)), f"--{path}") for path, values in list_options.items() if values]
-    grids += [Grid(path, (value,), f"--{path}") for path, value in single_options.items() if value is not None]
+    values_by_path: dict[str, Sequence[Any]] = {
+        "model": names_of(options.models),
+        "hardware": names_of(options.hardware),
+    }
+    for path in ("overlap", "algorithm", "sequence", "precision"):
+        value = getattr(options, path)
+        values_by_path[path] = [] if value is None else [value]
     if options.methods:
-        methods = methods_at_period(names_of(options.methods), options.period)
-        grids.append(Grid("method", tuple(methods), "--method"))
-    if options.layouts:
-        grids.append(Grid("layout", tuple(dict(layout_of(layout)) for layout in options.layouts), "--layout"))
-    return grids + ([Grid("workers", tuple(counts_of(options.workers)), "--workers")] if options.workers else [])
+        values_by_path["method"] = methods_at_period(names_of(options.methods), options.period)
+    values_by_path["layout"] = [dict(layout_of(layout)) for layout in options.layouts]
+    values_by_path["workers"] = counts_of(options.workers) if options.workers else []
+    return [Grid(path, tuple(values), f"--{path}") for path, values in values_by_path.items() if values]
 
 
 class ProjectedGrid:
@@ -78,65 +79,69 @@ class ProjectedGrid:
     def __init__(self, spec: ProjectSpec, grids: Sequence[Grid]) -> None:
         """Sort the grids by what they vary: methods, networks or other fields; refuse a field twice."""
         for grid, other_grid in itertools.combinations(grids, 2):
-            if grid.path == other_grid.path and (
-                grid.method == other_grid.method or "" in (grid.method, other_grid.method)
-            ):
+            is_same_method = grid.method == other_grid.method or "" in (grid.method, other_grid.method)
+            if grid.path == other_grid.path and is_same_method:
                 raise SpecError(other_grid.origin, other_grid.path, "each field once")
-        by_part: dict[str, list[Grid]] = {"method": [], "network": [], "": []}
+        method_grids, network_grids, setting_grids = [], [], []
         for grid in grids:
-            first = grid.path.split(".")[0]
-            if first in ("methods", "networks"):
-                raise SpecError(grid.origin, grid.path, f"{first[:-1]}, which stands for each of them")
-            if grid.method and first != "method":
+            first_field = grid.path.split(".")[0]
+            if first_field in ("methods", "networks"):
+                singular = first_field.removesuffix("s")
+                raise SpecError(grid.origin, grid.path, f"{singular}, which stands for each of them")
+            if grid.method and first_field != "method":
                 raise SpecError(grid.origin, grid.method, f"nothing before {grid.path}, which is no field of a method")
-            by_part[first if first in by_part else ""].append(grid)
-        setting_grids = sorted(by_part[""], key=_rank)
+            if first_field == "method":
+                method_grids.append(grid)
+            elif first_field == "network":
+                network_grids.append(grid)
+            else:
+                setting_grids.append(grid)
+        setting_grids.sort(key=_rank)
         self.spec = spec
-        self.counts: Sequence[int] = next((grid.values for grid in setting_grids if grid.path == "workers"), ())
-        self.own = [grid for grid in setting_grids if grid.path != "workers"]
+        self.counts: Sequence[int] = ()
+        for grid in setting_grids:
+            if grid.path == "workers":
+                self.counts = grid.values
+        self.other_grids = [grid for grid in setting_grids if grid.path != "workers"]
         self._models: dict[tuple[int, int], Model] = {}
-        self._check(setting_grids)
-        self.methods, self._of_methods = variants_of(spec.methods, by_part["method"])
-        self.networks = NetworkGrid(spec.networks, by_part["network"])
-        self.shape = [len(grid.values) for grid in self.own]
+        self._check_values(setting_grids)
+        self.methods, self._method_columns = variants_of(spec.methods, method_grids)
+        self.networks = NetworkGrid(spec.networks, network_grids)
+        self.shape = [len(grid.values) for grid in self.other_grids]
         self.rows = math.prod([*self.shape, len(self.counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
             raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows at most, not {self.rows:,}")
         self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
 
-    def _check(self, grids: Sequence[Grid]) -> None:
+    def _check_values(self, grids: Sequence[Grid]) -> None:
         """Read every value once, so that errors come before the first row; of whole numbers read only the extremes."""
-        for grid in grids:
+        first_values = [(grid, grid.values[0]) for grid in grids]
+        for index, grid in enumerate(grids):
             values = grid.values
             if all(type(value) is int for value in values):
                 values = (min(values), max(values))
             for value in values:
-                self._read(
-                    [
-                        (checked_grid, value if checked_grid is grid else checked_grid.values[0])
-                        for checked_grid in grids
-                    ]
-                )
+                self._spec_with([*first_values[:index], (grid, value), *first_values[index + 1 :]])
 
-    def _read(self, chosen: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
-        """Return the spec with a value for each grid."""
-        overrides = []
-        by_field = [
+    def _spec_with(self, grid_values: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
+        """Return the spec with the value of each grid."""
+        values = [
             (replace(grid, path="compute.hardware") if grid.path == "hardware" else grid, value)
-            for grid, value in chosen
+            for grid, value in grid_values
         ]
-        outer_first = sorted(by_field, key=lambda pair: pair[0].path.count("."))  # a field before the fields inside it
+        overrides = []
+        outer_first = sorted(values, key=lambda pair: pair[0].path.count("."))  # a field before the fields inside it
         for grid, value in outer_first:
-            if grid.path == "compute.hardware":
-                for replaced in ("seconds", "batch_times"):
-                    overrides.append(Override(f"compute.{replaced}", None, grid.origin, written=None))
+            if grid.path == "compute.hardware":  # the times of a step in the spec are those of its own hardware
+                for name in ("compute.seconds", "compute.batch_times"):
+                    overrides.append(Override(name, None, grid.origin, written=None))
             if grid.path != "sequence":
                 overrides.append(Override(grid.path, value, grid.origin, written=value))
         try:
             spec = load_spec(dict(self.spec), overrides, ProjectSpec)
         except SpecError as error:
-            raise blamed(error, by_field, by_field) from None
-        for grid, value in by_field:
+            raise blamed(error, values, values) from None
+        for grid, value in values:
             if grid.path == "sequence":
                 return spec.model_copy(update={"model": self._with_sequence(spec.model, value, grid.origin)})
         return spec
@@ -161,10 +166,11 @@ class ProjectedGrid:
 
     def left_out(self) -> list[str]:
         """Return lines that name methods without rows for some numbers of workers, and why these were refused."""
-        methods_and_groups = zip(self.methods, self.refused, strict=True) if self.refused else ()
-        return [
-            line for method, refused_groups in methods_and_groups for line in refusals(method, sorted(refused_groups))
-        ]
+        lines = []
+        for method, refused_counts in zip(self.methods, self.refused, strict=False):  # empty if none was tried
+            if refused_counts:
+                lines += refusal_lines(method, sorted(refused_counts))
+        return lines
 
     def specs(self) -> Iterator[ProjectSpec]:
         """Yield the projection of each setting, on all networks."""
@@ -181,52 +187,62 @@ class ProjectedGrid:
         Raises:
             SpecError: a number of workers that no network can join.
         """
-        chunk = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
-        for specs, of_settings in self._settings(chunk):
-            first = 0
+        settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
+        for specs, setting_columns in self._settings(settings_at_a_time):
+            begin = 0
             for group, _ in group_specs(specs):
-                plan, rows = ProjectionPlan(group, self.methods), slice(first, first + len(group))
-                first += len(group)
-                extra: dict[str, Any] = {
-                    name: (places[rows, None, None], values) for name, (places, values) in of_settings.items()
+                plan, end = ProjectionPlan(group, self.methods), begin + len(group)
+                extra_columns: dict[str, Any] = {
+                    name: (indices[begin:end, None, None], values)
+                    for name, (indices, values) in setting_columns.items()
                 }
-                methods_per_part = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
-                for start in range(0, len(self.networks), methods_per_part):
-                    networks, of_networks = self.networks.part(start, min(start + methods_per_part, len(self.networks)))
-                    extra |= {name: (places[:, None], values) for name, (places, values) in of_networks.items()}
-                    yield plan_columns(plan, networks, thresholds, extra_columns=extra | self._of_methods)
+                begin = end
+                networks_at_a_time = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
+                for start in range(0, len(self.networks), networks_at_a_time):
+                    stop = min(start + networks_at_a_time, len(self.networks))
+                    networks, network_columns = self.networks.part(start, stop)
+                    for name, (indices, values) in network_columns.items():
+                        extra_columns[name] = indices[:, None], values
+                    yield plan_columns(plan, networks, thresholds, extra_columns=extra_columns | self._method_columns)
 
-    def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridPlaces]]:
-        """Yield up to ``count`` specs at a time, with the value of each grid that has no column of its own."""
+    def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridColumns]]:
+        """Yield up to ``count`` specs at a time, with a column for each grid whose field has none in projections."""
         specs: list[ProjectSpec] = []
-        all_indices: list[tuple[int, ...]] = []
+        value_indices: list[tuple[int, ...]] = []
         for indices in itertools.product(*map(range, self.shape)):
-            spec = self._read([(grid, grid.values[i]) for grid, i in zip(self.own, indices, strict=True)])
+            spec = self._spec_with(
+                [(grid, grid.values[index]) for grid, index in zip(self.other_grids, indices, strict=True)]
+            )
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.counts), 1), count):
                 counts = self.counts[begin : begin + count]
                 new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
                 if specs and len(specs) + len(new_specs) > count:
-                    yield specs, self._places(all_indices)
-                    specs, all_indices = [], []
+                    yield specs, self._grid_columns(value_indices)
+                    specs, value_indices = [], []
                 specs += new_specs
-                all_indices += [indices] * len(new_specs)
-        yield specs, self._places(all_indices)
+                value_indices += [indices] * len(new_specs)
+        yield specs, self._grid_columns(value_indices)
 
-    def _places(self, chosen: Sequence[tuple[int, ...]]) -> GridPlaces:
-        """Return the indices and the values of the grids that have no column of their own, by field."""
-        columns = zip(self.own, zip(*chosen, strict=True), strict=True) if self.own else ()
-        return {
-            "asked_algorithm" if grid.path == "algorithm" else grid.path: (np.array(places), grid.shown)
-            for grid, places in columns
-            if grid.path not in COLUMNS
-        }
+    def _grid_columns(self, value_indices: Sequence[tuple[int, ...]]) -> GridColumns:
+        """Return the columns of the grids whose fields have none in every projection.
+
+        Args:
+            value_indices: index of each grid's value, for each setting.
+        """
+        columns: GridColumns = {}
+        for position, grid in enumerate(self.other_grids):
+            if grid.path not in COLUMNS:
+                # The column ``algorithm`` has the algorithms that the policy chose.
+                name = "asked_algorithm" if grid.path == "algorithm" else grid.path
+                columns[name] = np.array([indices[position] for indices in value_indices]), grid.shown
+        return columns
 
 
 def _rank(grid: Grid) -> int:
-    """Return the place of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes first."""
-    first = grid.path.split(".")[0]
-    return AS_ARRAYS.index(first) if first in AS_ARRAYS else -1
+    """Return the index of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes first."""
+    first_field = grid.path.split(".")[0]
+    return AS_ARRAYS.index(first_field) if first_field in AS_ARRAYS else -1
 
 
 BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
@@ -240,10 +256,13 @@ def grid_of_question(question: Project, spec: Experiment, options: Options) -> P
         SpecError: an option that a grid rules out, a spec without these fields, or as `ProjectedGrid`.
     """
     for name in BESIDE_GRID:
-        if (value := getattr(question, name)) is not None:
+        value = getattr(question, name)
+        if value is not None:
             flag = f"--{name.replace('_', '-')}"
             raise SpecError(flag, str(value), "nothing beside --grid, whose rows are in a parquet file")
-    texts = question.grid or ()
+    grid_texts = question.grid or ()
     if not isinstance(spec, ProjectSpec):
-        raise SpecError("--grid", texts[0], f"no such option for a {study_of(spec).kind}; --set changes its fields")
-    return ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, texts)])
+        raise SpecError(
+            "--grid", grid_texts[0], f"no such option for a {study_of(spec).kind}; --set changes its fields"
+        )
+    return ProjectedGrid(spec, [*grids_of(options), *map(Grid.parse, grid_texts)])

@@ -18,15 +18,15 @@ from syncline.specs import Override, network, network_fields
 from syncline.specs.grid import Grid
 from syncline.specs.load import with_overrides
 
-GridPlaces = dict[str, tuple[Indices, tuple[Any, ...]]]
-"""Index of each item's value, and the values, by field of a grid; None is a value if some items have none."""
+GridColumns = dict[str, tuple[Indices, tuple[Any, ...]]]
+"""By field of a grid, the index of each row's value, and the values; None is a value if some rows have none."""
 
 
 class Variants(NamedTuple):
-    """Methods, and the value that each has of each grid's field."""
+    """Methods, with a column for each field of a grid that has the value of each method."""
 
     methods: tuple[MethodBase, ...]
-    places: GridPlaces
+    columns: GridColumns
 
 
 def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variants:
@@ -39,27 +39,26 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
     Raises:
         SpecError: names the grid: no such method, no method has the field, or a value is invalid for it.
     """
-    of_all = [grid for grid in grids if grid.path == "method"]
+    base_grids = [grid for grid in grids if grid.path == "method"]
     field_grids = [grid for grid in grids if grid.path != "method"]
-    bases = [_read(value, grid.origin) for grid in of_all for value in grid.values] or list(methods)
+    bases = [_read_method(value, grid.origin) for grid in base_grids for value in grid.values] or list(methods)
     names = [base.name for base in bases]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError(of_all[0].origin, name, "different names (a method's label is its name)")
+            raise SpecError(base_grids[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
-    choices: list[dict[int, int]] = []
+    codes_by_variant: list[dict[int, int]] = []  # 1 + the index of the variant's value, by the id of a grid
     for base in bases:
-        own_grids = [
+        applicable_grids = [
             grid for grid in field_grids if grid.method in ("", base.name) and _field(grid) in type(base).model_fields
         ]
-        for indices in itertools.product(*(range(len(grid.values)) for grid in own_grids)):
-            variants.append(
-                _changed_method(base, [(grid, grid.values[i]) for grid, i in zip(own_grids, indices, strict=True)])
-            )
-            choices.append({id(grid): 1 + i for grid, i in zip(own_grids, indices, strict=True)})
-    places: GridPlaces = {}
+        for indices in itertools.product(*(range(len(grid.values)) for grid in applicable_grids)):
+            grids_and_indices = list(zip(applicable_grids, indices, strict=True))
+            variants.append(_changed_method(base, [(grid, grid.values[index]) for grid, index in grids_and_indices]))
+            codes_by_variant.append({id(grid): 1 + index for grid, index in grids_and_indices})
+    columns: GridColumns = {}
     for grid in field_grids:
-        codes = np.array([choice.get(id(grid), 0) for choice in choices])
+        codes = np.array([code_by_grid.get(id(grid), 0) for code_by_grid in codes_by_variant])
         if grid.method and grid.method not in names:
             raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
         if not codes.any():
@@ -67,9 +66,10 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
             raise SpecError(
                 grid.origin, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
             )
-        places_before, values = places.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
-        places[grid.path] = np.where(codes > 0, codes + len(values) - 1, places_before), (*values, *grid.shown)
-    return Variants(tuple(variants), places)
+        # Another grid may have set the same field of another method; its values come first.
+        value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
+        columns[grid.path] = np.where(codes > 0, codes + len(values) - 1, value_indices), (*values, *grid.shown)
+    return Variants(tuple(variants), columns)
 
 
 def _field(grid: Grid) -> str:
@@ -77,7 +77,7 @@ def _field(grid: Grid) -> str:
     return grid.path.split(".")[1]
 
 
-def _read(value: Any, option: str) -> MethodBase:
+def _read_method(value: Any, option: str) -> MethodBase:
     """Return the method that a value of an option describes.
 
     Raises:
@@ -93,16 +93,18 @@ def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> Met
     """Return the method with fields set to the values of the grids."""
     if not values:
         return base
-    options = {grid.path.removeprefix("method."): grid.origin for grid, _ in values}
     overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in values]
     fields = with_overrides({"method": base}, overrides)["method"]
     try:
         with within("method"):
             return method_of(fields)
     except SpecError as error:
-        path = error.path.removeprefix("method.")
-        where = next((name for field, name in options.items() if path == field or path.startswith(f"{field}.")), None)
-        raise SpecError(where or f"{values[-1][0].origin} ({path})", error.value, error.expected) from None
+        for grid, _ in values:
+            if error.path == grid.path or error.path.startswith(f"{grid.path}."):
+                raise SpecError(grid.origin, error.value, error.expected) from None
+        last_grid, _ = values[-1]
+        option = f"{last_grid.origin} ({error.path.removeprefix('method.')})"
+        raise SpecError(option, error.value, error.expected) from None
 
 
 IN_SPECS = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overhead_s": "overhead",
@@ -130,61 +132,63 @@ class NetworkGrid:
 
     def __init__(self, networks: Sequence[Network], grids: Sequence[Grid]) -> None:
         """Check every value of each grid on every network, before any is priced."""
-        of_all = [grid for grid in grids if grid.path == "network"]
-        self.below = [grid for grid in grids if grid.path != "network"]
-        self.bases = [_named(value, grid.origin) for grid in of_all for value in grid.values] or list(networks)
+        base_grids = [grid for grid in grids if grid.path == "network"]
+        self.field_grids = [grid for grid in grids if grid.path != "network"]
+        self.bases = [_read_network(value, grid.origin) for grid in base_grids for value in grid.values]
+        self.bases = self.bases or list(networks)
         names = [base.name for base in self.bases]
         for name in names:
             if names.count(name) > 1:
-                raise SpecError(of_all[0].origin, name, "different names (a network's 'name' is its name)")
-        field_paths = [IN_SPECS.get(path := grid.path.removeprefix("network."), path) for grid in self.below]
-        for grid, field in zip(self.below, field_paths, strict=True):
-            if field_paths.count(field) > 1:
+                raise SpecError(base_grids[0].origin, name, "different names (a network's 'name' is its name)")
+        fields = [_spec_field(grid) for grid in self.field_grids]
+        for grid, field in zip(self.field_grids, fields, strict=True):
+            if fields.count(field) > 1:
                 raise SpecError(grid.origin, grid.path, "each field once")
-        self.shape = [len(self.bases), *(len(grid.values) for grid in self.below)]
-        self._numbers = [[_number(base, grid) for grid in self.below] for base in self.bases]
-        for base in range(len(self.bases)):
-            for position, grid in enumerate(self.below):
-                for i in range(len(grid.values)):
-                    self._network_at(base, [i if index == position else 0 for index in range(len(self.below))])
+        self.shape = [len(self.bases), *(len(grid.values) for grid in self.field_grids)]
+        self._numbers = [[_link_numbers(base, grid) for grid in self.field_grids] for base in self.bases]
+        for base_index in range(len(self.bases)):
+            for position, grid in enumerate(self.field_grids):
+                for value_index in range(len(grid.values)):
+                    indices = [0] * len(self.field_grids)
+                    indices[position] = value_index
+                    self._network_at(base_index, indices)
 
     def __len__(self) -> int:
         return math.prod(self.shape)
 
-    def part(self, begin: int, end: int) -> tuple[list[Network], GridPlaces]:
+    def part(self, begin: int, end: int) -> tuple[list[Network], GridColumns]:
         """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
-        bases, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
         # A network is a base network with a value from each grid.
-        bases_and_indices = np.stack([bases, *grid_indices], axis=1).tolist()
-        networks = [self._network_at(base, indices) for base, *indices in bases_and_indices]
-        columns: GridPlaces = {
+        base_indices, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
+        all_indices = np.stack([base_indices, *grid_indices], axis=1).tolist()
+        networks = [self._network_at(base_index, indices) for base_index, *indices in all_indices]
+        columns: GridColumns = {
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        for index, (grid, indices) in enumerate(zip(self.below, grid_indices, strict=True)):
-            number = self._numbers[0][index]
-            if number is None:
+        for grid, link_numbers, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
+            if link_numbers is None:
                 columns[grid.path] = indices, grid.shown
                 continue
-            name, values = number
+            name, values = link_numbers
             if name not in LINK_COLUMNS:  # which have columns already
                 columns[f"network.{name}"] = indices, tuple(values)
         return networks, columns
 
-    def _network_at(self, base: int, indices: Sequence[int]) -> Network:
-        """Return a network with a value from each grid, chosen by index; the network keeps its name."""
-        result, numbers = self.bases[base], {}
-        for grid, number, index in zip(self.below, self._numbers[base], indices, strict=True):
-            if number is None:
+    def _network_at(self, base_index: int, indices: Sequence[int]) -> Network:
+        """Return a base network with a value from each grid, chosen by index; the network keeps its name."""
+        result, numbers = self.bases[base_index], {}
+        for grid, link_numbers, index in zip(self.field_grids, self._numbers[base_index], indices, strict=True):
+            if link_numbers is None:
                 result = _changed_network(result, grid, grid.values[index])
             else:
-                name, values = number
+                name, values = link_numbers
                 numbers[name] = values[index]
         return result.with_numbers(numbers) if isinstance(result, Link) and numbers else result
 
 
-def _named(value: Any, option: str) -> Network:
-    """Return the network; a network without a name is named by its description, as in specs."""
+def _read_network(value: Any, option: str) -> Network:
+    """Return the network that a value describes; without a name, its description becomes its name, as in specs."""
     parsed_network = network(value, option)
     named_fields = network_fields(parsed_network)
     if parsed_network.name or not isinstance(named_fields, dict):
@@ -192,10 +196,15 @@ def _named(value: Any, option: str) -> Network:
     return network(named_fields | {"name": parsed_network.describe().replace(" one way", "")})
 
 
-def _number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
-    """Return the name of a link's number that a grid is over, and its values, or None if it is anything else."""
-    path = grid.path.removeprefix("network.")
-    name = READ_ONCE.get(IN_SPECS.get(path, path))
+def _spec_field(grid: Grid) -> str:
+    """Return the name in specs of the network's field that a grid is over."""
+    name = grid.path.removeprefix("network.")
+    return IN_SPECS.get(name, name)
+
+
+def _link_numbers(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
+    """Return the name of the link's number that a grid is over, and its values, or None for any other field."""
+    name = READ_ONCE.get(_spec_field(grid))
     if not isinstance(base, Link) or name is None:
         return None
     return name, [float(getattr(_changed_network(base, grid, value), name)) for value in grid.values]
@@ -210,11 +219,10 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
     original_fields = network_fields(original)
     if not isinstance(original_fields, dict):
         raise SpecError(grid.origin, original.name, "networks that are described by fields")
-    *parent_keys, last = grid.path.split(".")
-    path = ".".join([*parent_keys, IN_SPECS.get(last, last)])
-    changed_fields = with_overrides({"network": original_fields}, [Override(path, value, grid.origin, written=value)])[
-        "network"
-    ]
+    *parent_keys, last_key = grid.path.split(".")
+    path = ".".join([*parent_keys, IN_SPECS.get(last_key, last_key)])
+    override = Override(path, value, grid.origin, written=value)
+    changed_fields = with_overrides({"network": original_fields}, [override])["network"]
     try:
         return network(changed_fields | {"name": original.name}, "network")
     except SpecError as error:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,22 +54,20 @@ def computing_s(
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
     """
-    cache: dict[tuple[int, int, int, int, int, ActivationPolicy, int], float] = {}
+    cache: dict[Any, float] = {}
     seconds = np.empty(len(specs))
-    columns = zip(
-        specs, plan.micro_batches.tolist(), plan.sharding.tolist(), plan.setting_policies,
-        sharers_of(layout, plan, replicas).tolist(), strict=True,
-    )  # fmt: skip
-    for index, (spec, micro, sharding, policy, sharers) in enumerate(columns):
-        key = id(spec.model), id(spec.compute), spec.worker_tokens, micro, sharding, policy, sharers
+    all_micro_batches, all_shardings = plan.micro_batches.tolist(), plan.sharding.tolist()
+    all_policies, all_sharers = plan.setting_policies, sharers_of(layout, plan, replicas).tolist()
+    for index, spec in enumerate(specs):
+        micro_batches, sharding = all_micro_batches[index], SHARDINGS[all_shardings[index]]
+        policy, sharers = all_policies[index], all_sharers[index]
+        key = id(spec.model), id(spec.compute), spec.worker_tokens, micro_batches, sharding, policy, sharers
         if key not in cache:
             if spec.priced_by_kernels:
-                parts = step_parts(
-                    spec, layout, elements, micro, sharding=SHARDINGS[sharding], policy=policy, sharers=sharers
-                )
+                parts = step_parts(spec, layout, elements, micro_batches, sharding, policy=policy, sharers=sharers)
                 cache[key] = sum(parts.values())
             else:
-                cache[key] = step_s_by_flops(spec, layout, micro, policy)
+                cache[key] = step_s_by_flops(spec, layout, micro_batches, policy)
         seconds[index] = cache[key]
     return seconds
 
@@ -78,7 +76,7 @@ def step_parts(
     spec: ProjectSpec,
     layout: Layout,
     elements: int,
-    micro: int,
+    micro_batches: int,
     sharding: str,
     policy: ActivationPolicy,
     sharers: int,
@@ -89,7 +87,7 @@ def step_parts(
         spec: spec of the setting.
         layout: layout of a replica.
         elements: parameters of a worker.
-        micro: number of micro-batches.
+        micro_batches: number of micro-batches of a step.
         sharding: one of ``SHARDINGS``.
         policy: policy for activations.
         sharers: workers over which states are sharded.
@@ -97,26 +95,26 @@ def step_parts(
     model = spec.model
     assert isinstance(model, ModelShape)
     share = Share(
-        _micro_sequences(spec, layout, micro), layout.tensor, layout.context, layout.expert,
+        _micro_sequences(spec, layout, micro_batches), layout.tensor, layout.context, layout.expert,
         precision=spec.product_format, expert_tensor=layout.expert_ways,
         by_heads=layout.context_by == "all-to-all",
     )  # fmt: skip
     work = Work(
-        share, micro, stages=layout.pipeline, parameters=elements, updated=elements / sharers,
+        share, micro_batches, stages=layout.pipeline, parameters=elements, updated=elements / sharers,
         recomputed=stage_layers(model, layout, policy.most_recomputed).totals,
         sharded=sharding == SHARDINGS[-1],
         offloaded=stage_layers(model, layout, policy.offloaded_layers).totals,
-        offload_s=_offload_s(spec, layout, micro) if policy.offloaded_layers else 0.0,
+        offload_s=_offload_s(spec, layout, micro_batches) if policy.offloaded_layers else 0.0,
     )  # fmt: skip
-    software, modules = spec.compute.kernels.build(), policy.modules
+    software, recomputed_modules = spec.compute.kernels.build(), policy.modules
     keeps_no_scores = policy.kind == "selective" or policy.recomputed_layers is not None
     if software.attention == "eager" and keeps_no_scores:
-        modules = tuple(sorted({*modules, "core_attn"}))
-    software = replace(software, recomputed=modules, adapters=spec.adapters)
+        recomputed_modules = tuple(sorted({*recomputed_modules, "core_attn"}))
+    software = replace(software, recomputed=recomputed_modules, adapters=spec.adapters)
     return step_seconds(model, work, software=software, hardware=spec.compute.machine)
 
 
-def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro: int, policy: ActivationPolicy) -> float:
+def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, policy: ActivationPolicy) -> float:
     """Return the computing seconds of a step by its FLOPs: a recomputed layer costs a third more.
 
     A layer's share of the seconds is 1 / L; a pass waits for the activations of an offloaded layer as in
@@ -128,26 +126,28 @@ def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro: int, policy: Activ
     num_recomputed = sum(stage_layers(model, layout, policy.most_recomputed).totals)
     seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3) if num_recomputed else step_s
     if policy.offloaded_layers:
-        offload_s, layer_s = _offload_s(spec, layout, micro), step_s * layout.pipeline / micro / model.layers
+        offload_s = _offload_s(spec, layout, micro_batches)
+        layer_s = step_s * layout.pipeline / micro_batches / model.layers
+        # A layer's forward pass takes a third of its seconds, its backward pass two thirds.
         waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)
-        moved = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
-        seconds += micro / layout.pipeline * moved * waits_s
+        num_offloaded = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
+        seconds += micro_batches / layout.pipeline * num_offloaded * waits_s
     return seconds
 
 
-def _micro_sequences(spec: ProjectSpec, layout: Layout, micro: int) -> float:
-    """Return the sequences of a micro-batch on the workers of one data-parallel rank."""
-    return float(spec.worker_tokens * layout.workers / layout.data / spec.model.sequence / micro)
+def _micro_sequences(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
+    """Return the number of sequences of a micro-batch on the workers of one data-parallel rank."""
+    return float(spec.worker_tokens * layout.workers / layout.data / spec.model.sequence / micro_batches)
 
 
-def _offload_s(spec: ProjectSpec, layout: Layout, micro: int) -> float:
+def _offload_s(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
     """Return the seconds in which a layer's activations of a micro-batch move to the host's memory."""
     machine = spec.compute.hardware
     if machine is None or machine.host_bytes_per_s is None:
         expected = "hardware.host_bytes_per_s beside it, the rate of the link to the host's memory"
         raise SpecError("memory.offloaded_layers", spec.memory.offloaded_layers, expected)
     assert isinstance(spec.model, ModelShape)
-    sequences = _micro_sequences(spec, layout, micro)
+    sequences = _micro_sequences(spec, layout, micro_batches)
     return offloaded_layer_bytes(spec.model, layout, sequences, spec.activation_storage) / machine.host_bytes_per_s
 
 
@@ -163,13 +163,13 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
     return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
 
 
-class _AlikeSettings(NamedTuple):
-    """Settings with the same step inside a replica.
+class _EqualSettings(NamedTuple):
+    """Settings whose replicas compute and communicate in the same way, on links that may differ.
 
     Attributes:
         workers: P, the number of all workers.
         network: network or links of these settings.
-        factor: factor on the seconds of communication, a number or along the settings.
+        factor: factor on the seconds of communication, a number or an entry for each setting.
         ndim: number of axes of the prices.
     """
 
@@ -191,7 +191,7 @@ class IntraReplica:
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], layout: Layout) -> None:
-        """Compute what all settings share: tensors of a worker, tokens, and kernels."""
+        """Compute what all settings have in common: tensors of a worker, tokens, and kernels."""
         spec = specs[0]
         self.layout, self.model = layout, spec.model
         self.worker_tensors = worker_tensors(spec.model, layout)
@@ -209,10 +209,10 @@ class IntraReplica:
         selection: PricedSettings,
         algorithm: Algorithms,
     ) -> ReplicaTimes:
-        """Return the seconds of a step inside a replica, along the selected settings.
+        """Return the seconds of a step inside a replica, with an entry for each selected setting.
 
         Args:
-            compute_s: computing seconds of a worker, along the selected settings.
+            compute_s: computing seconds of a worker, in each selected setting.
             memory_plan: micro-batches and recomputation of all settings of the plan.
             workers: P of all settings of the plan.
             selection: the selected settings on their network.
@@ -223,52 +223,59 @@ class IntraReplica:
         if not isinstance(model, ModelShape) or computes_alone:
             return ReplicaTimes(compute_s, compute_s)
         settings, network, ndim = selection.settings, selection.network, selection.ndim
+        # Settings with equal workers, micro-batches and recomputed layers have the same step, on links that may differ.
         rows_by_step: dict[tuple[int, int, int], list[int]] = {}
-        recomputed = [policy.most_recomputed for policy in memory_plan.setting_policies]
-        steps = list(zip(workers.tolist(), memory_plan.micro_batches.tolist(), recomputed, strict=True))
         for row, setting in enumerate(settings.tolist()):
-            rows_by_step.setdefault(steps[setting], []).append(row)
-        computed = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
-        parts: list[tuple[list[int], ReplicaTimes]] = []
-        for (count, micro, most_recomputed), rows in rows_by_step.items():
-            links = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
+            recomputed_layers = memory_plan.policy(setting).most_recomputed
+            step = int(workers[setting]), int(memory_plan.micro_batches[setting]), recomputed_layers
+            rows_by_step.setdefault(step, []).append(row)
+        computing_s = np.broadcast_to(compute_s, (len(settings), *np.shape(compute_s)[1:]))
+        rows_and_times: list[tuple[list[int], ReplicaTimes]] = []
+        for (num_workers, micro_batches, recomputed_layers), rows in rows_by_step.items():
+            row_network = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
             factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
-            alike = _AlikeSettings(count, links, factor, ndim)
+            equal_settings = _EqualSettings(num_workers, row_network, factor, ndim)
             try:
                 times = replica_times(
-                    model, layout, compute_s=computed[rows], micro_batches=micro, micro_tokens=self.tokens / micro,
-                    collective_s=partial(self._call_s, alike, algorithm), message_s=partial(self._message_s, alike),
-                    bytes_per_number=self.bytes_per_number, most_recomputed=most_recomputed,
-                    overlapped=self.kernels.overlapped,
+                    model, layout, compute_s=computing_s[rows], micro_batches=micro_batches,
+                    micro_tokens=self.tokens / micro_batches,
+                    collective_s=partial(self._call_s, equal_settings, algorithm),
+                    message_s=partial(self._message_s, equal_settings), bytes_per_number=self.bytes_per_number,
+                    most_recomputed=recomputed_layers, overlapped=self.kernels.overlapped,
                 )  # fmt: skip
             except NoClosedForm:  # collectives between replicas have none either, and give the reason
-                times = ReplicaTimes(*(np.nan * computed[rows] for _ in ReplicaTimes._fields))
-            parts.append((rows, times))
-        if len(parts) == 1:
-            return parts[0][1]
-        step_fields = [
-            [(rows, np.asarray(times[index], dtype=np.float64)) for rows, times in parts]
-            for index in range(len(ReplicaTimes._fields))
-        ]
-        return ReplicaTimes(*(joined_arrays(field, len(settings), ndim) for field in step_fields))
+                times = ReplicaTimes(*(np.nan * computing_s[rows] for _ in ReplicaTimes._fields))
+            rows_and_times.append((rows, times))
+        if len(rows_and_times) == 1:
+            _, times = rows_and_times[0]
+            return times
+        joined_times = {}
+        for name in ReplicaTimes._fields:
+            rows_and_values = [
+                (rows, np.asarray(getattr(times, name), dtype=np.float64)) for rows, times in rows_and_times
+            ]
+            joined_times[name] = joined_arrays(rows_and_values, len(settings), ndim)
+        return ReplicaTimes(**joined_times)
 
-    def _call_s(self, alike: _AlikeSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
-        """Return the seconds of a collective of a replica's group."""
+    def _call_s(self, settings: _EqualSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
+        """Return the seconds of a collective among workers of one replica."""
         nbytes = call.payload_bytes
         if call.copies > 1 and self.kernels.once_per_node:
-            nbytes *= distinct_share(_nodes_or_members(call.ranks, alike.network, alike.workers), call.copies)
+            nbytes *= distinct_share(_nodes_or_members(call.ranks, settings.network, settings.workers), call.copies)
         prices = collective_prices(
-            call.collective, np.full((1,) * alike.ndim, alike.workers), nbytes, alike.network, algorithm,
+            call.collective, np.full((1,) * settings.ndim, settings.workers), nbytes, settings.network, algorithm,
             timer=simulated_s, groups=[call.ranks],
         )  # fmt: skip
-        return alike.factor * prices.seconds
+        return settings.factor * prices.seconds
 
-    def _message_s(self, alike: _AlikeSettings, nbytes: float) -> FloatOrArray:
+    def _message_s(self, settings: _EqualSettings, nbytes: float) -> FloatOrArray:
         """Return the seconds of a message from one pipeline stage to the next."""
-        return alike.factor * message_s(self.layout.pipeline_group, alike.workers, nbytes, alike.network)
+        return settings.factor * message_s(self.layout.pipeline_group, settings.workers, nbytes, settings.network)
 
 
 def _nodes_or_members(ranks: range, network: Network, workers: int) -> int:
     """Return the number of nodes over which a group extends, or the number of its members if it is inside one node."""
     levels = () if isinstance(network, Link) else group_peers(network, ranks, workers)
-    return math.prod(int(level.size) for level in levels[1:]) if len(levels) > 1 else len(ranks)
+    if len(levels) < 2:
+        return len(ranks)
+    return math.prod(int(level.size) for level in levels[1:])

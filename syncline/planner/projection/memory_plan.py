@@ -55,11 +55,11 @@ def sends_together(method: MethodBase) -> bool:
 
 
 def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
-    """Return a worker's memory as fields of a row.
+    """Return the bytes of each part of a worker's memory, and whether they fit, as fields of a row.
 
-    The fields are the bytes of every part, their sum ``memory_bytes``, ``fits`` (whether the hardware has as much; None
-    if unknown), and ``update_s``, the seconds in which the memory's bandwidth allows an update of all states. No step
-    time includes ``update_s``.
+    ``memory_bytes`` is the sum of the parts, ``fits`` whether the hardware has as much (None if unknown), and
+    ``update_s`` the seconds in which the memory's bandwidth allows an update of all states. No step time includes
+    ``update_s``.
     """
     is_timed = hardware is not None and hardware.memory_bytes_per_s is not None
     return memory.parts | {
@@ -70,7 +70,7 @@ def memory_record(memory: Memory, hardware: Hardware | None) -> dict[str, Any]:
 
 
 class MemoryPlan(NamedTuple):
-    """The memory plan of a method in S settings.
+    """The sharding, the micro-batches and the recomputation by which a method's step fits into memory, in S settings.
 
     Attributes:
         sharding: ``(S,)``, indices into ``syncline.costmodel.traffic.sharded.SHARDINGS``.
@@ -137,36 +137,43 @@ def plan_memory(
         auto: kinds of sharding among which the option ``auto`` chooses, the least first.
     """
     limit, sequences = budget.limit_bytes, budget.sequences
-    choices: Sequence[str] = auto if shares else SHARDINGS[:1]
+    kinds: Sequence[str] = auto if shares else SHARDINGS[:1]
     if shares and options.sharding != "auto":
-        choices = (options.sharding,)
-    memories = [sharded_memory(unsharded, choice, workers, unit_bytes, precision) for choice in choices]
+        kinds = (options.sharding,)
+    memories = [sharded_memory(unsharded, kind, workers, unit_bytes, precision) for kind in kinds]
     state_bytes = np.array([np.broadcast_to(memory.total_bytes, limit.shape) for memory in memories])
-    max_micro = (
-        np.full(limit.shape, options.micro_batches) if options.micro_batches else np.maximum(np.floor(sequences), 1)
-    )
-    # Candidates are all kinds of sharding under the first policy for activations, then under the next.
-    least_bytes = (state_bytes[None] + (budget.activations_bytes / max_micro)[:, None]).reshape(-1, *limit.shape)
+    if options.micro_batches:
+        max_micro_batches = np.full(limit.shape, options.micro_batches)
+    else:
+        max_micro_batches = np.maximum(np.floor(sequences), 1)
+
+    # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies.
+    micro_bytes = budget.activations_bytes / max_micro_batches
+    least_bytes = (state_bytes[None] + micro_bytes[:, None]).reshape(-1, *limit.shape)
     fits = least_bytes <= limit
     candidate = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
-    policy_index, choice_index = np.divmod(candidate, len(choices))
+    policy_index, kind_index = np.divmod(candidate, len(kinds))
+
+    # Divide the batch into as few micro-batches as fit beside the states.
     settings = np.arange(len(limit))
-    activations = budget.activations_bytes[policy_index, settings]
+    activations_bytes = budget.activations_bytes[policy_index, settings]
     if options.micro_batches:
-        micro = np.full(limit.shape, options.micro_batches, dtype=np.int64)
+        micro_batches = np.full(limit.shape, options.micro_batches, dtype=np.int64)
     else:
-        free_bytes = limit - state_bytes[choice_index, settings]
-        needed_batches = np.divide(activations, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
-        micro = _next_divisor(np.clip(np.ceil(needed_batches), 1, max_micro).astype(np.int64), sequences)
+        free_bytes = limit - state_bytes[kind_index, settings]
+        needed = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
+        needed = np.clip(np.ceil(needed), 1, max_micro_batches)
+        micro_batches = _next_divisor(needed.astype(np.int64), sequences)
     parts = {
-        name: np.choose(choice_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
+        name: np.choose(kind_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
         for name in unsharded.parts
     }
+    parts["activations_bytes"] = activations_bytes / micro_batches
     return MemoryPlan(
-        np.array([SHARDINGS.index(choice) for choice in choices])[choice_index],
-        micro,
-        activations=np.where(activations > 0, policy_index + 1, 0),
-        memory=Memory(**parts | {"activations_bytes": activations / micro}),
+        np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],
+        micro_batches,
+        activations=np.where(activations_bytes > 0, policy_index + 1, 0),
+        memory=Memory(**parts),
         fits=np.asarray(fits.any(axis=0)),
         policies=(None, *policies),
     )
@@ -180,6 +187,8 @@ def _next_divisor(micro_batches: Indices, sequences: Floats) -> NDArray[np.int64
     divisors = micro_batches.copy()
     for minimum, count in set(zip(micro_batches.tolist(), sequences.tolist(), strict=True)):
         if minimum > 1 and count == int(count):
-            divisor = next(number for number in range(minimum, int(count) + 1) if count % number == 0)
+            divisor = minimum
+            while count % divisor != 0:
+                divisor += 1
             divisors[(micro_batches == minimum) & (sequences == count)] = divisor
     return divisors

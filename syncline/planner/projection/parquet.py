@@ -41,7 +41,7 @@ def write_parquet(
         with atomic_path(file) as working, ExitStack() as stack:
             writer: pq.ParquetWriter | None = None
             for part in parts:
-                table = pa.table({name: _array(column) for name, column in part.items()})
+                table = pa.table({name: _arrow_array(column) for name, column in part.items()})
                 if writer is None:
                     schema = described(table.schema, "project", "whole-training").with_metadata(dict(about))
                     writer = stack.enter_context(pq.ParquetWriter(working, schema, compression="zstd"))
@@ -66,13 +66,13 @@ def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
     return file
 
 
-def _array(column: RowColumn) -> pa.Array:
-    """Return a column as numbers, booleans, or texts as indices into a list, with null for missing values."""
+def _arrow_array(column: RowColumn) -> pa.Array:
+    """Return a column as an array of numbers or booleans, or as a dictionary of texts, with null for missing values."""
     if not isinstance(column, Categorical):
         return pa.array(column, from_pandas=True)
     values = [value for value in column.values if value is not None]
     if values and all(isinstance(value, bool | int | float) for value in values):
         return pa.array(column.values).take(pa.array(column.codes))
-    nothing = np.array([value is None for value in column.values])[column.codes]
-    codes = pa.array(column.codes.astype(np.int32), mask=nothing)
+    is_missing = np.array([value is None for value in column.values])[column.codes]
+    codes = pa.array(column.codes.astype(np.int32), mask=is_missing)
     return pa.DictionaryArray.from_arrays(codes, pa.array([str(value) for value in column.values]))

@@ -6,7 +6,7 @@ second.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -23,7 +23,7 @@ from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
 from syncline.costmodel.traffic.overlap import split_call
-from syncline.costmodel.traffic.step_time import PricedCall, priced_step
+from syncline.costmodel.traffic.step_time import Price, PricedCall, priced_step
 from syncline.errors import within
 from syncline.methods import MethodBase, tensors_of
 from syncline.planner.bounds import AS_PREDICTED, Factors
@@ -52,14 +52,14 @@ class StepSchedule(NamedTuple):
     Attributes:
         busy_s: seconds of computing, and of waiting inside the replica.
         exchanges: exchanges of the method.
-        timed: function from a call to the calls in which its bytes are sent, with their costs.
+        price_call: function from a call to the calls in which its bytes are sent, with their costs.
         trigger_s: seconds of the decision whether to send.
         optimizer_s: seconds of the optimizer's update.
     """
 
     busy_s: float
     exchanges: list[Exchange]
-    timed: Callable[[Call], list[PricedCall]]
+    price_call: Price
     trigger_s: float
     optimizer_s: float
 
@@ -84,37 +84,38 @@ class ProjectionPlan:
     """
 
     def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
-        """Compute the traffic and the memory of each method; times wait for a network."""
+        """Compute the traffic and the memory of each method, which need no network."""
         self.specs, self.spec = specs, specs[0]
         base_methods = tuple(methods or self.spec.methods)
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
         self.workers: Indices = np.array([spec.workers for spec in specs], dtype=np.int64)
         self.layout = self.spec.layout.build()
-        self.replicas: Indices = np.array(list(map(self.layout.replicas, self.workers.tolist())), dtype=np.int64)
-        self.inside = IntraReplica(specs, self.layout)
+        self.replicas: Indices = np.array([self.layout.replicas(spec.workers) for spec in specs], dtype=np.int64)
+        self.intra_replica = IntraReplica(specs, self.layout)
         self.included = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
             if len(spec.methods) < len(self.methods):
-                spec_methods = set(map(id, spec.methods))
-                self.included[index] = [id(method) in spec_methods for method in base_methods]
-        worker_tensors = self.inside.worker_tensors
+                spec_method_ids = {id(method) for method in spec.methods}
+                self.included[index] = [id(method) in spec_method_ids for method in base_methods]
+        worker_tensors = self.intra_replica.worker_tensors
         tensors = tensors_of(worker_tensors.tensors)
         self.readbacks = [method.readbacks(tensors) for method in self.methods]
         self.optimizer_s = [
             np.array(value_per_spec(specs, partial(_optimizer_s, method, tensors))) for method in self.methods
         ]
-        priced = np.array(value_per_spec(specs, lambda spec: spec.compute.prices_updates))
+        prices_updates = np.array(value_per_spec(specs, lambda spec: spec.compute.prices_updates))
         self.traffic: list[list[Traffic]] = []
         self.memory_plans: list[MemoryPlan] = []
-        for position, method in enumerate(self.methods):
-            with within(f"methods.{position}"):
+        for index, method in enumerate(self.methods):
+            with within(f"methods.{index}"):
                 traffic, memory_plan = traffic_and_memory(
-                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, position]
+                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, index]
                 )
             self.traffic.append(traffic)
             self.memory_plans.append(memory_plan)
-            # With sharded states each worker updates the matrices whose states it has.
-            self.optimizer_s[position] /= np.where(priced, sharers_of(self.layout, memory_plan, self.replicas), 1)
+            # If states are sharded, each worker updates only the matrices whose states it has.
+            sharers = sharers_of(self.layout, memory_plan, self.replicas)
+            self.optimizer_s[index] /= np.where(prices_updates, sharers, 1)
         self.compute_s = [
             computing_s(specs, self.layout, worker_tensors.elements, memory_plan, self.replicas)
             for memory_plan in self.memory_plans
@@ -129,84 +130,75 @@ class ProjectionPlan:
         cache: PriceCache | None = None,
         factors: Factors = AS_PREDICTED,
     ) -> StepTime:
-        """Return the mean step of a method on networks.
+        """Return the mean step time of a method on a network in each selected setting.
 
         Args:
             method_index: index of the method.
-            network: a link, whose fields may be arrays with the settings, or one for all, along the first axis; or
-                another network.
-            settings: settings along that axis, each as often as wanted; all by default.
-            cache: cache of calls priced on these networks, to which this call adds.
-            factors: factors of computing and communication, of all settings or of each along that axis.
+            network: a link, whose fields may be arrays with an entry for each selected setting, or one entry for all,
+                along the first axis; or another network.
+            settings: indices of the selected settings, which may repeat; all settings by default.
+            cache: cache of calls priced on this network, to which this call adds.
+            factors: factors of computing and communication, a number or an entry for each selected setting.
         """
         ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
-        parts = []
+        cache = {} if cache is None else cache
+        rows_and_steps = []
         for traffic in self.traffic[method_index]:
-            place = traffic.place[selected]
-            rows = np.flatnonzero(place >= 0)
+            traffic_rows = traffic.row_of_setting[selected]
+            rows = np.flatnonzero(traffic_rows >= 0)
             if not rows.size:
                 continue
-            row_links = network if len(rows) == len(selected) else links_of_rows(network, rows)
+            row_network = network if len(rows) == len(selected) else links_of_rows(network, rows)
             row_factors = Factors(
                 factor_of_rows(factors.computing, rows, count=len(selected), ndim=1),
                 factor_of_rows(factors.communication, rows, count=len(selected), ndim=ndim),
             )
-            memo = {} if cache is None else cache
-            selection = PricedSettings(
-                selected[rows], place[rows], network=row_links, ndim=ndim, cache=memo, factors=row_factors
-            )
-            parts.append((rows, self._step(traffic, method_index, selection)))
-        if len(parts) == 1 and len(parts[0][0]) == len(selected):
-            return parts[0][1]
-        return joined_rows(parts, len(selected), ndim)
+            selection = PricedSettings(selected[rows], traffic_rows[rows], row_network, ndim, cache, row_factors)
+            rows_and_steps.append((rows, self._step(traffic, method_index, selection)))
+        if len(rows_and_steps) == 1:
+            rows, step = rows_and_steps[0]
+            if len(rows) == len(selected):
+                return step
+        return joined_rows(rows_and_steps, len(selected), ndim)
 
     def _step(self, traffic: Traffic, method_index: int, selection: PricedSettings) -> StepTime:
-        """Return the mean step of a method in settings that all have this traffic."""
+        """Return the mean step time of a method in settings that all have this traffic."""
         traffic, steps = traffic.on(selection.network), self.spec.steps
-        price_call = self._timed(traffic, selection)
+        price_call = self._call_pricer(traffic, selection)
         trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[method_index]
-        optimizer_s = selection.slowdown * selection.along(self.optimizer_s[method_index])
-        inside_times = self._inside(method_index, selection)
-        step_s = inside_times.step_s * self._slowest_factor(traffic.exchanges, selection)
+        optimizer_s = selection.slowdown * selection.setting_values(self.optimizer_s[method_index])
+        replica_times = self._replica_times(method_index, selection)
+        step_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
+        inside_s = step_s - replica_times.compute_s
         regular, rare = _regular_and_rare(traffic.exchanges)
-        if not (regular and rare):
-            if regular:
-                step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
-            else:
-                step = priced_step(
-                    step_s,
-                    rare,
-                    traffic.patterns,
-                    steps,
-                    price=price_call,
-                    trigger_s=trigger_s,
-                    optimizer_s=optimizer_s,
-                )
-            return replace(step, compute_s=inside_times.compute_s, inside_s=step_s - inside_times.compute_s)
-        first = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
-        busy_s = step_s + first.exposed_communication_s
+        if not rare and regular:
+            step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
+            return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
+        if not regular:
+            step = priced_step(
+                step_s, rare, traffic.patterns, steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
+            )
+            return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
+        # The rare exchanges follow those of every step, whose exposed time keeps the worker busy like computing.
+        regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
+        busy_s = step_s + regular_step.exposed_communication_s
         rare_step = priced_step(
-            busy_s,
-            rare,
-            patterns=calls_by_step(rare, steps),
-            steps=steps,
-            price=price_call,
-            trigger_s=trigger_s,
+            busy_s, rare, calls_by_step(rare, steps), steps, price=price_call, trigger_s=trigger_s,
             optimizer_s=optimizer_s,
-        )
+        )  # fmt: skip
         return StepTime(
-            inside_times.compute_s,
-            first.communication_s + rare_step.communication_s,
-            encode_s=first.encode_s + rare_step.encode_s,
+            replica_times.compute_s,
+            regular_step.communication_s + rare_step.communication_s,
+            encode_s=regular_step.encode_s + rare_step.encode_s,
             trigger_s=trigger_s,
-            hidden_communication_s=first.hidden_communication_s + rare_step.hidden_communication_s,
-            inside_s=step_s - inside_times.compute_s,
+            hidden_communication_s=regular_step.hidden_communication_s + rare_step.hidden_communication_s,
+            inside_s=inside_s,
             optimizer_s=optimizer_s,
         )
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
-        """Return the mean computing time of the slowest worker, for which all others wait, over that of any worker.
+        """Return the ratio of the slowest worker's mean computing time, for which all others wait, to any worker's.
 
         If replicas communicate less often than the workers inside, the result is the product of the factor inside a
         replica and the factor between replicas, each at its own period. This is an upper bound, because the computing
@@ -217,44 +209,45 @@ class ProjectionPlan:
             (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
         )
         if self.layout.workers == 1 or period == 1:
-            return slowest_factor(jitter, selection.along(self.workers), period)
+            return slowest_factor(jitter, selection.setting_values(self.workers), period)
         factor_inside = slowest_factor(jitter, self.layout.workers)
-        return factor_inside * slowest_factor(jitter, selection.along(self.replicas), period)
+        return factor_inside * slowest_factor(jitter, selection.setting_values(self.replicas), period)
 
-    def _timed(self, traffic: Traffic, selection: PricedSettings) -> Callable[[Call], list[PricedCall]]:
-        """Return a function that prices a collective call in settings with this traffic."""
-        encode_bandwidth = self.spec.compute.encode_bandwidth
+    def _call_pricer(self, traffic: Traffic, selection: PricedSettings) -> Price:
+        """Return a function that prices a collective call in settings with this traffic, each equal call once."""
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
-        priced_calls: dict[int, tuple[Call, list[PricedCall]]] = {}
+        priced_parts: dict[int, tuple[Call, list[PricedCall]]] = {}
 
-        def cost_of(part: Call) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-            """Return the seconds of a call, of its encoding, and of the call after a pause of the link."""
-            call_cost = self.call_cost(part, selection)
-            workers = selection.along(self.replicas)
-            size = selection.of_traffic(part.payload_bytes)
-            workers = workers if part.group is None else np.full_like(workers, len(part.group))
-            encode_s: FloatOrArray = 0.0
-            if encode_bandwidth is not None:
-                encode_s = selection.slowdown * selection.of_traffic(part.encoded_bytes) / encode_bandwidth
-            idling = after_idling(
-                part.collective, workers, size, selection.network, call_cost.names, call_cost.name_index
-            )
-            idling_times = None if idling is None else idling.times(selection.factors.communication)
-            return selection.factors.communication * _seconds_or_zero(call_cost), encode_s, idling_times
-
-        def timed(call: Call) -> list[PricedCall]:
-            """Return the priced parts of a call; calls with the same cost are priced once."""
-            if id(call) not in priced_calls:
+        def price_call(call: Call) -> list[PricedCall]:
+            if id(call) not in priced_parts:
                 parts = []
                 for part in split_call(call, self.spec.overlap, traffic.buckets):
                     key = cost_key(part)
                     if key not in costs:
-                        costs[key] = cost_of(part)
+                        costs[key] = self._price_part(part, selection)
                     parts.append(PricedCall(part, *costs[key]))
-                priced_calls[id(call)] = call, parts  # with the call, so that its id stays unique
-            return priced_calls[id(call)][1]
+                priced_parts[id(call)] = call, parts  # the cache keeps the call, so that its id stays unique
+            _, parts = priced_parts[id(call)]
+            return parts
 
-        return timed
+        return price_call
+
+    def _price_part(
+        self, part: Call, selection: PricedSettings
+    ) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
+        """Return the seconds of a collective call, of its encoding, and of the call after a pause of the link."""
+        call_cost = self.call_cost(part, selection)
+        workers = selection.setting_values(self.replicas)
+        if part.group is not None:
+            workers = np.full_like(workers, len(part.group))
+        size = selection.traffic_values(part.payload_bytes)
+        encode_s: FloatOrArray = 0.0
+        encode_bandwidth = self.spec.compute.encode_bandwidth
+        if encode_bandwidth is not None:
+            encode_s = selection.slowdown * selection.traffic_values(part.encoded_bytes) / encode_bandwidth
+        idling = after_idling(part.collective, workers, size, selection.network, call_cost.names, call_cost.name_index)
+        idling_times = None if idling is None else idling.times(selection.factors.communication)
+        return selection.factors.communication * _seconds_or_zero(call_cost), encode_s, idling_times
 
     def schedule(self, method_index: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
         """Return the schedule of a worker's step in the first setting.
@@ -264,37 +257,38 @@ class ProjectionPlan:
             network: a network without arrays.
             cache: cache of calls priced on this network.
         """
-        settings = np.zeros(1, dtype=np.int64)
-        traffic = next(candidate for candidate in self.traffic[method_index] if candidate.place[0] >= 0).on(network)
-        selection = PricedSettings(settings, traffic.place[:1], network, ndim=1, cache={} if cache is None else cache)
-        price_call = self._timed(traffic, selection)
+        first_setting = np.zeros(1, dtype=np.int64)
+        (traffic,) = [candidate for candidate in self.traffic[method_index] if candidate.row_of_setting[0] >= 0]
+        traffic = traffic.on(network)
+        cache = {} if cache is None else cache
+        selection = PricedSettings(first_setting, traffic.row_of_setting[:1], network, ndim=1, cache=cache)
+        price_call = self._call_pricer(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[method_index]
         optimizer_s = float(self.optimizer_s[method_index][0])
-        busy_s = self._inside(method_index, selection).step_s * self._slowest_factor(traffic.exchanges, selection)
+        replica_times = self._replica_times(method_index, selection)
+        busy_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if regular and rare:
-            first = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
-            busy_s = busy_s + first.exposed_communication_s
+            regular_step = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
+            busy_s = busy_s + regular_step.exposed_communication_s
         return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, price_call, trigger_s, optimizer_s)
 
-    def inside_times(self, method_index: int, network: Network) -> ReplicaTimes:
-        """Return the times of each setting's step inside a replica by a method."""
+    def replica_times(self, method_index: int, network: Network) -> ReplicaTimes:
+        """Return the times of a method's step inside a replica in each setting."""
         settings = np.arange(len(self.specs))
-        return self._inside(method_index, PricedSettings(settings, settings, network, price_ndim(network), cache={}))
+        selection = PricedSettings(settings, settings, network, price_ndim(network), cache={})
+        return self._replica_times(method_index, selection)
 
-    def _inside(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
-        compute_s = selection.slowdown * selection.along(self.compute_s[method_index])
-        return self.inside.step_times(
-            compute_s,
-            self.memory_plans[method_index],
-            self.workers,
-            selection,
-            self.spec.algorithm_on(selection.network),
-        )
+    def _replica_times(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
+        """Return the times of a method's step inside a replica in the selected settings."""
+        compute_s = selection.slowdown * selection.setting_values(self.compute_s[method_index])
+        algorithm = self.spec.algorithm_on(selection.network)
+        memory_plan = self.memory_plans[method_index]
+        return self.intra_replica.step_times(compute_s, memory_plan, self.workers, selection, algorithm)
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
-        """Return the algorithm that carries a call, and its seconds, along the selected settings."""
-        size, settings = selection.of_traffic(call.payload_bytes), selection.settings
+        """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
+        size, settings = selection.traffic_values(call.payload_bytes), selection.settings
         key = call.collective, size_key(size), settings.tobytes(), call.group
         if key not in selection.cache:
             groups: list[range] | None = None  # all workers
@@ -303,24 +297,16 @@ class ProjectionPlan:
                 groups = [call.group] * len(settings)
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
-            workers = selection.along(self.workers)
-            algorithm = self.spec.algorithm_on(selection.network)
             selection.cache[key] = collective_prices(
-                call.collective,
-                workers,
-                size,
-                selection.network,
-                algorithm,
-                rule=self.spec.protocol,
-                timer=simulated_s,
-                groups=groups,
-            )
+                call.collective, selection.setting_values(self.workers), size, selection.network,
+                self.spec.algorithm_on(selection.network), rule=self.spec.protocol, timer=simulated_s, groups=groups,
+            )  # fmt: skip
         return selection.cache[key]
 
     def _zero_codes(self, network: Network) -> NDArray[np.int64]:
         """Return zeros, one for each of S settings and n links, ``(S, n)``, or ``(S, 1)`` without several links."""
-        links = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
-        return np.zeros((len(self.specs), *(links or (1,))), dtype=np.int64)
+        link_shape = np.shape(network.bandwidth_bytes_per_s)[-1:] if isinstance(network, Link) else ()
+        return np.zeros((len(self.specs), *(link_shape or (1,))), dtype=np.int64)
 
     def evaluators(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return how a method's times were computed in each setting: the name of the least exact way among its calls.
@@ -331,27 +317,24 @@ class ProjectionPlan:
             Texts, ``TIME_SOURCES`` first and then reasons why there is no time, and the index of each setting's text,
             ``(S, 1)`` or ``(S, n)`` for n links.
         """
-        texts = {text: code for code, text in enumerate(TIME_SOURCES)}
+        code_by_text = {text: code for code, text in enumerate(TIME_SOURCES)}
         fits = self.memory_plans[method_index].fits
-        if all(entry.sources == (CLOSED_FORM,) for entry in cache.values()) and fits.all():
-            return list(texts), np.zeros((1, 1), dtype=np.int64)
+        if all(prices.sources == (CLOSED_FORM,) for prices in cache.values()) and fits.all():
+            return list(code_by_text), np.zeros((1, 1), dtype=np.int64)
         ndim, codes = price_ndim(network), self._zero_codes(network)
         for traffic in self.traffic[method_index]:
-            settings = traffic.settings
-            selection = PricedSettings(settings, traffic.place[settings], network, ndim, cache)
-            for call in (call for pattern in traffic.patterns for call in pattern.calls):
-                for part in split_call(call, self.spec.overlap, traffic.on(network).buckets):
-                    call_cost = self.call_cost(part, selection)
-                    code_of = np.array([texts.setdefault(text, len(texts)) for text in call_cost.sources])
-                    new_codes = np.reshape(
-                        code_of[call_cost.source_index], (len(settings) if np.ndim(call_cost.source_index) else 1, -1)
-                    )
+            settings, buckets = traffic.settings, traffic.on(network).buckets
+            selection = PricedSettings(settings, traffic.row_of_setting[settings], network, ndim, cache)
+            for call in traffic.calls:
+                for part in split_call(call, self.spec.overlap, buckets):
+                    prices = self.call_cost(part, selection)
+                    new_codes = _text_codes(code_by_text, prices.sources, prices.source_index, len(settings))
                     codes[settings] = np.maximum(codes[settings], new_codes)
         for setting in np.flatnonzero(~fits).tolist():
             machine = self.specs[setting].memory_machine
             text = f"does not fit into the memory of {machine.name if machine else 'a worker'}"
-            codes[setting] = texts.setdefault(text, len(texts))
-        return list(texts), codes
+            codes[setting] = code_by_text.setdefault(text, len(code_by_text))
+        return list(code_by_text), codes
 
     def algorithms(self, method_index: int, network: Network, cache: PriceCache) -> tuple[list[str], NDArray[np.int64]]:
         """Return the algorithms of a method's calls, from the largest call to the smallest, each named once.
@@ -360,47 +343,59 @@ class ProjectionPlan:
             Texts, and the index of each setting's text, ``(S, 1)`` or ``(S, n)`` for n links.
         """
         ndim, codes = price_ndim(network), self._zero_codes(network)
-        texts: dict[str, int] = {}
+        code_by_text: dict[str, int] = {}
         for traffic in self.traffic[method_index]:
             settings = traffic.settings
-            place = traffic.place[settings]
-            for rows, calls in _largest_first(traffic, place):
-                members = settings[rows]
-                selection = PricedSettings(members, place[rows], network, ndim, cache)
-                names, numbers = self._algorithm_names(calls, selection)
-                code_of = np.array([texts.setdefault(text, len(texts)) for text in names])
-                codes[members] = np.reshape(code_of[numbers], (len(members) if np.ndim(numbers) else 1, -1))
-        return list(texts) or [""], codes
+            traffic_rows = traffic.row_of_setting[settings]
+            for rows, calls in _largest_first(traffic, traffic_rows):
+                selection = PricedSettings(settings[rows], traffic_rows[rows], network, ndim, cache)
+                texts, text_index = self._algorithm_names(calls, selection)
+                codes[settings[rows]] = _text_codes(code_by_text, texts, text_index, len(rows))
+        return list(code_by_text) or [""], codes
 
     def _algorithm_names(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
         """Return the different combinations of the calls' algorithms, and the index of each setting's combination."""
         combinations: list[tuple[str, ...]] = [()]
-        numbers: NDArray[np.int64] = np.zeros((), dtype=np.int64)
+        combination_index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            call_cost = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
-            pairs = numbers * len(call_cost.names) + call_cost.name_index
+            prices = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
+            # One number for each pair of a combination of the calls before and this call's algorithm.
+            pairs = combination_index * len(prices.names) + prices.name_index
             used_pairs, inverse = np.unique(pairs, return_inverse=True)
-            numbers = inverse.reshape(pairs.shape)
-            before_and_name = (divmod(pair, len(call_cost.names)) for pair in used_pairs.tolist())
-            combinations = [(*combinations[before], call_cost.names[name]) for before, name in before_and_name]
-        return [", ".join(dict.fromkeys(names)) for names in combinations], numbers
+            combination_index = inverse.reshape(pairs.shape)
+            extended_combinations = []
+            for pair in used_pairs.tolist():
+                combination, name = divmod(pair, len(prices.names))
+                extended_combinations.append((*combinations[combination], prices.names[name]))
+            combinations = extended_combinations
+        return [", ".join(dict.fromkeys(names)) for names in combinations], combination_index
+
+
+def _text_codes(
+    code_by_text: dict[str, int], texts: Sequence[str], text_index: NDArray[np.int64], rows: int
+) -> NDArray[np.int64]:
+    """Return the codes of the texts that ``text_index`` selects, ``(rows, n)`` or ``(1, n)``; number new texts."""
+    text_codes = np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts])
+    return np.reshape(text_codes[text_index], (rows if np.ndim(text_index) else 1, -1))
 
 
 def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
     """Return the exchanges of every step inside a replica, and the method's rarer exchanges, which follow them.
 
-    If the method itself sends something in every step, too, all exchanges are in the first list and priced together.
+    If the method itself also sends something in every step, all exchanges are in the first list and priced together.
     """
     regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
     rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
-    return (exchanges, []) if any(exchange.period == 1 for exchange in rare) else (regular, rare)
+    if any(exchange.period == 1 for exchange in rare):
+        return exchanges, []
+    return regular, rare
 
 
-def _seconds_or_zero(priced: CollectivePrices) -> FloatOrArray:
+def _seconds_or_zero(prices: CollectivePrices) -> FloatOrArray:
     """Return the seconds of a priced call, or 0 if they are unknown, which ``source_index`` reports."""
-    if priced.sources == (CLOSED_FORM,):
-        return priced.seconds
-    return np.nan_to_num(np.asarray(priced.seconds, dtype=np.float64))
+    if prices.sources == (CLOSED_FORM,):
+        return prices.seconds
+    return np.nan_to_num(np.asarray(prices.seconds, dtype=np.float64))
 
 
 def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
@@ -411,17 +406,18 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
     return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)
 
 
-def _largest_first(traffic: Traffic, place: Indices) -> list[tuple[Indices, list[Call]]]:
-    """Return the calls of all patterns, the largest first, with the rows of settings that have this order."""
-    calls: dict[Any, Call] = {}
-    for pattern in traffic.patterns:
-        for call in pattern.calls:
-            size = call.payload_bytes
-            calls.setdefault((call.collective, size_key(size)), call)
-    distinct = list(calls.values())
-    if not any(isinstance(call.payload_bytes, np.ndarray) for call in distinct):
-        return [(np.arange(len(place)), sorted(distinct, key=lambda call: -call.payload_bytes))]
-    sizes = np.stack([np.broadcast_to(call.payload_bytes, place.shape) for call in distinct], axis=1)
+def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:
+    """Return the different calls of a traffic, the largest first, with the rows of settings that have this order."""
+    call_by_size: dict[Any, Call] = {}
+    for call in traffic.calls:
+        call_by_size.setdefault((call.collective, size_key(call.payload_bytes)), call)
+    calls = list(call_by_size.values())
+    if not any(isinstance(call.payload_bytes, np.ndarray) for call in calls):
+        return [(np.arange(len(traffic_rows)), sorted(calls, key=lambda call: -call.payload_bytes))]
+    sizes = np.stack([np.broadcast_to(call.payload_bytes, traffic_rows.shape) for call in calls], axis=1)
     orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
     order_index = order_index.reshape(-1)
-    return [(np.flatnonzero(order_index == i), [distinct[j] for j in order]) for i, order in enumerate(orders.tolist())]
+    return [
+        (np.flatnonzero(order_index == number), [calls[index] for index in order])
+        for number, order in enumerate(orders.tolist())
+    ]

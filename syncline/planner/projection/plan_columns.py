@@ -26,7 +26,7 @@ from syncline.planner.projection.columns import Categorical, Columns, categorica
 from syncline.planner.projection.memory_plan import memory_record
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import NetworkGroup, PriceCache, network_groups, value_per_spec
-from syncline.planner.projection.thresholds import ratio, threshold_columns
+from syncline.planner.projection.thresholds import speedup_ratio, threshold_columns
 from syncline.specs import ProjectSpec
 
 STEP_TIMES = (
@@ -69,7 +69,9 @@ class _Prices(NamedTuple):
 def plan_columns(
     plan: ProjectionPlan, networks: Sequence[Network], with_thresholds: bool, extra_columns: ExtraColumns | None = None
 ) -> Columns:
-    """Return the mean step of each method on each network; speedups are over the first method, in the same setting.
+    """Return the rows of a projection as columns: each method on each network in each setting of a plan.
+
+    Speedups are over the first method, in the same setting on the same network.
 
     Args:
         plan: plan of the settings.
@@ -83,15 +85,16 @@ def plan_columns(
     spec, groups = plan.spec, network_groups(networks)
     computing = computing_bounds(plan)
     communication = communication_bounds(plan, networks)
-    times, variants, algorithms, evaluators = prices = _prices(plan, networks, groups, computing, communication)
+    prices = _price_methods(plan, networks, groups, computing, communication)
+    times, evaluators = prices.times, prices.evaluators
     for name in ("step_time_s", "communication_s", "exposed_communication_s"):
         times[name][prices.is_unknown] = np.nan
     step_s = times["step_time_s"]
-    step_low_s, step_high_s = combined_bounds(step_s, variants)
-    speedup = ratio(step_s[:, :, :1], step_s)
-    speedup_variants = [ratio(variant_s[:, :, :1], variant_s) for variant_s in variants]
+    step_low_s, step_high_s = combined_bounds(step_s, prices.variants)
+    speedup = speedup_ratio(step_s[:, :, :1], step_s)
+    speedup_variants = [speedup_ratio(variant_s[:, :, :1], variant_s) for variant_s in prices.variants]
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
-    no_reason = len(TIME_SOURCES)
+    first_reason = len(TIME_SOURCES)  # code of the first reason why a time is unknown
     hardware = [setting.compute.hardware for setting in plan.specs]
     peak_s = value_per_spec(plan.specs, _peak_s)
     columns: Columns = {
@@ -107,10 +110,10 @@ def plan_columns(
         "replicas": plan.replicas[:, None, None],
         "overlap": categorical([spec.overlap]),
         "precision": categorical([spec.number_format]),
-        "algorithm": algorithms,
-        "timed_by": Categorical(np.minimum(evaluators.codes, no_reason), (*TIME_SOURCES, None)),
+        "algorithm": prices.algorithms,
+        "timed_by": Categorical(np.minimum(evaluators.codes, first_reason), (*TIME_SOURCES, None)),
         "not_timed": Categorical(
-            np.maximum(evaluators.codes - no_reason + 1, 0), (None, *evaluators.values[no_reason:])
+            np.maximum(evaluators.codes - first_reason + 1, 0), (None, *evaluators.values[first_reason:])
         ),
         **{name: times[name] for name in (*STEP_TIMES[:-1], *INSIDE_TIMES)},
         "communication_share": np.divide(
@@ -136,7 +139,7 @@ def plan_columns(
     return {name: flattened(column, included) for name, column in columns.items()}
 
 
-def _prices(
+def _price_methods(
     plan: ProjectionPlan,
     networks: Sequence[Network],
     groups: Sequence[NetworkGroup],
@@ -160,28 +163,35 @@ def _prices(
     evaluator_codes = {evaluator: code for code, evaluator in enumerate(TIME_SOURCES)}
     for network_indices, network in groups:
         cache: PriceCache = {}
-        factors = communication.select(network_indices)
-        for number in range(len(plan.methods)):
-            step = plan.step(number, network, cache=cache)
-            inside_times = plan.inside_times(number, network)
-            for names, priced in ((STEP_TIMES, step), (INSIDE_TIMES, inside_times)):
-                for name in names:
-                    times[name][:, network_indices, number] = by_link(getattr(priced, name))
-            varied = step_time_variants(plan, number, network, cache, step, computing, communication=factors)
-            for variant, variant_s in zip(variants, varied, strict=True):
-                variant[:, network_indices, number] = variant_s
-            for array, code_by_text, (texts, codes) in (
-                (algorithms, algorithm_codes, plan.algorithms(number, network, cache)),
-                (evaluators, evaluator_codes, plan.evaluators(number, network, cache)),
-            ):
-                all_codes = [code_by_text.setdefault(text, len(code_by_text)) for text in texts]
-                array[:, network_indices, number] = np.array(all_codes, dtype=np.int64)[codes]
+        group_communication = communication.select(network_indices)
+        for method_index in range(len(plan.methods)):
+            cells = np.s_[:, network_indices, method_index]
+            step = plan.step(method_index, network, cache=cache)
+            for name in STEP_TIMES:
+                times[name][cells] = by_link(getattr(step, name))
+            replica_times = plan.replica_times(method_index, network)
+            for name in INSIDE_TIMES:
+                times[name][cells] = by_link(getattr(replica_times, name))
+            method_variants = step_time_variants(
+                plan, method_index, network, cache, step, computing, communication=group_communication
+            )
+            for variant, method_variant in zip(variants, method_variants, strict=True):
+                variant[cells] = method_variant
+            texts, codes = plan.algorithms(method_index, network, cache)
+            algorithms[cells] = _shared_codes(algorithm_codes, texts)[codes]
+            texts, codes = plan.evaluators(method_index, network, cache)
+            evaluators[cells] = _shared_codes(evaluator_codes, texts)[codes]
     return _Prices(
         times,
         variants,
         algorithms=Categorical(algorithms, tuple(algorithm_codes)),
         evaluators=Categorical(evaluators, tuple(evaluator_codes)),
     )
+
+
+def _shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
+    """Return the code of each text; a text that is not in ``code_by_text`` yet gets the next code."""
+    return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
 
 
 def _by_setting(values: Sequence[Any]) -> Categorical:
@@ -214,26 +224,27 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
 
 
 def _memory_columns(plan: ProjectionPlan) -> Columns:
-    """Return the fields of `memory_record` and the memory plans of all methods in all settings, ``(S, 1, M)`` each."""
-    machines = {id(spec.memory_machine): spec.memory_machine for spec in plan.specs}
-    has_machine = {key: np.array([id(spec.memory_machine) == key for spec in plan.specs]) for key in machines}
-    fields: dict[str, list[NDArray[Any]]] = {}
+    """Return the columns of the memory and the memory plans of all methods in all settings, ``(S, 1, M)`` each."""
+    settings_of_machine: dict[int, list[int]] = {}
+    for setting, spec in enumerate(plan.specs):
+        settings_of_machine.setdefault(id(spec.memory_machine), []).append(setting)
+    columns_of_methods: dict[str, list[NDArray[Any]]] = {}
     for memory_plan in plan.memory_plans:
-        values: dict[str, NDArray[Any]] = {}
-        for key, machine in machines.items():
-            record = memory_record(memory_plan.memory, machine)
+        columns: dict[str, NDArray[Any]] = {}
+        for settings in settings_of_machine.values():
+            record = memory_record(memory_plan.memory, plan.specs[settings[0]].memory_machine)
             record["fits"] = 0 if record["fits"] is None else 1 + np.asarray(record["fits"])  # an index into FITS
             for name, value in record.items():
-                column = np.broadcast_to(np.nan if value is None else value, (len(plan.specs),))
-                rows = has_machine[key]
-                values.setdefault(name, np.zeros(len(plan.specs), dtype=column.dtype))[rows] = column[rows]
-        values |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
-        for name, column in values.items():
-            fields.setdefault(name, []).append(column)
-    columns = {name: np.stack(by_method, axis=1)[:, None, :] for name, by_method in fields.items()}
+                values = np.broadcast_to(np.nan if value is None else value, (len(plan.specs),))
+                column = columns.setdefault(name, np.zeros(len(plan.specs), dtype=values.dtype))
+                column[settings] = values[settings]
+        columns |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
+        for name, column in columns.items():
+            columns_of_methods.setdefault(name, []).append(column)
+    stacked = {name: np.stack(columns, axis=1)[:, None, :] for name, columns in columns_of_methods.items()}
     policies = [policy and policy.describe() for policy in plan.memory_plans[0].policies]
-    coded = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
-    return columns | {name: Categorical(columns[name], tuple(values)) for name, values in coded.items()}
+    values_by_code = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
+    return stacked | {name: Categorical(stacked[name], tuple(values)) for name, values in values_by_code.items()}
 
 
 FITS = (None, False, True)

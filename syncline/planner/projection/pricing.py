@@ -20,7 +20,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
 from syncline.costmodel.traffic.overlap import Bucket
-from syncline.costmodel.traffic.step_time import PricedCall, priced_step
+from syncline.costmodel.traffic.step_time import Price, priced_step
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.registry import lazy_function
 from syncline.specs import ProjectSpec
@@ -38,11 +38,11 @@ The simulation is imported when a projection first needs it.
 
 
 class PricedSettings(NamedTuple):
-    """Some settings of a plan on a network, with all that the prices of their calls share.
+    """The settings of a plan that are priced together on a network.
 
     Attributes:
         settings: index of each setting in the plan.
-        place: index of each setting in the arrays of its traffic.
+        traffic_rows: index of each setting in the arrays of its traffic.
         network: the network, or a link whose fields are arrays.
         ndim: number of axes of the prices, of `price_ndim`.
         cache: the calls that are priced already.
@@ -50,29 +50,31 @@ class PricedSettings(NamedTuple):
     """
 
     settings: Indices
-    place: Indices
+    traffic_rows: Indices
     network: Network
     ndim: int
     cache: PriceCache
     factors: Factors = AS_PREDICTED
 
-    def along(self, values: Any) -> Any:
+    def setting_values(self, values: Any) -> Any:
         """Return a number unchanged, or the values of these settings from an array of all settings of the plan."""
-        return _along_rows(values, self.settings, self.ndim)
+        return _select_rows(values, self.settings, self.ndim)
 
-    def of_traffic(self, values: Any) -> Any:
+    def traffic_values(self, values: Any) -> Any:
         """Return a number unchanged, or the values of these settings from an array of their traffic."""
-        return _along_rows(values, self.place, self.ndim)
+        return _select_rows(values, self.traffic_rows, self.ndim)
 
     @property
     def slowdown(self) -> Any:
-        """Return the factor on the seconds of computing: a number, or an array along these settings."""
-        return _along_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
+        """Return the factor on the seconds of computing: a number, or an array with an entry for each setting."""
+        return _select_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
 
 
-def _along_rows(values: Any, rows: Indices, ndim: int) -> Any:
-    """Return a number unchanged, or the rows of an array along the first of ``ndim`` axes."""
-    return values[rows].reshape(-1, *(1,) * (ndim - 1)) if isinstance(values, np.ndarray) else values
+def _select_rows(values: Any, rows: Indices, ndim: int) -> Any:
+    """Return a number unchanged, or the rows of an array, with axes of length 1 appended up to ``ndim`` axes."""
+    if not isinstance(values, np.ndarray):
+        return values
+    return values[rows].reshape(-1, *(1,) * (ndim - 1))
 
 
 def value_per_spec(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec], A]) -> list[A]:
@@ -89,7 +91,9 @@ def value_per_spec(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec
 
 def price_ndim(network: Network) -> int:
     """Return the number of axes of prices on a network: that of a link's fields, at least 1."""
-    return max([1, *map(np.ndim, network.arrays.values())]) if isinstance(network, Link) else 1
+    if not isinstance(network, Link):
+        return 1
+    return max([1, *map(np.ndim, network.arrays.values())])
 
 
 def links_of_rows(network: Network, rows: Indices) -> Network:
@@ -104,11 +108,11 @@ class NetworkGroup(NamedTuple):
     """Networks that are priced at once.
 
     Attributes:
-        places: indices of the networks among all networks.
+        network_indices: indices of the networks among all networks.
         network: a link whose fields are arrays ``(1, n)`` for n links, or the only network of the group.
     """
 
-    places: list[int]
+    network_indices: list[int]
     network: Network
 
 
@@ -118,24 +122,24 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
     for network_index, network in enumerate(networks):
         key: Any = network_index
         if isinstance(network, Link):
-            kind = [getattr(network, field.name) for field in fields(network) if field.name not in (*NUMBERS, "name")]
-            key = *kind, network.upload_bytes_per_s is None
+            shared_fields = [field.name for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            key = *(getattr(network, name) for name in shared_fields), network.upload_bytes_per_s is None
         groups.setdefault(key, []).append(network_index)
     result = []
     for network_indices in groups.values():
-        links = [link for network_index in network_indices if isinstance(link := networks[network_index], Link)]
-        result.append(NetworkGroup(network_indices, stacked_links(links) if links else networks[network_indices[0]]))
+        group = [networks[index] for index in network_indices]
+        links = [network for network in group if isinstance(network, Link)]
+        result.append(NetworkGroup(network_indices, stacked_links(links) if links else group[0]))
     return result
 
 
 def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
-    """Return the factor of some of ``count`` settings.
+    """Return the rows of a factor that has an entry for each of ``count`` settings; return any other factor unchanged.
 
-    The factor is selected by rows if it has an entry for each setting along the first of ``ndim`` axes; otherwise it
-    holds for all settings.
+    A factor of the settings is an array of ``ndim`` axes, the first of which has the settings.
     """
-    has_each = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
-    return factor[rows] if has_each else factor
+    is_by_setting = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
+    return factor[rows] if is_by_setting else factor
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
@@ -176,7 +180,7 @@ class StepTimeCache:
         buckets: tuple[Bucket, ...],
         step_s: FloatOrArray,
         exchanges: Sequence[Exchange],
-        timed: Callable[[Call], list[PricedCall]],
+        price_call: Price,
         trigger_s: FloatOrArray = 0.0,
         optimizer_s: FloatOrArray = 0.0,
     ) -> StepTime:
@@ -186,7 +190,7 @@ class StepTimeCache:
             buckets: buckets in which gradients travel.
             step_s: seconds of computing in a step.
             exchanges: exchanges of every step.
-            timed: function that prices a call, equally for calls with the same `cost_key`.
+            price_call: function that prices a call, equally for calls with the same `cost_key`.
             trigger_s: seconds of the decision whether to send, see `syncline.costmodel.traffic.step_time.mean_step`.
             optimizer_s: seconds of the optimizer's update.
         """
@@ -196,17 +200,18 @@ class StepTimeCache:
             calls = {cost_key(call): call for pattern in patterns for call in pattern.calls}
             self._patterns[pattern_key] = exchanges, patterns, list(calls.values())
         _, patterns, different_calls = self._patterns[pattern_key]
-        parts = [part for call in different_calls for part in timed(call)]
+        parts = [part for call in different_calls for part in price_call(call)]
         if any(part.after_idling is not None for part in parts):
             return priced_step(
-                step_s, exchanges, patterns, self.steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+                step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
             )
-        costs = (seconds for part in parts for seconds in (part.cost_s, part.encode_s))
-        numbers = [step_s, trigger_s, optimizer_s, *costs]
+        numbers = [step_s, trigger_s, optimizer_s]
+        for part in parts:
+            numbers += [part.cost_s, part.encode_s]
         key = pattern_key, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._step_times:
             self._step_times[key] = priced_step(
-                step_s, exchanges, patterns, self.steps, price=timed, trigger_s=trigger_s, optimizer_s=optimizer_s
+                step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
             )
         return self._step_times[key]
 

@@ -30,14 +30,13 @@ def placed_spec(spec: ProjectSpec) -> ProjectSpec:
     if spec.placement == GIVEN:
         return spec
     layout = spec.layout.build()
-    rules = [
-        fastest_placement(spec, network) if spec.placement == SEARCH else spec.placement for network in spec.networks
-    ]
-    networks = tuple(
-        placed_network(network, rule, layout, spec.workers) for network, rule in zip(spec.networks, rules, strict=True)
-    )
-    rule = rules[0] if len(set(rules)) == 1 else spec.placement
-    return spec.model_copy(update={"networks": networks, "placement": rule})
+    rules, networks = [], []
+    for network in spec.networks:
+        rule = fastest_placement(spec, network) if spec.placement == SEARCH else spec.placement
+        rules.append(rule)
+        networks.append(placed_network(network, rule, layout, spec.workers))
+    common_rule = rules[0] if len(set(rules)) == 1 else spec.placement
+    return spec.model_copy(update={"networks": tuple(networks), "placement": common_rule})
 
 
 def fastest_placement(spec: ProjectSpec, network: Network) -> str:
@@ -47,11 +46,11 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     if len(rules) == 1:
         return rules[0]
     plan = ProjectionPlan([spec.model_copy(update={"methods": spec.methods[:1]})])
-    steps_s = [
-        plan.step(0, placed_network(network, rule, layout, spec.workers), cache={}).step_time_s for rule in rules
-    ]
-    seconds = np.array([float(np.reshape(step_s, (-1,))[0]) for step_s in steps_s])
-    return rules[int(np.argmin(np.nan_to_num(seconds, nan=np.inf)))]
+    steps_s = []
+    for rule in rules:
+        step = plan.step(0, placed_network(network, rule, layout, spec.workers), cache={})
+        steps_s.append(float(np.ravel(step.step_time_s)[0]))
+    return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]
 
 
 FEW = 1000
@@ -90,54 +89,58 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
     Raises:
         SpecError: the error of the network.
     """
-    counts: dict[str, tuple[Network, dict[int, None]]] = {}
+    networks: dict[str, Network] = {}
+    counts: dict[str, dict[int, None]] = {}
     for spec in specs:
         for network in spec.networks:
             if not isinstance(network, Link):
-                counts.setdefault(network.name, (network, {}))[1][spec.workers] = None
-    for network, worker_counts in counts.values():
-        refusal: SpecError | None = None
-        for workers in worker_counts:
-            try:
-                if workers > 1:  # a single worker needs no network
-                    # `sizes` takes no memory, whatever the number of workers.
-                    getattr(network, "sizes", network.among)(workers)
-            except SpecError as error:
-                refusal = refusal or error
-            else:
+                networks.setdefault(network.name, network)
+                counts.setdefault(network.name, {})[spec.workers] = None
+    for name, network in networks.items():
+        refusals = []
+        for workers in counts[name]:
+            refusal = _refusal_of_network(network, workers)
+            if refusal is None:
                 break
+            refusals.append(refusal)
         else:
-            if refusal is not None:
-                expected = f"{refusal.expected} (network {network.name!r})"
-                raise SpecError(refusal.path, refusal.value, expected)
+            first = refusals[0]
+            raise SpecError(first.path, first.value, f"{first.expected} (network {name!r})")
+
+
+def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
+    """Return the reason why a network cannot join so many workers, or None if it can."""
+    if workers == 1:  # a single worker needs no network
+        return None
+    try:
+        # `sizes` takes no memory, whatever the number of workers.
+        getattr(network, "sizes", network.among)(workers)
+    except SpecError as error:
+        return error
+    return None
 
 
 def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
     """Yield runs of specs that differ only in workers and computing, with the methods of all of them."""
-    tensors: dict[int, Any] = {}
+    tensors_by_model: dict[int, Any] = {}
     group: list[ProjectSpec] = []
     methods: tuple[MethodBase, ...] = ()
-    shared: tuple[Any, ...] = ()
+    group_key: tuple[Any, ...] = ()
     for spec in specs:
-        if id(spec.model) not in tensors:
-            tensors[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
-        key = (tensors[id(spec.model)], spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm,
-               spec.protocol, spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency,
-               spec.number_format, spec.layout,
+        if id(spec.model) not in tensors_by_model:
+            tensors_by_model[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
+        tensors = tensors_by_model[id(spec.model)]
+        key = (tensors, spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol,
+               spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency, spec.number_format, spec.layout,
                spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
-        merged_methods = _longer_list(methods, spec.methods) if group and _same(key, shared) else None
+        merged_methods = _longer_list(methods, spec.methods) if group and key == group_key else None
         if group and merged_methods is None:
             yield group, methods
             group, merged_methods = [], spec.methods
         group.append(spec)
-        methods, shared = merged_methods or spec.methods, key
+        methods, group_key = merged_methods or spec.methods, key
     if group:
         yield group, methods
-
-
-def _same(key: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether two keys are equal; identical items are not compared."""
-    return all(value is other_value or value == other_value for value, other_value in zip(key, other, strict=True))
 
 
 def _longer_list(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) -> tuple[MethodBase, ...] | None:
@@ -145,7 +148,8 @@ def _longer_list(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) 
     if first is second:
         return first
     for longer, shorter in ((first, second), (second, first)):
-        of_longer = iter(longer)
-        if all(any(method is candidate for candidate in of_longer) for method in shorter):
+        shorter_ids = {id(method) for method in shorter}
+        common_ids = [id(method) for method in longer if id(method) in shorter_ids]
+        if common_ids == [id(method) for method in shorter]:
             return longer
     return None

@@ -83,17 +83,16 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     Raises:
         SpecError: names the invalid option.
     """
-    set_options = options.option_values()
     if not isinstance(spec, ProjectSpec):
-        for name, value in set_options.items():
+        for name, value in options.option_values().items():
             raise SpecError(name, value, f"no such option for a {study_of(spec).kind}; --set changes its fields")
         return [spec]
     models = _models(spec, options)
-    machines = [hardware(name, "--hardware") for name in names_of(options.hardware)]
-    computing = [
-        spec.compute.model_copy(update={"seconds": None, "batch_times": None, "hardware": machine})
-        for machine in machines
-    ]
+    computing = []
+    for name in names_of(options.hardware):
+        # The times of a step in the spec are those of its own hardware.
+        update = {"seconds": None, "batch_times": None, "hardware": hardware(name, "--hardware")}
+        computing.append(spec.compute.model_copy(update=update))
     workers = counts_of(options.workers) if options.workers else [spec.workers]
     changed_fields: dict[str, Any] = {}
     if options.methods or options.period is not None:
@@ -112,12 +111,11 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
     layouts = [layout_of(text) for text in options.layouts] or [spec.layout]
     for shape, compute, layout in product(models, computing or [spec.compute], layouts):
         spec_fields = {"model": shape, "compute": compute, "workers": workers[0], "layout": layout}
-        candidate = validate(ProjectSpec, dict(spec) | changed_fields | spec_fields)
-        specs += (
-            with_workers(candidate, workers, refused_by(candidate.methods, workers))
-            if len(workers) > 1
-            else [candidate]
-        )
+        changed_spec = validate(ProjectSpec, dict(spec) | changed_fields | spec_fields)
+        if len(workers) > 1:
+            specs += with_workers(changed_spec, workers, refused_by(changed_spec.methods, workers))
+        else:
+            specs.append(changed_spec)
     if options.batch_tokens is None:
         return specs
     batch_tokens = parse_count(options.batch_tokens, "--batch-tokens")
@@ -159,10 +157,11 @@ def layout_of(value: Any) -> LayoutSpec:
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     """Return the models of the options, or the spec's, with the sequence length of the options."""
-    models = [model(shape, "--model") for shape in names_of(options.models)] or [spec.model]
-    for shape in models:
-        if sum(shape.name == other_shape.name for other_shape in models) > 1:
-            raise SpecError("--model", shape.name, "different models: two are called so (a config's 'name' changes it)")
+    models = [model(name, "--model") for name in names_of(options.models)] or [spec.model]
+    model_names = [shape.name for shape in models]
+    for name in model_names:
+        if model_names.count(name) > 1:
+            raise SpecError("--model", name, "different models: two are called so (a config's 'name' changes it)")
     if options.sequence is None:
         return models
     for shape in models:
@@ -184,25 +183,25 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
         workers: numbers of workers.
         refused: numbers that each of the spec's methods refuses, of `refused_by`; empty: no method refuses any.
     """
-    if not any(refused):
-        return [spec.model_copy(update={"workers": count}) for count in workers]
     specs = []
     for count in workers:
-        serving = tuple(method for method, too_many in zip(spec.methods, refused, strict=True) if count not in too_many)
-        methods = spec.methods if len(serving) == len(spec.methods) else serving
+        methods = spec.methods
+        if any(count in refused_counts for refused_counts in refused):
+            methods_and_refusals = zip(methods, refused, strict=True)
+            methods = tuple(method for method, refused_counts in methods_and_refusals if count not in refused_counts)
         specs.append(spec.model_copy(update={"workers": count, "methods": methods}))
     return specs
 
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
     """Return the numbers of workers that each method cannot serve; the first method, the baseline, refuses none."""
-    refused_counts: list[set[int]] = [set()]
+    refused: list[set[int]] = [set()]
     for method in methods[1:]:
-        is_same_for_all = method.same_for_any_group and refusal_of(method, workers[-1]) is None
-        refused_counts.append(
-            set() if is_same_for_all else {count for count in workers if refusal_of(method, count) is not None}
-        )
-    return refused_counts
+        if method.same_for_any_group and refusal_of(method, workers[-1]) is None:
+            refused.append(set())  # the method serves any number of workers, so that no other is tried
+        else:
+            refused.append({count for count in workers if refusal_of(method, count) is not None})
+    return refused
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
@@ -217,18 +216,18 @@ def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
 def left_out(specs: Sequence[Experiment]) -> list[str]:
     """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
-    methods = {method.name: method for spec in projections for method in spec.methods}
-    refusing_counts: dict[str, dict[int, None]] = {}
+    method_by_name = {method.name: method for spec in projections for method in spec.methods}
+    refused_counts: dict[str, list[int]] = {}
     for spec in projections:
-        if len(spec.methods) < len(methods):
-            names = {method.name for method in spec.methods}
-            for name in methods:
-                if name not in names:
-                    refusing_counts.setdefault(name, {})[spec.workers] = None
-    return [line for name, numbers in refusing_counts.items() for line in refusals(methods[name], list(numbers))]
+        if len(spec.methods) < len(method_by_name):
+            spec_names = {method.name for method in spec.methods}
+            for name in method_by_name:
+                if name not in spec_names and spec.workers not in refused_counts.setdefault(name, []):
+                    refused_counts[name].append(spec.workers)
+    return [line for name, counts in refused_counts.items() for line in refusal_lines(method_by_name[name], counts)]
 
 
-def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
+def refusal_lines(method: MethodBase, workers: Sequence[int]) -> list[str]:
     """Return a method's refusals of numbers of workers: a line each, or a single line for many."""
     if len(workers) <= MOST_LINES:
         return [f"{method.name}: left out for {count:,} workers: {refusal_of(method, count)}" for count in workers]
@@ -239,19 +238,25 @@ def refusals(method: MethodBase, workers: Sequence[int]) -> list[str]:
 
 
 def names_of(values: Iterable[Any]) -> list[Any]:
-    """Return the distinct values: texts without braces split at commas, and anything that is not a text."""
+    """Return the distinct values of an option, in order; texts without braces are lists of names with commas between.
+
+    >>> names_of(["ddp,diloco", "ddp", "{kind: diloco}"])
+    ['ddp', 'diloco', '{kind: diloco}']
+    """
     names: list[Any] = []
     for value in values:
-        is_list = isinstance(value, str) and "{" not in value
-        for name in map(str.strip, value.split(",")) if is_list else [value]:
-            if name not in names:
-                names.append(name)
+        items = [value]
+        if isinstance(value, str) and "{" not in value:
+            items = [item.strip() for item in value.split(",")]
+        names += [item for item in items if item not in names]
     return names
 
 
 def counts_of(value: str | int | Sequence[int]) -> list[int]:
     """Return the distinct numbers of workers in an option's value, in order."""
-    parts = value.split(",") if isinstance(value, str) else [value] if isinstance(value, int) else value
+    if isinstance(value, int):
+        value = [value]
+    parts = value.split(",") if isinstance(value, str) else value
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", value, "whole numbers, at least 1, with commas between: 8,64,512")
@@ -275,10 +280,12 @@ def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
             writer = csv.DictWriter(csv_file, list(rows[0]))
             writer.writeheader()
             for row in rows:
-                lists_as_text = {
-                    name: " ".join(map(str, value)) for name, value in row.items() if isinstance(value, list | tuple)
-                }
-                writer.writerow({**row, **lists_as_text})
+                writer.writerow(
+                    {
+                        name: " ".join(map(str, value)) if isinstance(value, list | tuple) else value
+                        for name, value in row.items()
+                    }
+                )
     except OSError as error:
         raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
     return file
@@ -294,15 +301,13 @@ def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]
     if projections:
         return _speedup_figure(projections)
     spec, study = specs[0], study_of(specs[0])
-    figures = study.figures(spec, [], project(spec) if rows is None else list(rows))
-    figure: Figure | None = next((figure for _, figure in figures), None)
-    if figure is None:
-        raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
-    return figure
+    for _, figure in study.figures(spec, [], project(spec) if rows is None else list(rows)):
+        return figure
+    raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
-    """Return a figure with a panel per projection, up to a limit, at the latency of the first single link."""
+    """Return a figure of speedups against the bandwidth, a panel per projection, at the latency of the first link."""
     from syncline.analysis.costs import SpeedupPanel, speedup_over_bandwidth
 
     links = [network for network in specs[0].networks if isinstance(network, Link)]
@@ -310,43 +315,49 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
         raise SpecError("--plot", specs[0].networks[0].name, "at least one network that is one link to everybody")
     if len(specs[0].methods) < 2:
         raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
-    ends = [float(link.bandwidth_bytes_per_s) for link in links]
-    bandwidths = np.geomspace(min(RANGE[0], *ends), max(RANGE[1], *ends), POINTS)
-    has_several = {name: len({label_of(spec) for spec in specs}) > 1 for name, label_of in LABELS.items()}
+    link_bandwidths = [float(link.bandwidth_bytes_per_s) for link in links]
+    bandwidths = np.geomspace(min(RANGE[0], *link_bandwidths), max(RANGE[1], *link_bandwidths), POINTS)
+    labels_of_specs = [_labels(spec) for spec in specs]
+    shown_labels = [  # the model and the workers always, and what distinguishes the projections
+        name
+        for name in labels_of_specs[0]
+        if name in ("model", "workers") or len({labels[name] for labels in labels_of_specs}) > 1
+    ]
     panels = []
-    for spec in specs[:MOST_PANELS]:
+    for spec, labels in zip(specs[:MOST_PANELS], labels_of_specs, strict=False):
         plan = ProjectionPlan([spec])
         curves, points = {}, {}
-        for number, method in enumerate(spec.methods[1:], start=1):
-            curves[method.name] = speedups(plan, number, link=links[0], bandwidths=bandwidths)
+        for method_index, method in enumerate(spec.methods[1:], start=1):
+            curves[method.name] = speedups(plan, method_index, link=links[0], bandwidths=bandwidths)
             points[method.name] = [
-                (bandwidth, float(speedups(plan, number, link, bandwidths=np.array([bandwidth]))[0]))
-                for link, bandwidth in zip(links, ends, strict=True)
+                (bandwidth, float(speedups(plan, method_index, link, bandwidths=np.array([bandwidth]))[0]))
+                for link, bandwidth in zip(links, link_bandwidths, strict=True)
             ]
-        labels = [label_of(spec) for name, label_of in LABELS.items() if has_several[name] or name == "workers"]
-        panels.append(
-            SpeedupPanel(", ".join([*([] if has_several["model"] else [spec.model.name]), *labels]), curves, points)
-        )
-    marks = {
-        ", ".join(link.name for link, other in zip(links, ends, strict=True) if other == bandwidth): bandwidth
-        for bandwidth in ends
-    }
+        panels.append(SpeedupPanel(", ".join(labels[name] for name in shown_labels), curves, points))
+
+    # A mark on the axis for the bandwidth of each link, with the names of all links of this bandwidth.
+    names_by_bandwidth: dict[float, list[str]] = {}
+    for link, bandwidth in zip(links, link_bandwidths, strict=True):
+        names_by_bandwidth.setdefault(bandwidth, []).append(link.name)
+    marks = {", ".join(names): bandwidth for bandwidth, names in names_by_bandwidth.items()}
     for name, preset in NETWORKS.items():
         if isinstance(preset.network, Link):
             marks.setdefault(name, float(preset.network.bandwidth_bytes_per_s))
+
     latency = format_seconds(float(links[0].latency_s)).replace(" us", " µs")
-    label = f"speedup over {specs[0].methods[0].name}"
-    left_out = len(specs) - len(panels)
     title = f"lines: at the latency of {links[0].name} ({latency}); points: at each network's own"
-    return speedup_over_bandwidth(
-        bandwidths, panels, marks, label=label, title=title + (f"; {left_out} more not drawn" if left_out else "")
-    )
+    if len(specs) > len(panels):
+        title += f"; {len(specs) - len(panels)} more not drawn"
+    label = f"speedup over {specs[0].methods[0].name}"
+    return speedup_over_bandwidth(bandwidths, panels, marks, label=label, title=title)
 
 
-LABELS = {
-    "model": lambda spec: spec.model.name,
-    "hardware": lambda spec: spec.compute.hardware.name if spec.compute.hardware else "",
-    "layout": lambda spec: spec.layout.build().describe() if spec.layout.build().workers > 1 else "",
-    "workers": lambda spec: f"{spec.workers:,} workers",
-}
-"""Labels that distinguish projections."""
+def _labels(spec: ProjectSpec) -> dict[str, str]:
+    """Return the labels that distinguish a projection from others; empty without hardware or layout."""
+    layout = spec.layout.build()
+    return {
+        "model": spec.model.name,
+        "hardware": spec.compute.hardware.name if spec.compute.hardware else "",
+        "layout": layout.describe() if layout.workers > 1 else "",
+        "workers": f"{spec.workers:,} workers",
+    }

@@ -18,29 +18,29 @@ from syncline.planner.projection.plan import ProjectionPlan
 MOST_STEPS = 2048
 """Limit on the steps of a round, because the least common multiple of periods may be any number."""
 
-SETTLED = 2
+ROUNDS_BEFORE = 2
 """Number of rounds before the returned one, after which the calls in flight repeat from round to round."""
 
 
 class ActivitySpan(NamedTuple):
-    """A span of one worker.
+    """The start and end of one activity of a worker.
 
     Attributes:
-        what: ``compute`` (with everything else that keeps the worker busy, also inside its replica), ``wait``, or
+        kind: ``compute`` (with everything else that keeps the worker busy, also inside its replica), ``wait``, or
             ``network``, which is parallel to the others.
         label: name of the exchange.
         start_s: start in seconds from the beginning of the round.
         end_s: end in seconds from the beginning of the round.
     """
 
-    what: str
+    kind: str
     label: str
     start_s: float
     end_s: float
 
 
 class MethodRound(NamedTuple):
-    """One round of a method.
+    """The steps of a method from one average to the next, as spans of one worker.
 
     Attributes:
         steps: H, the number of steps.
@@ -75,59 +75,64 @@ class _RecordingWorker(Worker):
 
     def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
         """Record a span that is not empty."""
-        start, end = _number(start_s), _number(end_s)
-        if end > start:
-            self.spans.append(ActivitySpan(kind, label, start, end))
+        start_s, end_s = _scalar(start_s), _scalar(end_s)
+        if end_s > start_s:
+            self.spans.append(ActivitySpan(kind, label, start_s, end_s))
 
 
 def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) -> MethodRound:
-    """Return a round of a method among the workers of a plan's first setting.
+    """Simulate one worker's steps from one average to the next, among the workers of a plan's first setting.
 
-    A round is the unit that repeats: the least common multiple of the periods of the exchanges in the last phase.
+    A round has as many steps as the least common multiple of the periods of the exchanges in the last phase.
 
     Args:
         plan: plan of the method.
         method_index: index of the method, which serves so many workers.
         network: a network without arrays.
     """
-    scheduled = plan.schedule(method_index, network)
-    exchanges = _last_phase(scheduled.exchanges)
-    steps = min(math.lcm(*(exchange.period for exchange in exchanges)) if exchanges else 1, MOST_STEPS)
-    worker = _RecordingWorker(scheduled.busy_s, scheduled.trigger_s, scheduled.optimizer_s)
-    advance = stepper(worker, exchanges, scheduled.timed)
-    for begin in range(0, SETTLED * steps, steps):
-        advance(begin, begin + steps)
-    start_s = _number(worker.now_s)
-    advance(SETTLED * steps, (SETTLED + 1) * steps)
-    end_s = _number(worker.now_s)
+    schedule = plan.schedule(method_index, network)
+    exchanges = _last_phase(schedule.exchanges)
+    steps = min(math.lcm(*(exchange.period for exchange in exchanges)), MOST_STEPS)  # 1 without exchanges
+    worker = _RecordingWorker(schedule.busy_s, schedule.trigger_s, schedule.optimizer_s)
+    advance = stepper(worker, exchanges, schedule.price_call)
+    start_s = 0.0
+    for round_index in range(ROUNDS_BEFORE + 1):
+        start_s = _scalar(worker.now_s)
+        advance(round_index * steps, (round_index + 1) * steps)
+    end_s = _scalar(worker.now_s)
     rounding_s = 1e-9 * (end_s - start_s)  # a span that ends where the round begins belongs to the previous round
-    spans = [span for span in worker.spans if span.end_s > start_s + rounding_s and span.start_s < end_s - rounding_s]
-    spans = [span._replace(start_s=span.start_s - start_s, end_s=span.end_s - start_s) for span in spans]
-    network_spans = [span for span in spans if span.what == "network"]
-    waits = sorted((span for span in spans if span.what == "wait"), key=lambda span: span.start_s)
-    return MethodRound(steps, end_s - start_s, (*_busy(waits, end_s - start_s), *waits, *network_spans))
+    spans = [
+        span._replace(start_s=span.start_s - start_s, end_s=span.end_s - start_s)
+        for span in worker.spans
+        if span.end_s > start_s + rounding_s and span.start_s < end_s - rounding_s
+    ]
+    network_spans = [span for span in spans if span.kind == "network"]
+    waits = sorted((span for span in spans if span.kind == "wait"), key=lambda span: span.start_s)
+    return MethodRound(steps, end_s - start_s, (*_compute_spans(waits, end_s - start_s), *waits, *network_spans))
 
 
 def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
     """Return the exchanges that go on once all have begun, shifted to begin at the first step."""
-    begin = max((exchange.start for exchange in exchanges), default=0)
+    last_start = max((exchange.start for exchange in exchanges), default=0)
     return [
         replace(exchange, start=0, stop=None)
         for exchange in exchanges
-        if exchange.stop is None or exchange.stop > begin
+        if exchange.stop is None or exchange.stop > last_start
     ]
 
 
-def _busy(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
-    """Return the spans in which a worker does not wait."""
+def _compute_spans(waits: Sequence[ActivitySpan], end_s: float) -> list[ActivitySpan]:
+    """Return the spans from 0 to ``end_s`` in which a worker does not wait."""
     now_s, spans = 0.0, []
     for wait in waits:
         if wait.start_s > now_s:
             spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=wait.start_s))
         now_s = max(now_s, wait.end_s)
-    return [*spans, ActivitySpan("compute", "", start_s=now_s, end_s=end_s)] if end_s > now_s else spans
+    if end_s > now_s:
+        spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=end_s))
+    return spans
 
 
-def _number(value: FloatOrArray) -> float:
+def _scalar(value: FloatOrArray) -> float:
     """Return a number, or the only item of an array."""
     return float(np.ravel(value)[0])

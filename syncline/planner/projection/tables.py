@@ -26,46 +26,59 @@ from syncline.units import format_bandwidth, format_bytes, format_seconds
 def training_columns(rows: Sequence[Record]) -> list[str]:
     """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
     fields = rows[0].keys() if rows else ()
-    columns = [*(["training_s"] if "training_s" in fields else [])]
-    columns += ["tokens"] if columns and len({row.get("tokens") for row in rows}) > 1 else []
-    columns += ["loss"] if columns and "loss" in fields else []
-    columns += ["goodput", "checkpoint_interval_s"] if "goodput" in fields else []
-    return [*columns, *(["cost", "energy_j"] if "cost" in fields else [])]
+    columns = []
+    if "training_s" in fields:
+        columns.append("training_s")
+        if len({row.get("tokens") for row in rows}) > 1:
+            columns.append("tokens")
+        if "loss" in fields:
+            columns.append("loss")
+    if "goodput" in fields:
+        columns += ["goodput", "checkpoint_interval_s"]
+    if "cost" in fields:
+        columns += ["cost", "energy_j"]
+    return columns
 
 
 def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     """Return the notes on losses (fit, extrapolation, reasons for unknown ones), on failures, and on the cost."""
-    spec_by_name = {spec.model.name: spec for spec in specs}
-    lines: dict[str, None] = {}
+    notes = _loss_lines(rows, {spec.model.name: spec for spec in specs})
+    if len(notes) > MOST_LINES:
+        notes = [*notes[:MOST_LINES], "\nMore of that: --json."]
+    notes += dict.fromkeys(
+        f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
+    )
+    method_by_reason = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
+    notes += [f"\n{method}: {reason}." for reason, method in method_by_reason.items()]
+    if rows and rows[0].get("goodput") is not None:
+        notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
+        rejoin_times = {
+            row["method"]: format_seconds(row["rejoin_s"])
+            for row in rows
+            if row["recovery"] == "elastic" and row["rejoin_s"] is not None
+        }
+        method_times = [f"{method} {time}" for method, time in rejoin_times.items()][:MOST_LINES]
+        if method_times:
+            notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(method_times)}.")
+    if rows and "cost" in rows[0]:
+        notes.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
+    return "".join(notes)
+
+
+def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -> list[str]:
+    """Return different lines on the fits of the rows' losses, then lines on the reasons for unknown losses."""
+    lines: list[str] = []
     methods_by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
         if row.get("loss") is not None:
             bounds = "" if row["loss_low"] is None else f" ({row['loss_low']:.2f} to {row['loss_high']:.2f})"
             mark = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}" if row["extrapolation"] else "seen"
-            lines[f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {mark}."] = None
+            lines.append(f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {mark}.")
         elif row.get("loss_unknown"):
-            reason = _unknown_loss_reason(row, spec_by_name[row["model"]])
+            reason = _unknown_loss_reason(row, spec_by_model[row["model"]])
             methods_by_reason.setdefault(reason, {})[row["method"]] = None
-    for reason, names in methods_by_reason.items():
-        lines[f"\nLoss unknown of {', '.join(names)}: {reason}."] = None
-    notes = [*lines][:MOST_LINES]
-    if len(lines) > MOST_LINES:
-        notes.append("\nMore of that: --json.")
-    notes += dict.fromkeys(
-        f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
-    )
-    stuck = {row["stuck"]: row["method"] for row in rows if row.get("stuck")}
-    notes += [f"\n{method}: {reason}." for reason, method in stuck.items()]
-    if rows and rows[0].get("goodput") is not None:
-        notes.append("\nGoodput: percent of the time that is in steps that count; the time is with what failures cost.")
-        going_on = [row for row in rows if row["recovery"] == "elastic" and row["rejoin_s"] is not None]
-        rejoin_times = {row["method"]: format_seconds(row["rejoin_s"]) for row in going_on}
-        texts = ", ".join(f"{method} {text}" for method, text in [*rejoin_times.items()][:MOST_LINES])
-        if texts:
-            notes.append(f"\nA worker that returns fetches its state over its link: {texts}.")
-    if rows and "cost" in rows[0]:
-        notes.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
-    return "".join(notes)
+    lines += [f"\nLoss unknown of {', '.join(names)}: {reason}." for reason, names in methods_by_reason.items()]
+    return list(dict.fromkeys(lines))
 
 
 def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
@@ -75,7 +88,7 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
         row: row of a projection.
         spec: spec of the row.
     """
-    method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
+    (method,) = [candidate for candidate in spec.methods if candidate.name == row["method"]]
     try:
         fit = fit_named(None, method_covered(method))
     except SpecError:
@@ -95,8 +108,8 @@ MOST_LINES = 8
 """Limit on the lines about losses in a note."""
 
 
-WORTH_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
-WAYS = {"below": "<", "above": ">", "always": "any", "never": "none"}
+THRESHOLD_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
+THRESHOLD_SIGNS = {"below": "<", "above": ">", "always": "any", "never": "none"}
 
 
 def project_tables(
@@ -116,8 +129,8 @@ def project_tables(
     columns = project_columns(rows, several=len(counts) > 1)
     several_subjects = len({_subject(spec) for spec in projections}) > 1
     tables = []
-    for (model, machine, layout), alike in groupby(projections, key=_subject):
-        spec = next(alike)
+    for (model, machine, layout), specs_of_subject in groupby(projections, key=_subject):
+        spec = next(specs_of_subject)
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
             if len(counts) > 1:
@@ -126,25 +139,29 @@ def project_tables(
                 title = f"{model}{f' on {machine}' if machine else ''}; {title}"
             if layout:
                 title += f"; {layout}"
-            subject = model, machine, layout, network.name
-            setting_columns = ("model", "hardware", "layout", "network")
-            tables.append((title, [row for row in rows if tuple(row[name] for name in setting_columns) == subject]))
-    note = "Every: steps from one exchange to the next. " + few_note(rows, projections[0].methods[0].name)
+            table_key = model, machine, layout, network.name
+            table_rows = [
+                row for row in rows if (row["model"], row["hardware"], row["layout"], row["network"]) == table_key
+            ]
+            tables.append((title, table_rows))
+    baseline = projections[0].methods[0].name
+    note = "Every: steps from one exchange to the next. " + few_note(rows, baseline)
     if "faster_by_5_percent" in columns:
-        note += WORTH_NOTE.format(projections[0].methods[0].name)
+        note += THRESHOLD_NOTE.format(baseline)
     note += training_note(rows, projections) + simulation_note(rows) + places_note(rows, projections[0].networks)
     note += memory_note(rows, projections) + MORE
-    keys = ("method", "workers") if len(counts) > 1 else ("method",)
-    return [
-        assumptions_block(projection_assumptions(projections, rows) if assumptions is None else assumptions),
-        *(
+    if assumptions is None:
+        assumptions = projection_assumptions(projections, rows)
+    groups = [assumptions_block(assumptions)]
+    for index, (title, table_rows) in enumerate(tables):
+        groups.append(
             table(
-                title, columns, table_rows, note=note if number == len(tables) - 1 else "", section="workers",
-                keys=keys, bounds=BOUNDED, values={"waiting": waiting, "faster_by_5_percent": _worth},
+                title, columns, table_rows, note=note if index == len(tables) - 1 else "", section="workers",
+                keys=("method", "workers") if len(counts) > 1 else ("method",), bounds=BOUNDED,
+                values={"waiting": waiting, "faster_by_5_percent": _threshold_text},
             )
-            for number, (title, table_rows) in enumerate(tables)
-        ),
-    ]  # fmt: skip
+        )  # fmt: skip
+    return groups
 
 
 def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
@@ -158,9 +175,13 @@ def project_columns(rows: Sequence[Record], several: bool) -> list[str]:
         several: whether there are several numbers of workers, which then have a column.
     """
     training = training_columns(rows)
-    columns = ["method", "period", *(["workers"] if several else [])]
-    columns += [] if "cost" in training else ["step_time_s"]
-    columns += [] if {"cost", "tokens"} & {*training} else ["waiting"]
+    columns = ["method", "period"]
+    if several:
+        columns.append("workers")
+    if "cost" not in training:
+        columns.append("step_time_s")
+    if "cost" not in training and "tokens" not in training:
+        columns.append("waiting")
     columns.append("speedup")
     if not training and any(row.get("faster") for row in rows):
         columns.append("faster_by_5_percent")
@@ -176,43 +197,49 @@ def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
     return spec.model.name, machine, layout.describe() if layout.workers > 1 else None
 
 
-def _worth(row: Record) -> str | None:
+def _threshold_text(row: Record) -> str | None:
     """Return the bandwidths at which a method is 5 % faster: ``< 10 Gbit/s``, ``any``, or None if unknown."""
     when, rate = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
-    return when and WAYS[when] + ("" if rate is None else f" {format_bandwidth(rate)}")
+    if when is None or rate is None:
+        return THRESHOLD_SIGNS.get(when)
+    return f"{THRESHOLD_SIGNS[when]} {format_bandwidth(rate)}"
 
 
 def simulation_note(rows: Sequence[Record]) -> str:
     """Return lines on the methods without a closed form on a network: their evaluator, or why they have no time."""
-    played: dict[str, dict[str, None]] = {}
-    reasons: dict[str, dict[str, None]] = {}
+    names_by_evaluator: dict[str, dict[str, None]] = {}
+    methods_by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
         if row["timed_by"] is None:
-            reasons.setdefault(row["not_timed"], {})[row["method"]] = None
+            methods_by_reason.setdefault(row["not_timed"], {})[row["method"]] = None
         elif row["timed_by"] != CLOSED_FORM:
-            played.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
+            names_by_evaluator.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
     lines = [
         f"\nNo closed form, played in {evaluator}: {first_of(names, MOST_NAMED)}."
-        for evaluator, names in played.items()
+        for evaluator, names in names_by_evaluator.items()
     ]
-    lines += [f"\n-: {first_of(names, MOST_NAMED)}: {reason}." for reason, names in [*reasons.items()][:MOST_NAMED]]
-    more = len(reasons) - MOST_NAMED
-    return "".join([*lines, f"\n-: {more} more, which --json has in 'not_timed'."] if more > 0 else lines)
+    reason_lines = [f"\n-: {first_of(names, MOST_NAMED)}: {reason}." for reason, names in methods_by_reason.items()]
+    lines += reason_lines[:MOST_NAMED]
+    if len(reason_lines) > MOST_NAMED:
+        lines.append(f"\n-: {len(reason_lines) - MOST_NAMED} more, which --json has in 'not_timed'.")
+    return "".join(lines)
 
 
 def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
     """Return lines with the algorithms on lines between places, and the order of the places in a ring."""
     lines = []
     for network in networks:
-        methods: dict[str, dict[str, None]] = {}
-        counts = set()
+        methods_by_algorithm: dict[str, dict[str, None]] = {}
+        most_workers = 0
         for row in rows:
             if row["network"] == network.name and row["timed_by"] is not None and row["algorithm"]:
-                methods.setdefault(row["algorithm"], {})[row["method"]] = None
-                counts.add(row["workers"])
-        order = ring_text(network, max(counts)) if counts else ""
+                methods_by_algorithm.setdefault(row["algorithm"], {})[row["method"]] = None
+                most_workers = max(most_workers, row["workers"])
+        order = ring_text(network, most_workers) if most_workers else ""
         if order:
-            names = "; ".join(f"{algorithm}: {first_of(users, MOST_NAMED)}" for algorithm, users in methods.items())
+            names = "; ".join(
+                f"{algorithm}: {first_of(methods, MOST_NAMED)}" for algorithm, methods in methods_by_algorithm.items()
+            )
             lines.append(f"\nAlgorithms on {network.name}: {names}. Order of the places in a ring: {order}.")
     return "".join(lines)
 

@@ -27,8 +27,8 @@ LOWEST, HIGHEST = 125.0, 125e12
 PER_DECADE = 5
 """Number of bandwidths per decade that are tried first."""
 
-SPLIT, TIMES = 9, 6
-"""Points between two bandwidths, and number of splits of the interval with the crossing: to a millionth."""
+INNER_POINTS, NUM_SPLITS = 9, 6
+"""Points inside the interval with a crossing, and how often it is split: ten to the sixth parts of it."""
 
 ROUNDING = 1e-15
 """Relative difference that sums of the same times may have."""
@@ -43,8 +43,8 @@ ALWAYS, NEVER, BELOW, ABOVE = range(1, 5)
 NO_THRESHOLDS = ("nccl",)
 """Policies that choose algorithms by tables, so that the choice jumps with the bandwidth; they have no thresholds."""
 
-ENDS = ("", "_low", "_high")
-"""Suffixes of a threshold's columns: its value, and its bounds."""
+SUFFIXES = ("", "_low", "_high")
+"""Suffixes of the names of a threshold's columns: its value, and its bounds."""
 
 Speedups = Callable[[Indices, Floats], Floats]
 """Speedups ``(E, K)`` of methods in settings on links, by indices ``(E,)`` and bandwidths ``(1, K)`` or ``(E, K)``."""
@@ -71,7 +71,7 @@ def at_bandwidth(link: Link, bandwidths: Floats | float) -> Link:
 
 
 def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Floats) -> Floats:
-    """Return a method's speedup over the first one in a plan's only setting, ``(K,)``, at each bandwidth of a link.
+    """Return a method's speedup over the plan's first method on a link with each of K bandwidths, ``(K,)``.
 
     Args:
         plan: plan of one setting.
@@ -80,18 +80,18 @@ def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Fl
         bandwidths: ``(K,)``, bytes per second.
     """
     links = at_bandwidth(link, bandwidths[None])
-    baseline, method = (plan.step(index, links).step_time_s for index in (0, method_index))
-    return np.broadcast_to(ratio(baseline, method)[0], bandwidths.shape)
+    baseline_s, method_s = plan.step(0, links).step_time_s, plan.step(method_index, links).step_time_s
+    return np.broadcast_to(speedup_ratio(baseline_s, method_s)[0], bandwidths.shape)
 
 
-def ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
+def speedup_ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
     """Return the speedups over a baseline: 1 if a method takes no time, nan if a time is unknown."""
     baseline_s, times_s = np.broadcast_arrays(np.asarray(baseline_s, dtype=np.float64), times_s)
     return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=~(times_s <= 0))
 
 
 def _speedups_on_links(
-    plan: ProjectionPlan, links: Link, settings: Indices, link_index: Indices, numbers: Indices, factors: Floats
+    plan: ProjectionPlan, links: Link, settings: Indices, link_index: Indices, methods: Indices, factors: Floats
 ) -> Speedups:
     """Return a function to the speedups of E methods over the first one, each in a setting and on a link.
 
@@ -100,30 +100,28 @@ def _speedups_on_links(
         links: links, of which all fields except the bandwidth are used; each field is a number or ``(1, n)``.
         settings: ``(E,)``, index of the setting of each speedup.
         link_index: ``(E,)``, index of the link.
-        numbers: ``(E,)``, index of the method, ascending.
+        methods: ``(E,)``, index of the method, ascending.
         factors: ``(E, 1)``, factor on the seconds of communication.
     """
     link_fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
 
-    def seconds(selected: Indices, method_index: int, bandwidths: Floats) -> Floats:
+    def step_times_s(selected: Indices, method_index: int, bandwidths: Floats) -> Floats:
         """Return step times ``(len(selected), K)`` of a method at K bandwidths of each selected link."""
         selected_links = links.with_numbers({name: value[selected] for name, value in link_fields.items()})
-        step = plan.step(
-            method_index,
-            at_bandwidth(selected_links, bandwidths),
-            settings[selected],
-            factors=Factors(1.0, factors[selected]),
-        )
+        selected_links = at_bandwidth(selected_links, bandwidths)
+        step = plan.step(method_index, selected_links, settings[selected], factors=Factors(1.0, factors[selected]))
         return np.broadcast_to(step.step_time_s, (len(selected), bandwidths.shape[1]))
 
     def speedups_at(selected: Indices, bandwidths: Floats) -> Floats:
         """Return the speedups of each selected row's method over the baseline at these bandwidths."""
-        methods = numbers[selected]
-        rates = np.broadcast_to(bandwidths, (len(selected), bandwidths.shape[1]))
-        edges = [0, *(1 + np.flatnonzero(np.diff(methods))).tolist(), len(selected)]
-        runs = [slice(*ends) for ends in itertools.pairwise(edges)]  # of one method each
-        times_s = [seconds(selected[run], int(methods[run.start]), rates[run]) for run in runs]
-        return ratio(seconds(selected, 0, rates), np.concatenate(times_s))
+        selected_methods = methods[selected]
+        bandwidths = np.broadcast_to(bandwidths, (len(selected), bandwidths.shape[1]))
+        # Methods ascend, so that the rows of each method are neighbours and are priced together.
+        first_rows = 1 + np.flatnonzero(np.diff(selected_methods))
+        times_s = []
+        for begin, end in itertools.pairwise([0, *first_rows.tolist(), len(selected)]):
+            times_s.append(step_times_s(selected[begin:end], int(selected_methods[begin]), bandwidths[begin:end]))
+        return speedup_ratio(step_times_s(selected, 0, bandwidths), np.concatenate(times_s))
 
     return speedups_at
 
@@ -137,23 +135,27 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
         ratios: speedups by name; the ratio 1 is reached only by a method that is faster than the first one.
     """
     names, targets = list(ratios), np.array(list(ratios.values()))
+    # Find the last crossing of each ratio on a coarse grid of bandwidths.
     grid = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
-    values = np.broadcast_to(speedups(np.arange(count), grid[None]), (count, len(grid)))
-    reached = np.stack([_reached(values, target) for target in targets])  # (ratios, E, K)
+    grid_speedups = np.broadcast_to(speedups(np.arange(count), grid[None]), (count, len(grid)))
+    reached = np.stack([_reached(grid_speedups, target) for target in targets])  # (ratios, E, K)
     changes = reached[..., 1:] != reached[..., :-1]
-    when = np.where(changes.any(-1), np.where(reached[..., -1], ABOVE, BELOW), np.where(reached[..., 0], ALWAYS, NEVER))
+    has_crossing = changes.any(-1)
+    when = np.where(has_crossing, np.where(reached[..., -1], ABOVE, BELOW), np.where(reached[..., 0], ALWAYS, NEVER))
     bytes_per_s = np.full(when.shape, np.nan)
-    combination, ratio_index = np.nonzero(changes.any(-1).T)  # sorted by combinations
+    combination, ratio_index = np.nonzero(has_crossing.T)  # sorted by combinations
     if ratio_index.size:
+        # Split the interval with the last crossing again and again.
         last = changes.shape[-1] - 1 - np.argmax(changes[ratio_index, combination, ::-1], axis=-1)
-        at_end = reached[ratio_index, combination, -1][:, None]
         low, high = grid[last], grid[last + 1]
+        reached_at_high = reached[ratio_index, combination, -1][:, None]
         row = np.arange(len(combination))
-        for _ in range(TIMES):
-            inner = np.geomspace(low, high, SPLIT + 2, axis=-1)
-            differs = _reached(speedups(combination, inner[:, :-1]), targets[ratio_index][:, None]) != at_end
-            last = SPLIT - np.argmax(differs[:, ::-1], axis=-1)
-            low, high = inner[row, last], inner[row, last + 1]
+        for _ in range(NUM_SPLITS):
+            points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)
+            reached_at_points = _reached(speedups(combination, points[:, :-1]), targets[ratio_index][:, None])
+            differs = reached_at_points != reached_at_high
+            last = INNER_POINTS - np.argmax(differs[:, ::-1], axis=-1)
+            low, high = points[row, last], points[row, last + 1]
         bytes_per_s[ratio_index, combination] = high
     return {name: Thresholds(when[index], bytes_per_s[index]) for index, name in enumerate(names)}
 
@@ -185,34 +187,38 @@ def threshold_columns(
         communication: uncertainty of communication, by network.
     """
     when = {name: np.zeros(closed.shape, dtype=np.int64) for name in RATIOS}
-    rates = {name: [np.full(closed.shape, np.nan) for _ in ENDS] for name in RATIOS}
+    bandwidths = {(name, suffix): np.full(closed.shape, np.nan) for name in RATIOS for suffix in SUFFIXES}
     for network_indices, links in groups:
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
-        numbers, settings = np.nonzero(plan.included[:, 1:].T)
+        # Combinations of a method, a setting and a link; those of two closed forms have thresholds.
+        methods, settings = np.nonzero(plan.included[:, 1:].T)
         link_index = np.tile(np.arange(len(network_indices)), len(settings))
-        numbers, settings = (np.repeat(values, len(network_indices)) for values in (numbers + 1, settings))
+        methods, settings = np.repeat(methods + 1, len(network_indices)), np.repeat(settings, len(network_indices))
         networks = np.array(network_indices)[link_index]
-        both_closed = np.flatnonzero(closed[settings, networks, numbers] & closed[settings, networks, 0])
+        both_closed = np.flatnonzero(closed[settings, networks, methods] & closed[settings, networks, 0])
         for begin in range(0, len(both_closed), AT_A_TIME):
             part = both_closed[begin : begin + AT_A_TIME]
-            cell = settings[part], networks[part], numbers[part]
+            cells = settings[part], networks[part], methods[part]
             low, high = threshold_bounds(computing, communication, settings=settings[part], networks=networks[part])
-            factors = np.concatenate([np.ones_like(low), low, high])
-            order = np.argsort(np.tile(numbers[part], len(ENDS)), kind="stable")  # methods ascend
-            setting, link, number = (
-                np.tile(values[part], len(ENDS))[order] for values in (settings, link_index, numbers)
+            # The value and its two bounds are found together, sorted by methods.
+            order = np.argsort(np.tile(methods[part], len(SUFFIXES)), kind="stable")
+            speedups_at = _speedups_on_links(
+                plan,
+                links,
+                settings=np.tile(settings[part], len(SUFFIXES))[order],
+                link_index=np.tile(link_index[part], len(SUFFIXES))[order],
+                methods=np.tile(methods[part], len(SUFFIXES))[order],
+                factors=np.concatenate([np.ones_like(low), low, high])[order],
             )
-            by_name = thresholds(
-                _speedups_on_links(plan, links, setting, link, number, factors=factors[order]), len(order)
-            )
-            inverse_order = np.argsort(order).reshape(len(ENDS), -1)
-            for name, threshold in by_name.items():
-                when[name][cell] = threshold.when[inverse_order[0]]
-                for rate, index in zip(rates[name], inverse_order, strict=True):
-                    rate[cell] = threshold.bytes_per_s[index]
+            inverse_order = np.argsort(order).reshape(len(SUFFIXES), -1)
+            for name, threshold in thresholds(speedups_at, len(order)).items():
+                when[name][cells] = threshold.when[inverse_order[0]]
+                for suffix, index in zip(SUFFIXES, inverse_order, strict=True):
+                    bandwidths[name, suffix][cells] = threshold.bytes_per_s[index]
     columns: Columns = {}
     for name in RATIOS:
         columns[name] = Categorical(when[name], WHEN)
-        columns |= {f"{name}{end}_bandwidth_bytes_per_s": rate for end, rate in zip(ENDS, rates[name], strict=True)}
+        for suffix in SUFFIXES:
+            columns[f"{name}{suffix}_bandwidth_bytes_per_s"] = bandwidths[name, suffix]
     return columns

@@ -32,6 +32,7 @@ from syncline.costmodel.layouts.memory import (
 from syncline.costmodel.layouts.partition import WorkerTensors
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.arrays import Indices, IntOrArray
+from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, WHOLE, Bucket, buckets_on, gradient_buckets
 from syncline.costmodel.traffic.sharded import (
@@ -53,13 +54,13 @@ class Traffic(NamedTuple):
     """The traffic of some settings: exchanges that are due at the same steps.
 
     Attributes:
-        place: ``(S,)``: index of each setting in arrays of sizes; -1 if the setting has other traffic.
-        exchanges: exchanges whose sizes are numbers, or arrays with one entry per index.
+        row_of_setting: ``(S,)``: index of each setting in arrays of sizes; -1 if the setting has other traffic.
+        exchanges: exchanges whose sizes are numbers, or arrays with one entry per setting with this traffic.
         patterns: call patterns of `calls_by_step`.
         buckets: buckets of gradients that travel during the backward pass.
     """
 
-    place: Indices
+    row_of_setting: Indices
     exchanges: list[Exchange]
     patterns: list[CallPattern]
     buckets: tuple[Bucket, ...] = WHOLE
@@ -67,7 +68,12 @@ class Traffic(NamedTuple):
     @property
     def settings(self) -> Indices:
         """Return the indices of the settings with this traffic, in order."""
-        return np.flatnonzero(self.place >= 0)
+        return np.flatnonzero(self.row_of_setting >= 0)
+
+    @property
+    def calls(self) -> list[Call]:
+        """Return the collective calls of all patterns."""
+        return [call for pattern in self.patterns for call in pattern.calls]
 
     def on(self, network: Network) -> Traffic:
         """Return the traffic with the buckets in which the network's library sends gradients, see `buckets_on`."""
@@ -95,80 +101,76 @@ def traffic_of(
     Raises:
         SpecError: the method cannot serve so many workers.
     """
-    counts = _distinct(workers[mask])
+    counts = sorted(set(workers[mask].tolist()))
     group_counts = [count for count in counts if count > 1]
-    exchanges_of_count = _by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
+    exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
+    exchanges_by_count[1] = []
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
-        counts_by_structure.setdefault(_structure(exchanges_of_count.get(count, [])), []).append(count)
+        structure = tuple(map(_STRUCTURE, exchanges_by_count[count]))
+        counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
-    for members in counts_by_structure.values():
-        index = np.minimum(np.searchsorted(members, workers), len(members) - 1)
-        row = np.where(mask & (np.array(members)[index] == workers), index, -1)
-        settings = np.flatnonzero(row >= 0)
-        position = np.full(len(workers), -1)
-        position[settings] = np.arange(len(settings))
-        exchanges = _joined([exchanges_of_count.get(count, []) for count in members], row[settings])
-        traffics.append(Traffic(position, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
+    for alike_counts in counts_by_structure.values():
+        count_index = np.minimum(np.searchsorted(alike_counts, workers), len(alike_counts) - 1)
+        settings = np.flatnonzero(mask & (np.array(alike_counts)[count_index] == workers))
+        row_of_setting = np.full(len(workers), -1)
+        row_of_setting[settings] = np.arange(len(settings))
+        exchanges = _join_exchanges([exchanges_by_count[count] for count in alike_counts], count_index[settings])
+        traffics.append(Traffic(row_of_setting, exchanges, calls_by_step(exchanges, steps) if exchanges else []))
     return traffics
 
 
-def _distinct(counts: Indices) -> list[int]:
-    """Return the distinct counts, ascending; ``np.unique`` would import masked arrays, which takes long."""
-    return sorted(set(counts.tolist()))
-
-
-def _by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
+def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
     """Return the value for each number of workers; ``same_for_all`` values are computed for the first and last only."""
-    if len(counts) > 2 and same_for_all and (value := value_of(counts[0])) == value_of(counts[-1]):
-        return dict.fromkeys(counts, value)
+    if len(counts) > 2 and same_for_all:
+        value = value_of(counts[0])
+        if value == value_of(counts[-1]):
+            return dict.fromkeys(counts, value)
     return {count: value_of(count) for count in counts}
 
 
-def _per_setting(
+def _value_per_setting(
     value_of: Callable[[int], int], method: MethodBase, workers: Indices, mask: NDArray[np.bool_]
 ) -> IntOrArray:
     """Return a value of each setting by its number of workers, or one number if all settings in the mask agree."""
-    by_count = _by_count(_distinct(workers[mask]), value_of, method.same_for_any_group)
-    if len(set(by_count.values())) <= 1:
-        return next(iter(by_count.values()), 0)
-    column = np.zeros(len(workers), dtype=np.int64)
-    for count, number in by_count.items():
-        column[workers == count] = number
-    return column
+    counts = sorted(set(workers[mask].tolist()))
+    value_by_count = _value_by_count(counts, value_of, method.same_for_any_group)
+    different_values = set(value_by_count.values())
+    if len(different_values) <= 1:
+        return different_values.pop() if different_values else 0
+    setting_values = np.zeros(len(workers), dtype=np.int64)
+    for count, value in value_by_count.items():
+        setting_values[workers == count] = value
+    return setting_values
 
 
 SIZES = ("payload_bytes", "encoded_bytes")
 """Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
 _STRUCTURE = attrgetter(*(field.name for field in fields(Exchange) if field.name not in SIZES))
+"""Function to all other fields of an exchange, which decide the steps of its calls."""
 
 
-def _structure(exchanges: Sequence[Exchange]) -> tuple[Any, ...]:
-    """Return a key that is equal for exchanges with calls in the same steps, joined in the same way."""
-    return tuple(map(_STRUCTURE, exchanges))
-
-
-def _joined(lists: Sequence[list[Exchange]], row: Indices) -> list[Exchange]:
+def _join_exchanges(exchange_lists: Sequence[list[Exchange]], list_index: Indices) -> list[Exchange]:
     """Return the exchanges of several numbers of workers as one list, with an array for sizes that differ.
 
     Args:
-        lists: exchanges of one structure, a list for each number of workers.
-        row: index of the list of each setting.
+        exchange_lists: exchanges that differ only in sizes, a list for each number of workers.
+        list_index: index of the list of each setting.
     """
     joined_exchanges = []
-    for alike in zip(*lists, strict=True):
-        sizes: dict[str, Any] = {}
+    for counterparts in zip(*exchange_lists, strict=True):
+        size_arrays: dict[str, Any] = {}
         for name in SIZES:
-            values = [getattr(exchange, name) for exchange in alike]
-            if any(value != values[0] for value in values):
-                sizes[name] = np.array(values, dtype=np.float64)[row]
-        joined_exchanges.append(replace(alike[0], **sizes) if sizes else alike[0])
+            sizes = [getattr(exchange, name) for exchange in counterparts]
+            if any(size != sizes[0] for size in sizes):
+                size_arrays[name] = np.array(sizes, dtype=np.float64)[list_index]
+        joined_exchanges.append(replace(counterparts[0], **size_arrays) if size_arrays else counterparts[0])
     return joined_exchanges
 
 
 class ParameterShard(NamedTuple):
-    """Parameters that a group of workers of a replica has copies of.
+    """The parameters of a worker that the same group of workers of its replica has copies of.
 
     Attributes:
         tensors: number of elements of each tensor of one worker.
@@ -197,19 +199,21 @@ class ParameterShard(NamedTuple):
 
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
-    """Return a worker's parameters by the group with copies of them; experts are a separate part."""
-    elements = [tensor.elements for tensor in worker_tensors.tensors]
+    """Return a worker's parameters by the group of workers with copies of them; experts are a separate part."""
     group, sharers = layout.gradient_group, layout.sharers // layout.copies
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
-        return [ParameterShard(tuple(elements), group, sharers)]
+        return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
     copies_of_experts = sharers * layout.tensor // (layout.expert_ways * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
-    outside_experts, experts = (
-        tuple(count for count, is_expert in zip(elements, worker_tensors.experts, strict=True) if is_expert == wanted)
-        for wanted in (False, True)
-    )
-    return [ParameterShard(outside_experts, group, sharers), ParameterShard(experts, expert_group, expert_sharers)]
+    other_elements: list[int] = []
+    expert_elements: list[int] = []
+    for tensor, is_expert in zip(worker_tensors.tensors, worker_tensors.experts, strict=True):
+        (expert_elements if is_expert else other_elements).append(tensor.elements)
+    return [
+        ParameterShard(tuple(other_elements), group, sharers),
+        ParameterShard(tuple(expert_elements), expert_group, expert_sharers),
+    ]
 
 
 def traffic_and_memory(
@@ -240,7 +244,7 @@ def traffic_and_memory(
     has_sharers = layout.sharers > 1
 
     @cache
-    def between(count: int) -> list[Exchange]:
+    def exchanges_between_replicas(count: int) -> list[Exchange]:
         """Return a worker's exchanges with other replicas, among ``count`` workers."""
         if layout.workers == 1:
             return list(method.exchanges(tensors, count))
@@ -248,38 +252,46 @@ def traffic_and_memory(
             return []
         return list(_exchanges_between(method, tensors, replicas=count // layout.workers, layout=layout, share=share))
 
-    sent = traffic_of(method, workers, mask, spec.steps, exchanges_among=between, same_for_all=layout.workers == 1)
+    traffic_between = traffic_of(
+        method, workers, mask, spec.steps, exchanges_between_replicas, same_for_all=layout.workers == 1
+    )
     gradient_bytes = bytes_per_number(spec.number_format)
     wire_width = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
     parameter_width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
     units = _gathered_units(spec, layout, counts)
     buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if has_sharers else 0.0)
-    _add_call_buffers(buffer_bytes, sent, replicas=workers // layout.workers, together=sends_together(method))
+    _add_call_buffers(
+        buffer_bytes, traffic_between, replicas=workers // layout.workers, together=sends_together(method)
+    )
     memory_plan = _memory_plan(specs, method, worker_tensors, layout, workers, mask, shards, buffer_bytes)
-    if not has_sharers and not any(exchange.in_backward for traffic in sent for exchange in traffic.exchanges):
-        return sent, memory_plan
+    sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)
+    if not has_sharers and not sends_in_backward:
+        return traffic_between, memory_plan
+
+    # Gradients travel in buckets, which depend on the kind of sharding and the number of micro-batches.
     buckets = gradient_buckets(counts, spec.bucket_size, element_bytes=gradient_bytes)
     split_traffic: list[Traffic] = []
-    plans = zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True)
-    for sharding, micro in sorted({*plans}):
-        selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro)
-        last_buckets = after_micro_batches(buckets, micro)
+    plans = set(zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True))
+    for sharding, micro_batches in sorted(plans):
+        selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
+        last_buckets = after_micro_batches(buckets, micro_batches)
         if not has_sharers and not sharding:
-            for traffic in sent:
-                masked = traffic._replace(place=np.where(selected, traffic.place, -1), buckets=last_buckets)
-                split_traffic += [masked] if masked.settings.size else []
+            for traffic in traffic_between:
+                row_of_setting = np.where(selected, traffic.row_of_setting, -1)
+                if (row_of_setting >= 0).any():
+                    split_traffic.append(traffic._replace(row_of_setting=row_of_setting, buckets=last_buckets))
             continue
         kind = SHARDINGS[sharding]
         options = _StepOptions(
-            kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro,
+            kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro_batches,
             gradient_width=wire_width, parameter_width=parameter_width,
             units=units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
         )  # fmt: skip
-
-        among = partial(
-            _exchanges_of_worker, options=options, shards=shards, counts=counts, layout=layout, between=between
-        )
-        traffics = traffic_of(method, workers, mask=selected, steps=spec.steps, exchanges_among=among)
+        exchanges_among = partial(
+            _exchanges_of_worker, options=options, shards=shards, counts=counts, layout=layout,
+            exchanges_between_replicas=exchanges_between_replicas,
+        )  # fmt: skip
+        traffics = traffic_of(method, workers, mask=selected, steps=spec.steps, exchanges_among=exchanges_among)
         split_traffic += [traffic._replace(buckets=last_buckets) for traffic in traffics]
     return split_traffic, memory_plan
 
@@ -291,11 +303,12 @@ def _exchanges_of_worker(
     shards: Sequence[ParameterShard],
     counts: Sequence[int],
     layout: Layout,
-    between: Callable[[int], list[Exchange]],
+    exchanges_between_replicas: Callable[[int], list[Exchange]],
 ) -> list[Exchange]:
-    """Return all exchanges of a worker among ``count`` workers, inside its replica and ``between`` replicas."""
+    """Return all exchanges of a worker among ``count`` workers, inside its replica and between replicas."""
     if layout.sharers > 1:
-        return [exchange for shard in shards for exchange in _exchanges_inside(shard, options)] + between(count)
+        inside = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
+        return inside + exchanges_between_replicas(count)
     replicas = range(count // layout.workers)
     shard = ParameterShard(tuple(counts), replicas, len(replicas))
     return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]
@@ -314,7 +327,9 @@ def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replica
         selected = traffic.settings
         for pattern in traffic.patterns:
             sizes = [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
-            for nbytes in [sum(sizes)] if together and sizes else sizes:
+            if together and sizes:
+                sizes = [sum(sizes)]
+            for nbytes in sizes:
                 buffer_bytes[selected] = np.maximum(buffer_bytes[selected], nbytes)
 
 
@@ -343,8 +358,8 @@ def _memory_plan(
     spec, replicas, has_sharers = specs[0], workers // layout.workers, layout.sharers > 1
     tensors, elements = tensors_of(worker_tensors.tensors), worker_tensors.elements
     precision = spec.memory.memory_precision(spec.number_format)
-    errors = _per_setting(lambda p: method.error_feedback_elements(tensors, p), method, workers=replicas, mask=mask)
-    states = _per_setting(lambda p: method.kept_elements(tensors, p), method, workers=replicas, mask=mask)
+    errors = _value_per_setting(partial(method.error_feedback_elements, tensors), method, workers=replicas, mask=mask)
+    states = _value_per_setting(partial(method.kept_elements, tensors), method, workers=replicas, mask=mask)
     memory = model_memory(
         elements, states - errors, errors, precision, buffer_bytes,
         gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
@@ -361,16 +376,9 @@ def _memory_plan(
     # frozen weights are not sharded.
     choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
     return plan_memory(
-        options,
-        budget,
-        unsharded=memory,
-        workers=sharers,
-        shares=has_sharers or method.shares_out,
-        unit_bytes=unit_bytes,
-        precision=precision,
-        policies=activation_policies(spec, layout),
-        auto=choices,
-    )
+        options, budget, unsharded=memory, workers=sharers, shares=has_sharers or method.shares_out,
+        unit_bytes=unit_bytes, precision=precision, policies=activation_policies(spec, layout), auto=choices,
+    )  # fmt: skip
 
 
 def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
@@ -425,10 +433,10 @@ def _exchanges_inside(shard: ParameterShard, options: _StepOptions) -> list[Exch
             exchanges += [replace(exchange, first_group=shard.sharing_group) for exchange in updates]
         return exchanges
     gathers = update_gathers(parameter_bytes, shard.sharers, options.units) if options.weights == "gathers" else None
+    # The workers that store a copy of the states together exchange shards; then copies sum their gradients.
     for exchange in sharded_exchanges(
         gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units,
-        micro_batches=options.micro_batches,
-        overlapped=options.overlapped, weights=gathers,
+        micro_batches=options.micro_batches, overlapped=options.overlapped, weights=gathers,
     ):  # fmt: skip
         if shard.sharers > 1:
             exchanges.append(replace(exchange, first_group=shard.sharing_group))
@@ -454,11 +462,12 @@ def _exchanges_between(
     for exchange in method.exchanges(tensors, replicas):
         size = share * exchange.payload_bytes
         group = exchange.first_group
-        if group is not None:
+        if group is not None:  # the ranks of one worker of each replica
             stride = layout.workers
             group = range(group.start * stride, group.stop * stride, group.step * stride)
         yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, first_group=group)
         if layout.sharers > 1 and not method.sends_in_backward:
+            # Bytes of a collective's result over those of its input.
             growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(
                 exchange,
@@ -482,8 +491,7 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
     The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
     micro-batch, so they are divided by the number of micro-batches later.
     """
-    model_parallel = layout.workers // layout.data
-
+    model_parallel_workers = layout.workers // layout.data
     policies = activation_policies(specs[0], layout)
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
@@ -491,15 +499,16 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
         model, options = spec.model, spec.memory
         if not isinstance(model, ModelShape):
             return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in policies]
-        sequences = model_parallel * spec.worker_tokens / model.sequence
-        micro = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
-        activations = [
-            0.0
-            if policy is None
-            else micro * worker_activation_bytes(model, layout, sequences, micro, policy, spec.activation_storage)
-            for policy in policies
-        ]
-        return usable_bytes(spec.memory_machine), sequences, *activations
+        sequences = model_parallel_workers * spec.worker_tokens / model.sequence
+        micro_batches = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        batch_activations = []
+        for policy in policies:
+            nbytes = 0.0
+            if policy is not None:
+                storage = spec.activation_storage
+                nbytes = worker_activation_bytes(model, layout, sequences, micro_batches, policy, storage)
+            batch_activations.append(micro_batches * nbytes)
+        return usable_bytes(spec.memory_machine), sequences, *batch_activations
 
     limit, sequences, *activations = np.array(value_per_spec(specs, budget_fields), dtype=np.float64).T
     return MemoryBudget(limit, sequences, np.array(activations))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +53,10 @@ def below_computing(
     if factor is None or factor >= 1:
         return f"{text}a step of its layout computes faster"
     low, high = bounds
-    ends = "" if low is None else f" ({low:.2g} or more)" if high is None else f" ({low:.2g} to {high:.2g})"
-    return f"{text}{factor:.2g} times its tokens to the same loss{ends}, {source}"
+    bounds_text = ""
+    if low is not None:
+        bounds_text = f" ({low:.2g} or more)" if high is None else f" ({low:.2g} to {high:.2g})"
+    return f"{text}{factor:.2g} times its tokens to the same loss{bounds_text}, {source}"
 
 
 def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Network) -> Floats | None:
@@ -76,40 +79,52 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
     for traffic in plan.traffic[method_index]:
         for exchange in traffic.exchanges:
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
-            nbytes = float(np.reshape(exchange.payload_bytes, (-1,))[0]) * exchange.num_runs(steps) / steps
-            totals += level_bytes(exchange.collective, nbytes, ranks=group, workers=workers, unit_workers=unit_sizes)
-    if isinstance(plan.inside.model, ModelShape):
-        totals += _layout_bytes(plan, plan.inside.model, plan.memory_plans[method_index], workers, unit_sizes)
+            payload_bytes = float(np.ravel(exchange.payload_bytes)[0])  # of the only setting
+            step_bytes = payload_bytes * exchange.num_runs(steps) / steps
+            totals += level_bytes(
+                exchange.collective, step_bytes, ranks=group, workers=workers, unit_workers=unit_sizes
+            )
+    if isinstance(plan.intra_replica.model, ModelShape):
+        totals += _layout_bytes(plan, plan.intra_replica.model, plan.memory_plans[method_index], workers, unit_sizes)
     return totals
 
 
 def _layout_bytes(
     plan: ProjectionPlan, model: ModelShape, memory_plan: MemoryPlan, workers: int, unit_sizes: tuple[int, ...]
 ) -> Floats:
-    """Return the bytes of a layout's traffic that leave units at each level in a step, ``(levels,)``."""
-    intra_replica, layout, stages = plan.inside, plan.layout, plan.layout.pipeline
-    micro = int(memory_plan.micro_batches[0])
-    tokens = intra_replica.tokens / micro
+    """Return the bytes of a step's traffic inside replicas that leave units at each level, ``(levels,)``."""
+    intra_replica, layout, stages = plan.intra_replica, plan.layout, plan.layout.pipeline
+    micro_batches = int(memory_plan.micro_batches[0])
+    micro_tokens = intra_replica.tokens / micro_batches
     layers = stage_layers(model, layout)
-    recomputed = stage_layers(model, layout, memory_plan.policy(0).most_recomputed)
+    recomputed_layers = stage_layers(model, layout, memory_plan.policy(0).most_recomputed)
     totals = np.zeros(len(unit_sizes))
-    for call in replica_calls(model, layout, tokens, intra_replica.bytes_per_number):
-        times = micro * sum(call.counts(layers, recomputed)) / stages
-        totals += times * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
+    for call in replica_calls(model, layout, micro_tokens, intra_replica.bytes_per_number):
+        num_calls = micro_batches * sum(call.counts(layers, recomputed_layers)) / stages
+        totals += num_calls * level_bytes(call.collective, call.payload_bytes, call.ranks, workers, unit_sizes)
     if stages > 1:
-        message_bytes = intra_replica.bytes_per_number * tokens * model.width  # of all workers that share a message
+        message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # of all workers that share it
         pipelines = workers // (stages * layout.tensor * layout.context)
-        levels = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
-        first, last = layout.pipeline_group[0], layout.pipeline_group[-1]
-        back_level = next(level for level, size in enumerate(unit_sizes) if first // size == last // size)
-        for level in levels + (layout.chunks - 1) * [back_level]:
-            totals[level] += 2 * micro * pipelines * message_bytes
+        message_level_list = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
+        # After each chunk but the last, the last stage sends to the first one.
+        message_level_list += (layout.chunks - 1) * [_common_level(layout.pipeline_group, unit_sizes)]
+        for level in message_level_list:
+            totals[level] += 2 * micro_batches * pipelines * message_bytes  # forward and backward
     return totals
+
+
+def _common_level(ranks: Sequence[int], unit_sizes: Sequence[int]) -> int:
+    """Return the innermost level at which the first and the last rank are in the same unit."""
+    first, last = ranks[0], ranks[-1]
+    level = 0
+    while first // unit_sizes[level] != last // unit_sizes[level]:
+        level += 1
+    return level
 
 
 @dataclass(frozen=True)
 class WholeTraining:
-    """The options of a whole training, beyond its step time.
+    """The options of a projection that concern the whole training, from its tokens to its price.
 
     Args:
         tokens: D, tokens of the training; without ``tokens`` and ``target_loss`` the spec's steps apply.
@@ -132,7 +147,7 @@ class WholeTraining:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("tokens", "target_loss"):
             value = getattr(self, name)
-            if value is not None and not 0 < value < float("inf"):
+            if value is not None and not 0 < value < math.inf:
                 raise SpecError(name, value, "a positive number")
         if self.tokens is not None and self.target_loss is not None:
             raise SpecError("tokens", self.tokens, "nothing beside a target loss, which decides how many")
@@ -167,33 +182,33 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     ]
     if not isinstance(rows, ColumnRows):
         return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, totals, strict=True)])])
-    parts, begin = [], 0
+    parts, num_rows = [], 0
     for part in rows.parts:
-        end = begin + length(part)
-        parts.append(part | columns_of_rows(totals[begin:end]))
-        begin = end
+        part_totals = totals[num_rows : num_rows + length(part)]
+        parts.append(part | columns_of_rows(part_totals))
+        num_rows += length(part)
     return ColumnRows(parts)
 
 
 def method_covered(method: MethodBase) -> str:
-    """Return the name of the method in fits of losses that covers a method, or a name of its own if no fit covers it.
+    """Return the name by which fits of losses know a method; a name that no fit has if none covers the method.
 
     Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
     that are a step late and 4-bit numbers, so that any number format is covered.
     """
     method_fields = dict(method)
-    is_plain_adam = (
-        getattr(method_fields.get("rule"), "kind", None) == "adam" and method_fields.get("compressor") is None
-    )
-    nesterov = method_fields.get("outer_momentum") == NESTEROV
-    covered = {
+    rule_kind = getattr(method_fields.get("rule"), "kind", None)
+    is_plain_adam = rule_kind == "adam" and method_fields.get("compressor") is None
+    has_nesterov_step = is_plain_adam and method_fields.get("outer_momentum") == NESTEROV
+    fragment_delay = getattr(method_fields.get("stream"), "tau", 0)
+    is_covered = {
         "ddp": is_plain_adam,
-        "diloco": is_plain_adam and nesterov and method.wire in (None, "dense"),
-        "streaming-diloco": is_plain_adam and nesterov and getattr(method_fields.get("stream"), "tau", 0) == 1,
+        "diloco": has_nesterov_step and method.wire in (None, "dense"),
+        "streaming-diloco": has_nesterov_step and fragment_delay == 1,
     }
-    if covered.get(method.kind):
+    if is_covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
-    return f"{method.name}, otherwise" if method.name in (*covered, "ddp-adam") else method.name
+    return f"{method.name}, otherwise" if method.name in (*is_covered, "ddp-adam") else method.name
 
 
 NESTEROV = 0.9
@@ -202,44 +217,42 @@ NESTEROV = 0.9
 
 def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining) -> dict[str, Any]:
     """Return the fields of a row's whole training: its loss or tokens, its time with failures, and its cost."""
-    method = next(candidate for candidate in spec.methods if candidate.name == row["method"])
-    network = next(candidate for candidate in spec.networks if candidate.name == row["network"])
+    (method,) = [candidate for candidate in spec.methods if candidate.name == row["method"]]
+    network = {candidate.name: candidate for candidate in spec.networks}[row["network"]]
     tokens_per_step = float(spec.batch_tokens)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
     columns: dict[str, Any] = {}
-    step_s, low_s, high_s = (row[f"step_time{end}_s"] for end in ("", "_low", "_high"))
+    step_s, low_s, high_s = row["step_time_s"], row["step_time_low_s"], row["step_time_high_s"]
     seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
-        columns, equal = _losses(method, spec, options)
+        columns, tokens_to_target = _losses(method, spec, options)
         if options.target_loss is not None:
             steps, seconds = 0.0, None
-        if equal is not None:
-            reached_loss, needed_tokens = equal
+        if tokens_to_target is not None:
+            reached_loss, token_factor = tokens_to_target
             steps = reached_loss.value / tokens_per_step
             if step_s is not None:
-                seconds = time_to_loss_s(
-                    reached_loss, tokens_per_step / step_s, low=low_s / step_s, high=high_s / step_s
-                )
-                computing_s = steps / needed_tokens.factor * row["compute_s"]
+                tokens_per_s = tokens_per_step / step_s
+                seconds = time_to_loss_s(reached_loss, tokens_per_s, low=low_s / step_s, high=high_s / step_s)
+                factor = token_factor.factor
                 columns["below_computing"] = below_computing(
-                    seconds[0],
-                    computing_s,
-                    needed_tokens.factor,
-                    bounds=(needed_tokens.low, needed_tokens.high),
-                    source=needed_tokens.source,
-                )
+                    seconds[0], steps / factor * row["compute_s"], factor,
+                    bounds=(token_factor.low, token_factor.high), source=token_factor.source,
+                )  # fmt: skip
     if options.failures is not None:
         goodput = _goodput(method, spec, network, row, options.failures, steps) if steps else None
         seconds = with_failures(seconds, goodput)
-        columns |= dict.fromkeys(FAILURE_FIELDS) if goodput is None else goodput.fields() | {"stuck": goodput.stuck}
+        if goodput is None:
+            columns |= dict.fromkeys(FAILURE_FIELDS)
+        else:
+            columns |= goodput.fields() | {"stuck": goodput.stuck}
     if has_loss or options.failures is not None:
         columns |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
     if options.prices is not None:
-        egress_bytes = egress_per_step(method, spec, network, row)
-        columns |= training_cost(
-            row, options.prices, steps, seconds, sent=None if egress_bytes is None else egress_bytes * steps
-        )
+        step_bytes = egress_per_step(method, spec, network, row)
+        sent_bytes = None if step_bytes is None else step_bytes * steps
+        columns |= training_cost(row, options.prices, steps, seconds, egress_bytes=sent_bytes)
     return columns
 
 
@@ -254,7 +267,7 @@ def _goodput(
     """Return the goodput of a training under failures, or None if its step time is unknown."""
     if row["step_time_s"] is None:
         return None
-    from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections play nothing
+    from syncline.planner.goodput.planned import estimate_goodput  # only here: most projections have no failures
 
     replicas = spec.layout.build().replicas(spec.workers)
     state = kept_state(method, spec.model.tensors, replicas)
@@ -289,36 +302,41 @@ def _losses(
     no fit gives the loss or the tokens.
     """
     training = at_scale(method, spec, options.tokens)
-    prediction, unknown = None, None
-    equal: tuple[LossReached, TokenFactor] | None = None
+    columns: dict[str, Any] = {"tokens": options.tokens} | dict.fromkeys(LOSS_FIELDS)
+    tokens_to_target: tuple[LossReached, TokenFactor] | None = None
     try:
         if options.target_loss is None:
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
-            equal = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
-            prediction = equal[0].prediction
+            tokens_to_target = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
+            reached_loss, token_factor = tokens_to_target
+            prediction = reached_loss.prediction
+            columns |= {"tokens": reached_loss.value, "tokens_factor": token_factor.factor}
     except SpecError as error:
-        unknown = str(error)
-    columns = {
-        "tokens": options.tokens if equal is None else equal[0].value,
-        "loss": prediction and prediction.loss,
-        "loss_low": prediction and prediction.low,
-        "loss_high": prediction and prediction.high,
-        "loss_fit": prediction and prediction.fit.name,
-        "extrapolation": prediction and prediction.extrapolation,
-        "beyond": prediction and ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond),
-        "loss_unknown": unknown,
-        "tokens_factor": equal and equal[1].factor,
-        "below_computing": None,
+        return columns | {"loss_unknown": str(error)}, None
+    columns |= {
+        "loss": prediction.loss,
+        "loss_low": prediction.low,
+        "loss_high": prediction.high,
+        "loss_fit": prediction.fit.name,
+        "extrapolation": prediction.extrapolation,
+        "beyond": ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond),
     }
-    return columns, equal
+    return columns, tokens_to_target
+
+
+LOSS_FIELDS = (
+    "loss", "loss_low", "loss_high", "loss_fit", "extrapolation", "beyond", "loss_unknown", "tokens_factor",
+    "below_computing",
+)  # fmt: skip
+"""Fields of a row if tokens or a target loss are an option; null if unknown."""
 
 
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
     """Return the mean bytes of a step that leave sites, all sites together, or None if they cannot be counted.
 
-    Without a layout and sharding, the bytes that a worker sends in a step, from the row, are multiplied by the bytes
-    that its collectives send out of the sites per byte of a worker.
+    Without a layout and sharding, the bytes that a worker sends in a step, from the row, are multiplied by the ratio of
+    the bytes that its collectives send out of the sites to the bytes that it passes to them.
 
     Args:
         method: the method.
@@ -338,12 +356,12 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
     if any(exchange.first_group is not None for exchange in exchanges):
         return None
-    payloads = [exchange.payload_bytes * exchange.num_runs(spec.steps) for exchange in exchanges]
-    if not (sent_bytes := sum(payloads)):
-        return 0.0
-    pairs = zip(exchanges, payloads, strict=True)
-    leaving = sum(egress_bytes(exchange.collective, payload, sizes) for exchange, payload in pairs)
-    return float(row["bytes_per_worker"] * leaving / sent_bytes)
+    total_bytes = leaving_bytes = 0.0
+    for exchange in exchanges:
+        payload_bytes = exchange.payload_bytes * exchange.num_runs(spec.steps)
+        total_bytes += payload_bytes
+        leaving_bytes += egress_bytes(exchange.collective, payload_bytes, sizes)
+    return float(row["bytes_per_worker"] * leaving_bytes / total_bytes) if total_bytes else 0.0
 
 
 def training_cost(
@@ -351,7 +369,7 @@ def training_cost(
     prices: Prices,
     steps: float,
     seconds: tuple[float, float | None, float | None] | None,
-    sent: float | None,
+    egress_bytes: float | None,
 ) -> dict[str, Any]:
     """Return the money, energy and carbon of a training as fields of a row, with bounds from those of its time.
 
@@ -360,23 +378,25 @@ def training_cost(
         prices: prices of machines, electricity and traffic.
         steps: number of steps of the training.
         seconds: duration with its lower and upper bound; None if it is unknown.
-        sent: bytes that leave sites in the whole training, all sites together; None if unknown.
+        egress_bytes: bytes that leave sites in the whole training, all sites together; None if unknown.
     """
-    power = prices.busy_power_w(BOARD_POWER_W.get(row["hardware"], (None, ""))[0])
-    idle = prices.idle_power_w
+    board_power_w, _ = BOARD_POWER_W.get(row["hardware"], (None, ""))
+    busy_power_w = prices.busy_power_w(board_power_w)
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
-    columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else sent}
-    for end, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
+    columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else egress_bytes}
+    for suffix, duration_s in zip(("", "_low", "_high"), seconds or (None,) * 3, strict=True):
         money = joules = None
         if duration_s is not None:
-            usage = Usage(row["workers"], duration_s, busy_s, egress_bytes=sent)
-            if power is not None:
-                waiting = idle if idle is not None else 0.0 if end == "_low" else power
-                joules = energy_j(prices, usage, power, idle_power_w=waiting)
+            usage = Usage(row["workers"], duration_s, busy_s, egress_bytes=egress_bytes)
+            if busy_power_w is not None:
+                idle_power_w = prices.idle_power_w
+                if idle_power_w is None:  # unknown: between nothing and the power of a busy worker
+                    idle_power_w = 0.0 if suffix == "_low" else busy_power_w
+                joules = energy_j(prices, usage, busy_power_w, idle_power_w=idle_power_w)
             money = cost(prices, usage, joules)
         columns |= {
-            f"cost{end}": money,
-            f"energy{end}_j": joules,
-            f"carbon{end}_kg": None if joules is None else carbon_kg(prices, joules),
+            f"cost{suffix}": money,
+            f"energy{suffix}_j": joules,
+            f"carbon{suffix}_kg": None if joules is None else carbon_kg(prices, joules),
         }
     return columns

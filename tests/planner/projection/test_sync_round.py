@@ -33,8 +33,8 @@ def test_a_round_takes_as_long_as_its_steps(asked):
     plan, rows = ProjectionPlan([of]), project(of)
     for number, row in enumerate(rows):
         one = simulate_round(plan, number, of.networks[0])
-        waits = sum(span.end_s - span.start_s for span in one.spans if span.what == "wait")
-        busy = sum(span.end_s - span.start_s for span in one.spans if span.what == "compute")
+        waits = sum(span.end_s - span.start_s for span in one.spans if span.kind == "wait")
+        busy = sum(span.end_s - span.start_s for span in one.spans if span.kind == "compute")
         assert busy + waits == pytest.approx(one.seconds), row["method"]
         # A round that is cut has not its share of what is rare; the first rounds of a training are no others' like.
         near = 1e-2 if one.steps == MOST_STEPS else 1e-4
@@ -47,11 +47,11 @@ def test_spans_of_a_stream_do_not_overlap():
     for number in range(3):
         one = simulate_round(plan, number, of.networks[0])
         for streams in (("network",), ("compute", "wait")):
-            spans = sorted((s.start_s, s.end_s) for s in one.spans if s.what in streams)
+            spans = sorted((s.start_s, s.end_s) for s in one.spans if s.kind in streams)
             assert all(end <= begin + 1e-12 for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 def test_a_worker_by_itself_computes():
     of = spec(["wan"], workers=1, methods=["ddp-adam"])
     one = simulate_round(ProjectionPlan([of]), 0, of.networks[0])
-    assert (one.steps, [span.what for span in one.spans]) == (1, ["compute"])
+    assert (one.steps, [span.kind for span in one.spans]) == (1, ["compute"])
