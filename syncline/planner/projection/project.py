@@ -131,8 +131,8 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
             tensors_by_model[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
         tensors = tensors_by_model[id(spec.model)]
         key = (tensors, spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol,
-               spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency, spec.number_format, spec.layout,
-               spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
+               spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency, spec.number_format,
+               spec.layout, spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
         merged_methods = _longer_list(methods, spec.methods) if group and key == group_key else None
         if group and merged_methods is None:
             yield group, methods
