@@ -19,7 +19,7 @@ from benchmarks.command import parser_of, show
 from syncline.costmodel import HARDWARE, NETWORKS
 from syncline.measure.recording.ranks import ForeignScript
 from syncline.measure.recording.record import Computed, RankRecord, Stepped
-from syncline.measure.recording.shapes import shaped
+from syncline.measure.recording.shapes import record_by_shapes
 from syncline.measure.replaying.replay import operations_s, replay
 from syncline.measure.replaying.scenario import Changes
 
@@ -91,12 +91,12 @@ def record_of(setting: Setting) -> Sequence[RankRecord]:
     options = {"size": model, "tp": tp, "batch": batch, "context": context, "recompute": recompute, "steps": STEPS}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     script = ForeignScript(str(REPOSITORY / "examples" / "titan.py"), (*words, "--bf16", "--quiet"))
-    return shaped(script, gpus, ranks=(0,)).expanded()  # all pieces are of one size, and nobody writes a log
+    return record_by_shapes(script, gpus, ranks=(0,)).expand()  # all pieces are of one size, and nobody writes a log
 
 
 def step_of(setting: Setting, changes: Changes) -> Step:
     """The second step of the example in this setting, with the changes of software."""
-    ranks = changes.of_record(record_of(setting))
+    ranks = changes.apply_to_record(record_of(setting))
     ends = replay(ranks, NETWORKS["dgx-h100"].network, H100, host="ahead").step_end_s
     return Step(float(ends[-1] - ends[-2]), *computing_s(ranks[0]))
 

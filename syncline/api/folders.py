@@ -165,7 +165,7 @@ def _replays(record: dict[str, Any], path: Path) -> Result:
     answer |= {"losses": read_losses(path), "folder": str(path)}
     command = str(record["command"])
     try:
-        question = ReplayedOn.read(record["question"])
+        question = ReplayedOn.from_fields(record["question"])
     except SpecError:  # the network or the hardware is made by code, or no longer exists
         return Result(command, answer, folder=path)
     return replay_result(command, answer, question)

@@ -265,20 +265,29 @@ def answer_trace(question: Trace) -> Result:
 
     The scripts of a command line run in processes that this process forks. Functions run in processes of a new Python.
     """
-    from syncline.measure.recording.ranks import TraceOptions, program_of, script_of, scripts_of, traced, traced_apart
-    from syncline.measure.recording.shapes import parse_ranks, trace_by_shapes
+    from syncline.measure.recording.ranks import (
+        TraceOptions,
+        parse_program,
+        parse_script,
+        split_command_lines,
+        trace_in_child,
+        trace_program,
+    )
+    from syncline.measure.recording.shapes import parse_ranks, trace_program_by_shapes
     from syncline.measure.replaying.scenario import ReplayedOn
-    from syncline.measure.replaying.trace import MOST_SHAPED, MOST_WORKERS, trace
+    from syncline.measure.replaying.trace import MAX_WORKERS, MAX_WORKERS_BY_SHAPES, trace
 
     if question.ranks is not None and not question.shapes:
         raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
-    command_lines = scripts_of(question)
-    programs = [script_of(words) for words in command_lines] or [program_of(source) for source in listed(question.what)]
+    command_lines = split_command_lines(question)
+    programs = [parse_script(words) for words in command_lines]
+    if not programs:
+        programs = [parse_program(source) for source in listed(question.what)]
     if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")
-    run: Any = traced if command_lines else traced_apart
+    run: Any = trace_program if command_lines else trace_in_child
     if question.shapes:
-        run = partial(trace_by_shapes, ranks=parse_ranks(question.ranks))
+        run = partial(trace_program_by_shapes, ranks=parse_ranks(question.ranks))
     replay = ReplayedOn.from_options(
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
@@ -286,7 +295,7 @@ def answer_trace(question: Trace) -> Result:
     with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
         answer = trace(
             programs, question.workers, question=replay, out=target.path, exact=target.exact, run=run,
-            max_workers=MOST_SHAPED if question.shapes else MOST_WORKERS,
+            max_workers=MAX_WORKERS_BY_SHAPES if question.shapes else MAX_WORKERS,
             options=TraceOptions(question.gpu, question.clock),
         )  # fmt: skip
     return replay_result("trace", answer, question=replay, scratch=target.scratch)

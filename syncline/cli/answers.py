@@ -143,9 +143,9 @@ def print_explore(question: Explore) -> None:
 
 def print_chakra(question: Chakra) -> None:
     """Convert a recorded trace to Chakra execution traces, or back, and print the path of the new folder."""
-    from syncline.measure.replaying.chakra.folders import converted
+    from syncline.measure.replaying.chakra.folders import convert
 
-    rows, folder, summary = converted(question)
+    rows, folder, summary = convert(question)
     if question.json:
         emit({"rows": rows, "folder": str(folder)})
     else:

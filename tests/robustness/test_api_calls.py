@@ -19,7 +19,7 @@ from tests.robustness.test_mutations import BEGINNINGS, CPU_S, Accepted, Hang, b
 STARTS = (
     "syncline.measure.launching.launch.on_local_processes",
     "syncline.measure.calibration.calibrate.run_watched",
-    "syncline.measure.recording.ranks.traced_apart",
+    "syncline.measure.recording.ranks.trace_in_child",
     "syncline.measure.processes.hosts.run_together",
     "replication.replications.replicate.prepare_folder",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from syncline.errors import SynclineError
-from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.ranks import ForeignScript, trace_program
 from tests.trace.launched import SCRIPTS, told
 
 
@@ -15,7 +15,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> str:
 
 
 def test_what_a_script_sees_that_believes_in_its_gpus(capfd: pytest.CaptureFixture[str]) -> None:
-    ranks = traced(ForeignScript(str(SCRIPTS / "pretends.py")), 2)
+    ranks = trace_program(ForeignScript(str(SCRIPTS / "pretends.py")), 2)
     assert said(capfd).count("took ") == 2
     for rank in ranks:
         compiled, seeds = rank.notes
@@ -25,7 +25,7 @@ def test_what_a_script_sees_that_believes_in_its_gpus(capfd: pytest.CaptureFixtu
 
 
 def test_a_script_that_spawns_its_ranks_is_them(capfd: pytest.CaptureFixture[str]) -> None:
-    traced(ForeignScript(str(SCRIPTS / "spawns.py"), ("2",)), 2)
+    trace_program(ForeignScript(str(SCRIPTS / "spawns.py"), ("2",)), 2)
     seed = 67280421310721  # of a process that has seeded nothing
     expected = [f"told: {rank} [3.0, 3.0] {seed}" for rank in range(2)]
     assert told(said(capfd)) == [*expected, "told: all"]
@@ -33,4 +33,4 @@ def test_a_script_that_spawns_its_ranks_is_them(capfd: pytest.CaptureFixture[str
 
 def test_other_numbers_of_ranks_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SynclineError, match="spawns 3 processes, of 2 ranks: use --workers 3"):
-        traced(ForeignScript(str(SCRIPTS / "spawns.py"), ("3",)), 2)
+        trace_program(ForeignScript(str(SCRIPTS / "spawns.py"), ("3",)), 2)

@@ -14,7 +14,7 @@ import pytest
 
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.recording import rank_processes
-from syncline.measure.recording.ranks import ForeignScript, TraceOptions, traced
+from syncline.measure.recording.ranks import ForeignScript, TraceOptions, trace_program
 from syncline.measure.recording.record import Started
 from tests.reference import ROOT
 from tests.trace.launched import SCRIPTS
@@ -39,7 +39,7 @@ FOR_ONE, FOR_ALL = "        dist.recv(torch.ones(1), 0)", "    dist.all_reduce(t
 def ended(name: str, capfd: pytest.CaptureFixture[str]) -> tuple[str, str]:
     """The error, and what the ranks have said."""
     with pytest.raises(SynclineError) as told:
-        traced(ForeignScript(str(ASKS), (name,)), 2)
+        trace_program(ForeignScript(str(ASKS), (name,)), 2)
     return str(told.value), capfd.readouterr().err
 
 
@@ -67,7 +67,7 @@ def test_a_code_is_passed_on(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_record_is_kept_where_a_script_ends_at_once() -> None:
-    ranks = traced(ForeignScript(str(ASKS), ("exits_at_once",)), 2)
+    ranks = trace_program(ForeignScript(str(ASKS), ("exits_at_once",)), 2)
     assert all(sum(isinstance(event, Started) for event in rank.events) == 1 for rank in ranks)
 
 
@@ -91,7 +91,7 @@ def test_ranks_that_a_script_starts_end_in_a_sentence(name: str, line: str, capf
 
 
 def test_a_script_may_decide_by_the_clock(capfd: pytest.CaptureFixture[str]) -> None:
-    ranks = traced(ForeignScript(str(ASKS), ("clock_decides",)), 2, TraceOptions(clock="allow"))
+    ranks = trace_program(ForeignScript(str(ASKS), ("clock_decides",)), 2, TraceOptions(clock="allow"))
     line = REFUSED["clock_decides"][1]
     number = next(at for at, text in enumerate(ASKS.read_text().splitlines(), 1) if line in text)
     assert all(rank.notes[0].startswith(f"{ASKS}:{number}: decides by the clock") for rank in ranks)
@@ -99,7 +99,7 @@ def test_a_script_may_decide_by_the_clock(capfd: pytest.CaptureFixture[str]) -> 
 
 def test_a_script_sees_no_gpu(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SynclineError, match="got 'nccl'; expected 'gloo' or none, as the script sees no GPU"):
-        traced(ForeignScript(str(ASKS), ("sees_no_gpu",)), 2, TraceOptions(gpu="none"))
+        trace_program(ForeignScript(str(ASKS), ("sees_no_gpu",)), 2, TraceOptions(gpu="none"))
 
 
 @pytest.mark.parametrize(("options", "path"), [({"gpu": "two"}, "--gpu"), ({"clock": "maybe"}, "--clock")])
@@ -113,7 +113,7 @@ def test_other_words_are_refused(options: dict[str, str], path: str) -> None:
 def test_ranks_that_wait_for_each_other_are_named_with_their_lines(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(rank_processes, "STUCK_S", 2.0)
+    monkeypatch.setattr(rank_processes, "DEADLOCK_LIMIT_S", 2.0)
     error, said = ended("waits_for_ever", capfd)
     lines = ASKS.read_text().splitlines()
     first, second = (1 + lines.index(text) for text in (FOR_ALL, FOR_ONE))
@@ -151,9 +151,9 @@ def state() -> tuple[object, ...]:
 
 def check_that_nothing_is_changed() -> None:
     before = state()
-    traced(ForeignScript(str(SCRIPTS / "several.py"), ("ddp.py", "workers.py")), 2)
+    trace_program(ForeignScript(str(SCRIPTS / "several.py"), ("ddp.py", "workers.py")), 2)
     with pytest.raises(SynclineError, match="rank 1 of 2 exited with code 1"):
-        traced(ForeignScript(str(ASKS), ("fails",)), 2)
+        trace_program(ForeignScript(str(ASKS), ("fails",)), 2)
     assert state() == before
 
 

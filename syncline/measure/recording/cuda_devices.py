@@ -12,7 +12,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import takewhile
 from types import FrameType, SimpleNamespace
 from typing import Any
 
@@ -22,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from syncline.measure.recording import streams
 from syncline.measure.recording.operations import tensors_in
-from syncline.measure.recording.recorder import RECORDER, TORCHS, Refusal, user_line
+from syncline.measure.recording.recorder import RECORDER, TORCH_FOLDER, Refusal, user_line
 from syncline.measure.recording.streams import ClockReading
 
 CPU = torch.device("cpu")
@@ -31,9 +30,10 @@ CPU = torch.device("cpu")
 class Current:
     """The state of the simulated GPUs in this process.
 
-    Args:
+    Attributes:
         index: the index of the current GPU.
         touched: whether the script has used ``cuda`` so far; before that, no tensor is marked.
+        default: the GPU that the script has made torch's default device; None if it has made none.
     """
 
     index = 0
@@ -46,11 +46,15 @@ def device_count() -> int:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    names = (name.strip() for name in visible.split(","))
-    return sum(1 for _ in takewhile(lambda name: name[:1].isdigit() or name.startswith(("GPU-", "MIG-")), names))
+    count = 0
+    for name in visible.split(","):
+        if not name.strip()[:1].isdigit() and not name.strip().startswith(("GPU-", "MIG-")):
+            break  # as CUDA does, ignore all names behind an invalid one
+        count += 1
+    return count
 
 
-def cuda_of(device: Any) -> torch.device | None:
+def simulated_gpu(device: Any) -> torch.device | None:
     """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU."""
     if isinstance(device, str):
         if not device.startswith("cuda"):
@@ -70,10 +74,10 @@ def cuda_of(device: Any) -> torch.device | None:
 
 def on_cpu(device: Any) -> Any:
     """Return the CPU for a GPU, else the device unchanged."""
-    return CPU if cuda_of(device) is not None else device
+    return CPU if simulated_gpu(device) is not None else device
 
 
-def mark(value: Any, device: torch.device | None) -> None:
+def mark_device(value: Any, device: torch.device | None) -> None:
     """Mark the tensors in a value as being on a GPU; None removes the mark."""
     for x in tensors_in(value):
         try:
@@ -90,15 +94,21 @@ def marked_device(x: Tensor) -> torch.device | None:
         return None
 
 
-def from_torch(depth: int) -> bool:
-    """Return whether the frame ``depth`` levels above the caller is in a file of torch.
+def device_index(x: Tensor) -> int:
+    """Return the index of the GPU that a tensor is marked with, in place of ``Tensor.get_device``; -1 for the CPU."""
+    gpu = marked_device(x)
+    return x.get_device() if gpu is None else gpu.index
 
-    Frames of ``__torch_function__`` only pass a call on, so the function skips them.
+
+def from_torch(depth: int) -> bool:
+    """Return whether the frame ``depth`` levels above the calling function is in a file of torch.
+
+    Frames of ``__torch_function__`` do not count, because they only pass a call on.
     """
     frame: FrameType | None = sys._getframe(depth + 1)
     while frame is not None and frame.f_code.co_name == "__torch_function__":
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(TORCHS)
+    return frame is not None and frame.f_code.co_filename.startswith(TORCH_FOLDER)
 
 
 def moved_tensor(x: Tensor, device: torch.device | None, copied: Tensor, is_asynchronous: bool = False) -> Tensor:
@@ -107,30 +117,38 @@ def moved_tensor(x: Tensor, device: torch.device | None, copied: Tensor, is_asyn
     The host waits for values that come from a GPU, unless the move is asynchronous.
     """
     if device is None and not is_asynchronous and marked_device(x) is not None:
-        RECORDER.host_waits()
-    if marked_device(x) != device and copied.untyped_storage()._cdata == x.untyped_storage()._cdata:
+        RECORDER.record_host_wait()
+    shares_memory = copied.untyped_storage()._cdata == x.untyped_storage()._cdata
+    if marked_device(x) != device and shares_memory:
         copied = copied.clone()
-    mark(copied, device)
+    mark_device(copied, device)
     return copied
 
 
 def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of ``Tensor.to`` for a device, another tensor or a type."""
-    x, *rest = args
+    """Return the result of ``Tensor.to`` for a device, another tensor or a type.
+
+    Args:
+        f: torch's ``Tensor.to``, which gets the CPU in place of a GPU.
+        args: the arguments passed by position, the tensor first.
+        kwargs: the arguments passed by name.
+    """
+    x, *other_args = args
+    first = other_args[0] if other_args else None
+    other = kwargs.get("other", first if isinstance(first, Tensor) else None)
+    target = None  # the device that the script names, if any
     if "device" in kwargs:
-        target, kwargs = kwargs["device"], kwargs | {"device": on_cpu(kwargs["device"])}
-    elif rest and isinstance(rest[0], Tensor):
-        target = marked_device(rest[0]) or rest[0].device
-    elif rest and "other" not in kwargs and not isinstance(rest[0], torch.dtype):
-        target, rest[0] = rest[0], on_cpu(rest[0])
-    elif "other" in kwargs:
-        target = marked_device(kwargs["other"]) or kwargs["other"].device
-    else:
-        target = None
-    moved = f(x, *rest, **kwargs)
+        target = kwargs["device"]
+        kwargs = kwargs | {"device": on_cpu(target)}
+    elif other is not None:
+        target = marked_device(other) or other.device
+    elif first is not None and not isinstance(first, torch.dtype):
+        target = first
+        other_args[0] = on_cpu(target)
+    moved = f(x, *other_args, **kwargs)
     if not Current.touched:
         return moved
-    device = marked_device(x) if target is None else cuda_of(target)
+    device = marked_device(x) if target is None else simulated_gpu(target)
     return moved_tensor(x, device, copied=moved, is_asynchronous=bool(kwargs.get("non_blocking")))
 
 
@@ -144,7 +162,7 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """
     x, *rest = args
     device = kwargs.get("device", rest[0] if rest else None)
-    return moved_tensor(x, cuda_of("cuda" if device is None else device), x)
+    return moved_tensor(x, simulated_gpu("cuda" if device is None else device), x)
 
 
 def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -154,14 +172,15 @@ def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Return the result of ``Tensor.type``, whose type names contain the device."""
-    x, *rest = args
-    if not rest and "dtype" not in kwargs:
+    x, *other_args = args
+    if not other_args and "dtype" not in kwargs:  # a question for the name of the type
         name: str = f(x)
         return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
-    dtype = rest[0] if rest else kwargs["dtype"]
-    name = dtype if isinstance(dtype, str) else ""
-    converted = f(x, name.replace(".cuda", "") or dtype)
-    return moved_tensor(x, cuda_of("cuda") if ".cuda" in name else None if name else marked_device(x), converted)
+    dtype = other_args[0] if other_args else kwargs["dtype"]
+    if not isinstance(dtype, str):
+        return moved_tensor(x, marked_device(x), f(x, dtype))
+    device = simulated_gpu("cuda") if ".cuda" in dtype else None
+    return moved_tensor(x, device, f(x, dtype.replace(".cuda", "")))
 
 
 def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -175,44 +194,44 @@ class CudaOnCpu(TorchFunctionMode):
     """A mode of torch that runs calls with ``cuda`` devices on the CPU."""
 
     def __init__(self) -> None:
-        """List torch's functions that move tensors to GPUs, or that ask whether a tensor is on a GPU."""
         super().__init__()
-        self.moves: dict[Any, Callable[..., Any]] = {
+        self.moves: dict[Any, Callable[..., Any]] = {  # functions that move tensors to GPUs or back
             Tensor.to: to, Tensor.cuda: cuda, Tensor.cpu: cpu, Tensor.type: type_of, torch.device: torch_device,
             Tensor.pin_memory: lambda f, args, kwargs: args[0].clone(),
         }  # fmt: skip
-        # The script gets these answers; files of torch get the originals.
-        self.questions: dict[Any, Callable[[Tensor], Any]] = {
+        # Functions that ask for the device of a tensor: the script gets these results, torch itself the originals.
+        self.device_queries: dict[Any, Callable[[Tensor], Any]] = {
             Tensor.device.__get__: lambda x: marked_device(x) or x.device,
             Tensor.is_cuda.__get__: lambda x: marked_device(x) is not None or x.is_cuda,  # type: ignore[attr-defined]
-            Tensor.get_device: lambda x: x.get_device() if (gpu := marked_device(x)) is None else gpu.index,
+            Tensor.get_device: device_index,
         }
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if (answer := self.questions.get(func)) is not None:
-            return func(*args, **kwargs) if not Current.touched or from_torch(1) else answer(args[0])
-        if (move := self.moves.get(func)) is not None:
-            return move(func, args, kwargs)
-        target = None
-        if kwargs:
-            if kwargs.get("device") is not None:
-                target = kwargs["device"]
-                kwargs["device"] = on_cpu(target)
-            kwargs.pop("pin_memory", None)
+        if func in self.device_queries:
+            if not Current.touched or from_torch(1):
+                return func(*args, **kwargs)
+            return self.device_queries[func](args[0])
+        if func in self.moves:
+            return self.moves[func](func, args, kwargs)
+        target = kwargs.get("device")
+        if target is not None:
+            kwargs["device"] = on_cpu(target)
+        kwargs.pop("pin_memory", None)
         result = func(*args, **kwargs)
-        if Current.touched:
-            if target is not None:
-                mark(result, cuda_of(target))
-            elif isinstance(result, Tensor | list | tuple) and not (args and result is args[0]):  # not in place
-                inputs = list(tensors_in(args))
-                device = next((gpu for x in inputs if (gpu := marked_device(x)) is not None), None)
-                if not inputs:
-                    device = Current.default
-                if device is not None:
-                    mark(result, device)
+        if not Current.touched:
+            return result
+        is_in_place = bool(args) and result is args[0]
+        if target is not None:
+            mark_device(result, simulated_gpu(target))
+        elif isinstance(result, Tensor | list | tuple) and not is_in_place:
+            inputs = list(tensors_in(args))
+            devices = [marked_device(x) for x in inputs] if inputs else [Current.default]
+            gpus = [device for device in devices if device is not None]
+            if gpus:
+                mark_device(result, gpus[0])
         return result
 
 
@@ -223,10 +242,10 @@ GPU = SimpleNamespace(
 )  # fmt: skip
 """Properties of the GPU that a script sees, from NVIDIA's data sheet of the A100."""
 
-UNSEEDED = 67280421310721
+DEFAULT_SEED = 67280421310721
 """The initial seed of torch's generator before any call of ``manual_seed``."""
 
-NOTHING = (
+DOING_NOTHING = (
     "init", "empty_cache", "ipc_collect", "set_per_process_memory_fraction", "reset_peak_memory_stats",
     "reset_max_memory_allocated", "reset_max_memory_cached", "reset_accumulated_memory_stats",
     "reset_peak_host_memory_stats", "reset_accumulated_host_memory_stats", "set_sync_debug_mode", "check_error",
@@ -234,7 +253,7 @@ NOTHING = (
 )  # fmt: skip
 """Functions that change no value, which are replaced by functions that do nothing."""
 
-ZERO = (
+RETURNING_ZERO = (
     "memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached",
     "max_memory_cached", "device_memory_used", "memory_usage", "utilization", "temperature", "power_draw", "clock_rate",
     "get_sync_debug_mode",
@@ -254,8 +273,9 @@ def set_device(device: Any) -> None:
     """Set the current GPU, which ``cuda`` without an index means."""
     if device is None or device == -1:
         return
-    if (cuda_index := cuda_of(device)) is not None:
-        Current.index = cuda_index.index
+    gpu = simulated_gpu(device)
+    if gpu is not None:
+        Current.index = gpu.index
 
 
 class CurrentDevice:
@@ -286,10 +306,10 @@ def manual_seed(seed: int) -> None:
     """
     if from_torch(1):  # torch.manual_seed seeds all devices
         return
-    if torch.initial_seed() == UNSEEDED:
+    if torch.initial_seed() == DEFAULT_SEED:
         torch.default_generator.manual_seed(seed)
     elif torch.initial_seed() != seed:
-        RECORDER.remark(
+        RECORDER.add_note(
             f"{user_line()}: torch.cuda.manual_seed({seed}) after torch.manual_seed({torch.initial_seed()}): one"
             " generator draws for the CPU and the GPU here, with the latter seed"
         )
@@ -327,7 +347,7 @@ class CudaEvent(streams.VirtualEvent):
 def cuda_replacements() -> dict[str, Any]:
     """Return the replacements of functions of ``torch.cuda``, by name.
 
-    Files of torch get the original results of the functions in `TRUTHS`.
+    Files of torch get the original results of the functions in `ORIGINAL_FOR_TORCH`.
     """
     return {
         "is_available": lambda: device_count() > 0,
@@ -374,24 +394,29 @@ def cuda_replacements() -> dict[str, Any]:
     }
 
 
-TRUTHS = frozenset({"is_available", "is_initialized", "device_count", "current_device"})
+ORIGINAL_FOR_TORCH = frozenset({"is_available", "is_initialized", "device_count", "current_device"})
 """Functions whose original results the files of torch get, so that torch takes the code paths of a CPU."""
 
 
 def refusing(original: Any, sentence: str) -> Any:
-    """Return a replacement for a function or class of torch that refuses calls; a class still works as a type."""
+    """Return a replacement for a function or class of torch that raises a `Refusal` with ``sentence`` when called.
 
-    def refused(*_: Any, **__: Any) -> Any:
+    A class is replaced by a subclass, which works in type annotations and ``isinstance``.
+    """
+
+    def refuse(*_: Any, **__: Any) -> Any:
         raise Refusal(sentence)
 
-    return type(original.__name__, (original,), {"__new__": refused}) if isinstance(original, type) else refused
+    return type(original.__name__, (original,), {"__new__": refuse}) if isinstance(original, type) else refuse
 
 
-def original_for_torch(replacement: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+def original_for_torch(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """Return a function that calls ``original`` for callers in files of torch, and ``replacement`` for all others."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        return (original if from_torch(1) else replacement)(*args, **kwargs)
+        if from_torch(1):
+            return original(*args, **kwargs)
+        return replacement(*args, **kwargs)
 
     return call
 
@@ -399,12 +424,13 @@ def original_for_torch(replacement: Callable[..., Any], original: Callable[..., 
 def install_cuda_calls() -> None:
     """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
     for name, replacement in cuda_replacements().items():
-        visible = original_for_torch(replacement, getattr(torch.cuda, name)) if name in TRUTHS else replacement
-        setattr(torch.cuda, name, visible)
+        keeps_original = name in ORIGINAL_FOR_TORCH
+        original = getattr(torch.cuda, name, None)
+        setattr(torch.cuda, name, original_for_torch(replacement, original) if keeps_original else replacement)
     for module in (torch.cuda, torch.accelerator):
-        for name in NOTHING:
+        for name in DOING_NOTHING:
             setattr(module, name, lambda *_, **__: None)
-        for name in ZERO:
+        for name in RETURNING_ZERO:
             setattr(module, name, lambda *_, **__: 0)
     for name, sentence in REFUSED.items():
         setattr(torch.cuda, name, refusing(getattr(torch.cuda, name, None), sentence))
@@ -421,20 +447,20 @@ def install_cuda_calls() -> None:
     torch.cuda.memory._record_memory_history = lambda *_, **__: None
     torch.cuda.memory._dump_snapshot = lambda *_, **__: None
     torch.cuda.nccl.version = lambda: (2, 27, 5)
-    accelerator()
+    install_accelerator_calls()
 
 
-def accelerator() -> None:
+def install_accelerator_calls() -> None:
     """Replace the functions of ``torch.accelerator`` by those that replace ``torch.cuda``."""
-    answers: dict[str, Callable[..., Any]] = {
+    replacements: dict[str, Callable[..., Any]] = {
         "is_available": lambda: device_count() > 0,
         "device_count": device_count,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
         "current_device_index": lambda: Current.index,
         "current_device_idx": lambda: Current.index,
     }
-    for name, answer in answers.items():
-        setattr(torch.accelerator, name, original_for_torch(answer, getattr(torch.accelerator, name)))
+    for name, replacement in replacements.items():
+        setattr(torch.accelerator, name, original_for_torch(replacement, getattr(torch.accelerator, name)))
     for name in ("set_device_index", "set_device_idx"):
         setattr(torch.accelerator, name, set_device)
     setattr(torch.accelerator, "device_index", CurrentDevice)  # noqa: B010 - a type that mypy knows otherwise

@@ -20,8 +20,9 @@ from torch._C._distributed_c10d import (
     ProcessGroupGloo,
 )
 
+from syncline.measure.recording.operations import tensor_bytes
 from syncline.measure.recording.record import MessageAwaited, MessageSent, Started, Waited
-from syncline.measure.recording.recorder import RECORDER, Refusal, site
+from syncline.measure.recording.recorder import RECORDER, Refusal, script_line
 
 NAME = "syncline"
 """The name of the backend."""
@@ -38,7 +39,7 @@ class TracedWork(dist.Work):
         """Wait until the values have arrived, and record the wait."""
         with RECORDER.silence():
             self.inner.wait()
-        RECORDER.note(Waited(self.call, RECORDER.stream))
+        RECORDER.record_event(Waited(self.call, RECORDER.stream))
         return True
 
     def synchronize(self) -> None:
@@ -66,18 +67,22 @@ class TracedWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return gloo's future, and record a wait, because the caller is assumed to wait for it."""
-        RECORDER.wait_unseen(self.call)
+        RECORDER.record_wait_in_cpp(self.call)
         return self.inner.get_future()
-
-
-def size_of(tensors: Sequence[Tensor]) -> int:
-    """Return the number of bytes of some tensors together."""
-    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def as_list(tensors: Any) -> list[Tensor]:
     """Return a list of tensors, with one element for a single tensor."""
     return [tensors] if isinstance(tensors, Tensor) else list(tensors)
+
+
+def options_for_gloo(opts: Any) -> tuple[AllreduceOptions, bool]:
+    """Return gloo's options for a reduction, and whether the caller must divide the sum, because gloo has no mean."""
+    op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
+    is_mean = op == dist.ReduceOp.AVG
+    options = AllreduceOptions()
+    options.reduceOp = dist.ReduceOp.SUM if is_mean else op
+    return options, is_mean
 
 
 class TracedGroup(dist.ProcessGroup):
@@ -128,81 +133,69 @@ class TracedGroup(dist.ProcessGroup):
     def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], script_kind: str = "") -> TracedWork:
         """Record a collective, run it without recording, and return the call in progress."""
         call = RECORDER.new_call()
-        key = self.key, RECORDER.number(self.key)
-        RECORDER.note(
-            Started(
-                call,
-                kind,
-                asked=script_kind or kind,
-                payload_bytes=nbytes,
-                ranks=self.ranks,
-                key=key,
-                site=site(),
-                stream=RECORDER.stream,
-            )
-        )
+        started = Started(
+            call, kind, asked=script_kind or kind, payload_bytes=nbytes, ranks=self.ranks,
+            key=(self.key, RECORDER.next_number(self.key)), site=script_line(), stream=RECORDER.stream,
+        )  # fmt: skip
+        RECORDER.record_event(started)
         with RECORDER.silence():
             return TracedWork(run(), call)
 
     def allreduce(self, tensors: Any, opts: Any = None) -> TracedWork:
         """All-reduce tensors with gloo; a mean, which gloo lacks, is a sum and a division."""
-        inputs, options = as_list(tensors), AllreduceOptions()
-        op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
+        inputs = as_list(tensors)
+        options, is_mean = options_for_gloo(opts)
 
         def run() -> Any:
-            """Run the all-reduce by gloo, which has no mean: divide the sum."""
             work = self.inner.allreduce(inputs, options)
-            if op == dist.ReduceOp.AVG:
+            if is_mean:
                 work.wait()
                 for x in inputs:
                     x.div_(len(self.ranks))
             return work
 
-        return self._collective("all_reduce", size_of(inputs), run)
+        return self._collective("all_reduce", tensor_bytes(inputs), run)
 
     allreduce_coalesced = allreduce
 
     def broadcast(self, tensors: Any, opts: Any) -> TracedWork:
         """Broadcast tensors with gloo, and record the call."""
         inputs = as_list(tensors)
-        return self._collective("broadcast", size_of(inputs), lambda: self.inner.broadcast(inputs, opts))
+        return self._collective("broadcast", tensor_bytes(inputs), lambda: self.inner.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
         """Reduce tensors with gloo, and record the call."""
         inputs = as_list(tensors)
-        return self._collective("reduce", size_of(inputs), lambda: self.inner.reduce(inputs, opts))
+        return self._collective("reduce", tensor_bytes(inputs), lambda: self.inner.reduce(inputs, opts))
 
     def allgather(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather lists of tensors with gloo.
 
         If the parts have several shapes, which NCCL allows, the method broadcasts each part.
         """
-        options = opts or AllgatherOptions()
-        if len({part.shape for part in outs[0]}) > 1:
-            return self._collective(
-                "all_gather", size_of(inputs), lambda: self._gathered_one_by_one(outs[0], inputs[0])
-            )
-        return self._collective("all_gather", size_of(inputs), lambda: self.inner.allgather(outs, inputs, options))
 
-    def _gathered_one_by_one(self, parts: Sequence[Tensor], local_part: Tensor) -> Any:
-        """Gather parts of several shapes by a broadcast of each part."""
-        work = None
-        for root, part in enumerate(parts):
-            if root == self.own_rank:
-                part.copy_(local_part)
-            options = BroadcastOptions()
-            options.rootRank = root
-            work = self.inner.broadcast([part], options)
-            work.wait()
-        return work
+        def run() -> Any:
+            parts: Sequence[Tensor] = outs[0]
+            if len({part.shape for part in parts}) == 1:
+                return self.inner.allgather(outs, inputs, opts or AllgatherOptions())
+            work = None
+            for root, part in enumerate(parts):
+                if root == self.own_rank:
+                    part.copy_(inputs[0])
+                options = BroadcastOptions()
+                options.rootRank = root
+                work = self.inner.broadcast([part], options)
+                work.wait()
+            return work
+
+        return self._collective("all_gather", tensor_bytes(inputs), run)
 
     def all_gather_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """All-gather tensors into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
         local_parts = [tensor.reshape(-1)]
         return self._collective(
-            "all_gather", size_of([tensor]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
+            "all_gather", tensor_bytes([tensor]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
         )
 
     _allgather_base = all_gather_single
@@ -215,31 +208,28 @@ class TracedGroup(dist.ProcessGroup):
 
     def gather(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Gather tensors at one rank with gloo."""
-        return self._collective("gather", size_of(inputs), lambda: self.inner.gather(outs, inputs, opts))
+        return self._collective("gather", tensor_bytes(inputs), lambda: self.inner.gather(outs, inputs, opts))
 
     def scatter(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Scatter tensors from one rank with gloo, and record a gather, which has the same cost in reverse."""
         return self._collective(
-            "gather", size_of(outs), run=lambda: self.inner.scatter(outs, inputs, opts), script_kind="scatter"
+            "gather", tensor_bytes(outs), run=lambda: self.inner.scatter(outs, inputs, opts), script_kind="scatter"
         )
 
     def reduce_scatter_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
         """Reduce-scatter one tensor, which gloo lacks, by an all-reduce of a copy."""
-        op = getattr(opts, "reduceOp", dist.ReduceOp.SUM)
-        options = AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.SUM if op == dist.ReduceOp.AVG else op
+        options, is_mean = options_for_gloo(opts)
 
         def run() -> Any:
-            """Reduce-scatter by gloo: an all-reduce of a copy, of which this rank takes its part."""
             copy = tensor.contiguous().clone()
             work = self.inner.allreduce([copy], options)
             work.wait()
             part = torch.chunk(copy.view(-1), len(self.ranks))[self.own_rank]
             with torch.no_grad():
-                out.detach().view(-1).copy_(part / len(self.ranks) if op == dist.ReduceOp.AVG else part)
+                out.detach().view(-1).copy_(part / len(self.ranks) if is_mean else part)
             return work
 
-        return self._collective("reduce_scatter", size_of([tensor]), run)
+        return self._collective("reduce_scatter", tensor_bytes([tensor]), run)
 
     _reduce_scatter_base = reduce_scatter_single
 
@@ -259,7 +249,7 @@ class TracedGroup(dist.ProcessGroup):
         """Exchange blocks of one tensor between all ranks with gloo."""
         return self._collective(
             "all_to_all",
-            size_of([tensor]),
+            tensor_bytes([tensor]),
             lambda: self.inner.alltoall_base(out, tensor, output_splits, input_splits, AllToAllOptions()),
         )
 
@@ -267,34 +257,35 @@ class TracedGroup(dist.ProcessGroup):
 
     def barrier(self, opts: Any = None) -> TracedWork:
         """Wait for all ranks by an all-reduce of one number."""
-        return self._collective(
-            "all_reduce",
-            4,
-            run=lambda: self.inner.allreduce([torch.zeros(1)], AllreduceOptions()),
-            script_kind="barrier",
-        )
+
+        def run() -> Any:
+            return self.inner.allreduce([torch.zeros(1)], AllreduceOptions())
+
+        return self._collective("all_reduce", nbytes=4, run=run, script_kind="barrier")
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
-        """Send tensors to another rank with gloo."""
+        """Send tensors to the rank ``to`` of the group with gloo; ``tag`` is gloo's number of the message."""
         inputs, call = as_list(tensors), RECORDER.new_call()
-        nbytes, key = size_of(inputs), self._tag(self.own_rank, to)
-        RECORDER.note(
-            MessageSent(call, self.ranks[to], payload_bytes=nbytes, tag=key, site=site(), stream=RECORDER.stream)
-        )
+        message_tag = self._next_message_tag(self.own_rank, to)
+        sent = MessageSent(call, self.ranks[to], tensor_bytes(inputs), message_tag, script_line(), RECORDER.stream)
+        RECORDER.record_event(sent)
         with RECORDER.silence():
             return TracedWork(self.inner.send(inputs, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
-        """Receive tensors from another rank with gloo."""
-        outputs, call, key = as_list(tensors), RECORDER.new_call(), self._tag(source, self.own_rank)
-        RECORDER.note(MessageAwaited(call, self.ranks[source], tag=key, site=site(), stream=RECORDER.stream))
+        """Receive tensors from the rank ``source`` of the group with gloo; ``tag`` is gloo's number of the message."""
+        outputs, call = as_list(tensors), RECORDER.new_call()
+        message_tag = self._next_message_tag(source, self.own_rank)
+        awaited = MessageAwaited(call, self.ranks[source], message_tag, script_line(), RECORDER.stream)
+        RECORDER.record_event(awaited)
         with RECORDER.silence():
             return TracedWork(self.inner.recv(outputs, source, tag), call)
 
-    def _tag(self, source: int, to: int) -> tuple[str, int, int, int]:
-        """Return a tag for the next message between two ranks of the group."""
-        ends = self.ranks[source], self.ranks[to]
-        return self.key, *ends, RECORDER.number((self.key, *ends))
+    def _next_message_tag(self, source: int, to: int) -> tuple[str, int, int, int]:
+        """Return the tag of the next message between two ranks of the group: group, sender, receiver, number."""
+        sender, receiver = self.ranks[source], self.ranks[to]
+        number = RECORDER.next_number((self.key, sender, receiver))
+        return self.key, sender, receiver, number
 
 
 def traced_group(options: Any, group_options: Any = None) -> TracedGroup:

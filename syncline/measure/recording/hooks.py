@@ -23,30 +23,35 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from syncline.measure.recording import cuda_devices as cuda_calls
 from syncline.measure.recording.cuda_devices import (
     CPU,
     CudaOnCpu,
     Current,
-    cuda_of,
     device_count,
     from_torch,
+    install_cuda_calls,
     marked_device,
     on_cpu,
+    simulated_gpu,
 )
 from syncline.measure.recording.group import NAME, traced_group
-from syncline.measure.recording.rank_processes import ADVICE, end_if_child, install_child_ranks, reset_torch_generator
-from syncline.measure.recording.record import Lost, Stepped
+from syncline.measure.recording.rank_processes import (
+    ADVICE,
+    end_trace_if_child,
+    pass_rank_to_children,
+    reset_torch_generator,
+)
+from syncline.measure.recording.record import Loss, Stepped
 from syncline.measure.recording.recorder import RECORDER, Refusal
 from syncline.measure.recording.streams import install_streams
 
-ON_CPU = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
+CPU_BACKENDS = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
 """Backends that a script may request without a GPU; the trace uses its own backend instead."""
 
-ON_GPU = ("nccl", "cuda:nccl")
+GPU_BACKENDS = ("nccl", "cuda:nccl")
 """Backends that need a GPU."""
 
-FOR_NCCL = ("device_id", "pg_options")
+NCCL_ARGUMENTS = ("device_id", "pg_options")
 """Arguments that gloo does not support."""
 
 
@@ -59,30 +64,30 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
     """
     install_streams()
     dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
-    for name, call in (
+    for name, replacement in (
         ("init_process_group", init_process_group),
         ("new_group", new_group),
         ("get_backend", get_backend),
         ("monitored_barrier", refuse_monitored_barrier),
     ):
         original = getattr(distributed_c10d, name)
-        replace_everywhere(original, wrapping(original, call))
+        replace_everywhere(original, wrap(original, replacement))
     depth = 0  # an optimizer may step other optimizers; only the outermost step counts
 
-    def begins(*_: Any) -> None:
+    def begin_step(*_: Any) -> None:
         nonlocal depth
         depth += 1
 
-    def ends(*_: Any) -> None:
+    def end_step(*_: Any) -> None:
         nonlocal depth
         depth -= 1
-        if not depth:
-            RECORDER.note(Stepped())
+        if depth == 0:
+            RECORDER.record_event(Stepped())
 
-    register_optimizer_step_pre_hook(begins)
-    register_optimizer_step_post_hook(ends)
+    register_optimizer_step_pre_hook(begin_step)
+    register_optimizer_step_post_hook(end_step)
     if losses:
-        torch.autograd.backward = wrapping(torch.autograd.backward, record_loss)
+        torch.autograd.backward = wrap(torch.autograd.backward, record_loss)
 
 
 def replace_everywhere(old: Any, new: Any) -> None:
@@ -94,25 +99,25 @@ def replace_everywhere(old: Any, new: Any) -> None:
                     setattr(module, name, new)
 
 
-ASKED: dict[str, str] = {}
+REQUESTED_BACKENDS: dict[str, str] = {}
 """The backend that the script requested for each group, by name."""
 
 
 def check_backend(backend: Any) -> None:
     """Check that the trace supports the backend that a script requests."""
     name = "undefined" if backend is None else str(backend).lower()
-    if name in ON_GPU and not device_count():
+    if name in GPU_BACKENDS and not device_count():
         raise Refusal(f"backend: got {name!r}; expected 'gloo' or none, as the script sees no GPU")
-    if name not in (*ON_CPU, *ON_GPU):
+    if name not in (*CPU_BACKENDS, *GPU_BACKENDS):
         raise Refusal(f"backend: got {str(backend)!r}; a traced script may ask for 'gloo' or 'nccl', or for none")
 
 
-def wrapping(original: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a replacement of ``original`` that calls ``call`` with the original and the arguments."""
+def wrap(original: Callable[..., Any], replacement: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ``replacement(original, *args, **kwargs)``, with the name of ``original``."""
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        return call(original, *args, **kwargs)
+        return replacement(original, *args, **kwargs)
 
     return wrapper
 
@@ -122,12 +127,12 @@ def wrapping(original: Callable[..., Any], call: Callable[..., Any]) -> Callable
 
 def init_process_group(original: Callable[..., Any], backend: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Make the default group with the backend of the trace."""
-    end_if_child()
+    end_trace_if_child()
     check_backend(backend)
-    for name in FOR_NCCL:
+    for name in NCCL_ARGUMENTS:
         kwargs.pop(name, None)
-    RECORDER.worlds += 1
-    ASKED["default"] = str(backend or "undefined").lower()
+    RECORDER.num_worlds += 1
+    REQUESTED_BACKENDS["default"] = str(backend or "undefined").lower()
     with RECORDER.silence():
         return original(NAME, *args, **kwargs)
 
@@ -137,12 +142,12 @@ def new_group(
 ) -> Any:
     """Make a group with the backend of the trace."""
     check_backend(backend)
-    for name in FOR_NCCL:
+    for name in NCCL_ARGUMENTS:
         kwargs.pop(name, None)
     with RECORDER.silence():
         group = original(ranks, timeout, None, *args, **kwargs)
     if isinstance(group, dist.ProcessGroup) and backend is not None:
-        ASKED[group.group_name] = str(backend).lower()
+        REQUESTED_BACKENDS[group.group_name] = str(backend).lower()
     return group
 
 
@@ -151,8 +156,12 @@ def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     backend = original(group)
     if backend != NAME or from_torch(2):
         return backend
-    requested = ASKED["default"] if group is None else ASKED.get(group.group_name, ASKED["default"])
-    return "nccl" if requested == "undefined" and device_count() else requested.rpartition(":")[2]
+    requested = REQUESTED_BACKENDS["default"]
+    if group is not None:
+        requested = REQUESTED_BACKENDS.get(group.group_name, requested)
+    if requested == "undefined" and device_count():
+        return "nccl"
+    return requested.rpartition(":")[2]  # "cpu:gloo,cuda:nccl" counts as NCCL
 
 
 def refuse_monitored_barrier(*_: Any, **__: Any) -> None:
@@ -166,7 +175,7 @@ def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs
     if loss.numel() == 1:
         with RECORDER.silence():
             value = float(getattr(loss, "traced_loss", loss).detach())  # the loss before a GradScaler scaled it
-        RECORDER.note(Lost(value))
+        RECORDER.record_event(Loss(value))
     return original(tensors, *args, **kwargs)
 
 
@@ -177,16 +186,16 @@ def install_eager() -> None:
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         module.spawn = module.start_processes = run_spawned  # type: ignore[attr-defined]
     setattr(torch.distributed.launcher.api, "launch_agent", refuse_launch)  # noqa: B010 - a type that mypy knows otherwise
-    install_child_ranks()
+    pass_rank_to_children()
 
 
 def uncompiled(model: Any = None, **options: Any) -> Any:
     """Return a model uncompiled, in place of ``torch.compile``, and add a note to the record."""
-    RECORDER.remark("torch.compile: what it was given runs uncompiled, operation by operation")
-    if model is None:
+    RECORDER.add_note("torch.compile: what it was given runs uncompiled, operation by operation")
+    if model is None:  # called as a decorator with options
         return lambda module: uncompiled(module, **options)
     if isinstance(model, torch.nn.Module):
-        object.__setattr__(model, "_orig_mod", model)
+        object.__setattr__(model, "_orig_mod", model)  # scripts find the uncompiled model under this name
     return model
 
 
@@ -207,7 +216,7 @@ def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: b
         raise Refusal("spawns with join=False; a rank is the process that it would spawn: use join=True")
     reset_torch_generator()
     fn(rank, *args)
-    if rank:
+    if rank > 0:
         raise SystemExit(0)
 
 
@@ -220,9 +229,9 @@ def install_cuda() -> AbstractContextManager[object]:
     if not device_count():
         return nullcontext()
     dist.is_nccl_available = lambda: True
-    cuda_calls.install_cuda_calls()
+    install_cuda_calls()
     scaler = torch.amp.grad_scaler.GradScaler
-    replaced: list[tuple[Any, str, Callable[..., Any]]] = [
+    replacements: list[tuple[Any, str, Callable[..., Any]]] = [
         (torch._C._nn, "_parse_to", parse_to),
         (torch.nn.parallel.DistributedDataParallel, "__init__", init_ddp),
         (DeviceMesh, "__init__", init_mesh),
@@ -240,8 +249,8 @@ def install_cuda() -> AbstractContextManager[object]:
         (torch.amp, "custom_fwd", with_cpu_keyword),
         (torch.amp, "custom_bwd", with_cpu_keyword),
     ]
-    for owner, name, call in replaced:
-        setattr(owner, name, wrapping(getattr(owner, name), call))
+    for owner, name, replacement in replacements:
+        setattr(owner, name, wrap(getattr(owner, name), replacement))
     torch.get_autocast_gpu_dtype = torch.get_autocast_cpu_dtype
     torch.Generator = Generator  # type: ignore[misc]
     return CudaOnCpu()
@@ -252,10 +261,11 @@ def install_cuda() -> AbstractContextManager[object]:
 
 def parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Parse the arguments of ``Module.to``; a plain number is the index of a GPU."""
-    first = [torch.device("cuda", x) if isinstance(x, int) and not isinstance(x, bool) else x for x in args[:1]]
+    if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+        args = (torch.device("cuda", args[0]), *args[1:])
     if isinstance(kwargs.get("device"), int):
         kwargs["device"] = torch.device("cuda", kwargs["device"])
-    return original(*first, *args[1:], **kwargs)
+    return original(*args, **kwargs)
 
 
 def init_ddp(
@@ -266,8 +276,9 @@ def init_ddp(
 
     If the module is on the CPU, torch gets both arguments and refuses them.
     """
-    on_gpu = any(marked_device(parameter) is not None for parameter in module.parameters())
-    original(self, module, *((None, None) if on_gpu else (device_ids, output_device)), *args, **kwargs)
+    if any(marked_device(parameter) is not None for parameter in module.parameters()):
+        device_ids = output_device = None
+    original(self, module, device_ids, output_device, *args, **kwargs)
 
 
 def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: Any, **kwargs: Any) -> None:
@@ -279,8 +290,9 @@ def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: 
 
 def init_loader(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
     """Make a ``DataLoader`` without ``pin_memory``, because there is no GPU."""
-    args = (*args[:7], False, *args[8:]) if len(args) > 7 else args
-    original(self, *args, **{name: x for name, x in kwargs.items() if not name.startswith("pin_memory")})
+    if len(args) > 7:  # pin_memory is the eighth argument
+        args = (*args[:7], False, *args[8:])
+    original(self, *args, **{name: value for name, value in kwargs.items() if not name.startswith("pin_memory")})
 
 
 def init_autocast(
@@ -309,26 +321,28 @@ def scale_loss(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
 def set_default_device(original: Callable[..., Any], device: Any) -> None:
     """Set torch's default device to the CPU for a GPU, and keep the GPU for the script."""
     original(on_cpu(device))
-    Current.default = None if device is None else cuda_of(device)
+    Current.default = None if device is None else simulated_gpu(device)
 
 
 def get_default_device(original: Callable[..., Any]) -> Any:
     """Return the script's default GPU, or torch's default device if there is none or torch itself calls."""
-    return original() if Current.default is None or from_torch(2) else Current.default
+    if Current.default is None or from_torch(2):
+        return original()
+    return Current.default
 
 
 def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Load tensors to the CPU, and mark them with the script's device."""
-    device = None
+    previous_default = Current.default
     if isinstance(map_location, dict):
         map_location = CPU
     elif map_location is not None and not callable(map_location):
-        device, map_location = cuda_of(map_location), on_cpu(map_location)
-    default_before, Current.default = Current.default, device or Current.default
+        Current.default = simulated_gpu(map_location) or previous_default
+        map_location = on_cpu(map_location)
     try:
         return original(f, map_location, *args, **kwargs)
     finally:
-        Current.default = default_before
+        Current.default = previous_default
 
 
 def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -338,7 +352,9 @@ def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
     """
     if not args and not kwargs and Current.touched and not from_torch(2):
         args = ("cpu",)
-    return original(*("cpu" if x == "cuda" else x for x in args[:1]), *args[1:], **kwargs)
+    elif args and args[0] == "cuda":
+        args = ("cpu", *args[1:])
+    return original(*args, **kwargs)
 
 
 def with_cpu_keyword(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -6,10 +6,10 @@ operations of a small model are the optimizer's; each takes some microseconds, a
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +39,7 @@ OVERWRITING = frozenset({"copy_", "_foreach_copy_", "fill_", "zero_", "_foreach_
                          "uniform_"})  # fmt: skip
 """Operations that overwrite a tensor without reading it."""
 
-LOOKING_UP = frozenset({"embedding", "index_select", "gather", "index"})
+LOOKUPS = frozenset({"embedding", "index_select", "gather", "index"})
 """Operations that read only those parts of their first argument that they return."""
 
 DECOMPOSITIONS: dict[str, Kind] = {"linalg_qr": "qr", "_linalg_eigh": "eigh"}
@@ -48,7 +48,7 @@ DECOMPOSITIONS: dict[str, Kind] = {"linalg_qr": "qr", "_linalg_eigh": "eigh"}
 SILENT = frozenset({"c10d", "_c10d_functional", "profiler", "prim", "record_function"})
 """Namespaces of operations that do no computation."""
 
-REGULAR = frozenset({
+SHAPE_ONLY_OPTIMIZERS = frozenset({
     torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW, torch.optim.Adagrad, torch.optim.Adadelta,
     torch.optim.Adamax, torch.optim.NAdam, torch.optim.RMSprop,
 })  # fmt: skip
@@ -57,14 +57,13 @@ REGULAR = frozenset({
 The operations of other optimizers depend on values or on the number of steps.
 """
 
-Costs = list[Counted]
-"""Several operations."""
+TORCH_FOLDER = Path(torch.__file__).parent
 
-TORCH = Path(torch.__file__).parent
-HOSTS = f"{TORCH}/optim/", f"{TORCH}/utils/data/"
-WRAPPERS = f"{TORCH}/_compile.py", f"{TORCH}/_dynamo/", str(Path(__file__).parent)
+HOST_CODE = f"{TORCH_FOLDER}/optim/", f"{TORCH_FOLDER}/utils/data/"
+"""Folders of torch's optimizers and data loaders, which read counters and indices that are in host memory."""
 
-Note = Callable[[Counted], None]
+WRAPPERS = f"{TORCH_FOLDER}/_compile.py", f"{TORCH_FOLDER}/_dynamo/", str(Path(__file__).parent)
+"""Files whose functions only pass calls on."""
 
 
 class KnownSteps:
@@ -72,64 +71,69 @@ class KnownSteps:
 
     Args:
         counter: the active counter.
-        note: called with the FLOPs and bytes of the operations of a step that is not counted again.
-        num_events: returns a number that changes if a step does anything besides computation.
+        add_operations: function that is called with the operations of a step that is not counted again.
+        num_events: function that returns a number that changes if a step does anything besides computation.
     """
 
-    def __init__(self, counter: OperationCounter, note: Callable[[Costs], None], num_events: Callable[[], int]) -> None:
-        """Begin without a known step."""
-        self.counter, self.note, self.num_events = counter, note, num_events
-        self.counted: Costs | None = None
-        """The costs of the step that is being counted; None outside such a step."""
-        self._known: dict[Any, Costs] = {}
-        self._begun: tuple[Any, int] | None = None
-        self._is_off = False
-        self._plain: Any = None
+    def __init__(
+        self,
+        counter: OperationCounter,
+        add_operations: Callable[[list[Counted]], None],
+        num_events: Callable[[], int],
+    ) -> None:
+        self.counter, self.add_operations, self.num_events = counter, add_operations, num_events
+        self.counted: list[Counted] | None = None
+        """The operations so far of the step that is being counted; None outside such a step."""
+        self._known: dict[Any, list[Counted]] = {}  # operations of the steps that were counted, by `step_key`
+        self._key_of_step: Any = None
+        self._num_events_before = 0
+        self._is_counter_off = False
+        self._without_function_modes: Any = None
         self._hooks: list[RemovableHandle] = []
 
     def __enter__(self) -> KnownSteps:
-        self._hooks = [register_optimizer_step_pre_hook(self._begins), register_optimizer_step_post_hook(self._ends)]
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._begin_step),
+            register_optimizer_step_post_hook(self._end_step),
+        ]
         return self
 
     def __exit__(self, *_: object) -> None:
         for hook in self._hooks:
             hook.remove()
 
-    def _begins(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Switch the counter off if the step's operations are known; otherwise begin to note them."""
-        if self._is_off:  # the previous step raised an error, and the script went on
-            self._on()
-        self._begun = self.counted = None
+    def _begin_step(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Switch the counter off if the step's operations are known; otherwise begin to collect them."""
+        if self._is_counter_off:  # the previous step raised an error, and the script went on
+            self._switch_counter_on()
+        self.counted = None
         closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if type(optimizer) not in REGULAR or closure is not None or _get_current_dispatch_mode() is not self.counter:
+        if type(optimizer) not in SHAPE_ONLY_OPTIMIZERS or closure is not None:
             return
-        if not self.counter.is_counting():
+        if _get_current_dispatch_mode() is not self.counter or not self.counter.is_counting():
             return
         key = step_key(optimizer)
-        costs = self._known.get(key)
-        if costs is None:
-            self._begun, self.counted = (key, self.num_events()), []
+        if key not in self._known:
+            self._key_of_step, self._num_events_before, self.counted = key, self.num_events(), []
             return
-        self.note(costs)
-        self._is_off = True
+        self.add_operations(self._known[key])
+        self._is_counter_off = True
         self.counter.__exit__(None, None, None)
-        self._plain = torch._C.DisableTorchFunction()  # function modes need not see the step either
-        self._plain.__enter__()
+        self._without_function_modes = torch._C.DisableTorchFunction()  # they need not see the step either
+        self._without_function_modes.__enter__()
 
-    def _ends(self, *_: Any) -> None:
-        """Switch the counter on again, or keep the operations that were noted."""
-        if self._is_off:
-            self._on()
-        elif self._begun is not None and self.counted is not None:
-            key, num_events = self._begun
-            if self.num_events() == num_events:
-                self._known[key] = self.counted
-        self._begun = self.counted = None
+    def _end_step(self, *_: Any) -> None:
+        """Switch the counter on again, or keep the operations that were collected."""
+        if self._is_counter_off:
+            self._switch_counter_on()
+        elif self.counted is not None and self.num_events() == self._num_events_before:
+            self._known[self._key_of_step] = self.counted
+        self.counted = None
 
-    def _on(self) -> None:
-        """Switch the counter on again behind an optimizer step that was not counted."""
-        self._is_off = False
-        self._plain.__exit__(None, None, None)
+    def _switch_counter_on(self) -> None:
+        """Switch the counter on again after an optimizer step that was not counted."""
+        self._is_counter_off = False
+        self._without_function_modes.__exit__(None, None, None)
         self.counter.__enter__()
 
 
@@ -159,21 +163,28 @@ class OperationCounter(TorchDispatchMode):
     that they read and write count.
 
     Args:
-        note: called with each operation.
-        is_counting: returns whether to count now; inside a collective it returns False.
-        reads: called when the host reads the result of an operation, as ``.item()`` does.
+        add_operation: function that is called with each operation.
+        is_counting: function that returns whether to count now; inside a collective it returns False.
+        handle_read: function that is called when the host reads the result of an operation, as ``.item()`` does.
     """
 
-    def __init__(self, note: Note, is_counting: Callable[[], bool], reads: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        add_operation: Callable[[Counted], None],
+        is_counting: Callable[[], bool],
+        handle_read: Callable[[], None] = lambda: None,
+    ) -> None:
         super().__init__()
-        self.note, self.is_counting, self.reads = note, is_counting, reads
-        self._known: dict[Any, tuple[Counted | None, bool]] = {}
+        self.add_operation, self.is_counting, self.handle_read = add_operation, is_counting, handle_read
+        self._known: dict[Any, tuple[Counted | None, bool]] = {}  # cost, and whether the host reads the result
         self.steps: KnownSteps | None = None
 
     @contextmanager
-    def know_steps(self, note: Callable[[Costs], None], num_events: Callable[[], int]) -> Iterator[OperationCounter]:
+    def know_steps(
+        self, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
+    ) -> Iterator[OperationCounter]:
         """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
-        with KnownSteps(self, note, num_events) as self.steps, self:
+        with KnownSteps(self, add_operations, num_events) as self.steps, self:
             yield self
 
     @classmethod
@@ -185,59 +196,62 @@ class OperationCounter(TorchDispatchMode):
         self, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Count an operation, and run it."""
-        for kind in types:
-            if kind is not Tensor and kind is not Parameter and is_traceable_wrapper_subclass_type(kind):
+        for tensor_class in types:
+            if tensor_class in (Tensor, Parameter):
+                continue
+            if is_traceable_wrapper_subclass_type(tensor_class):
                 return NotImplemented  # the DTensor then dispatches operations on this rank's shard
         if func.namespace == "aten":
             with torch._C.DisableTorchFunction():  # else function modes see each operation again
-                return self._counted(func, args, kwargs)
-        return self._counted(func, args, kwargs)
+                return self._run_and_count(func, args, kwargs)
+        return self._run_and_count(func, args, kwargs)
 
-    def _counted(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
+    def _run_and_count(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> Any:
         """Run an operation, and count it if it is the script's."""
         result = func(*args, **kwargs) if kwargs else func(*args)
-        if self.is_counting():
-            key: list[Any] = [func]
-            add_shapes(args, key)
-            add_shapes((result,), key)
-            signature = tuple(key)
-            entry = self._known.get(signature)
-            if entry is None:
-                entry = self._known[signature] = cost_of(func, args, kwargs=kwargs or {}, out=result), is_read(func)
-            cost, is_read_now = entry
-            if cost is not None:
-                self.note(cost)
-                if self.steps is not None and self.steps.counted is not None:
-                    self.steps.counted.append(cost)
-            if is_read_now and not is_of_host():
-                self.reads()
+        if not self.is_counting():
+            return result
+        signature: list[Any] = [func]
+        append_shapes(args, signature)
+        append_shapes((result,), signature)
+        key = tuple(signature)
+        entry = self._known.get(key)
+        if entry is None:
+            entry = cost_of(func, args, kwargs=kwargs or {}, out=result), needs_values(func)
+            self._known[key] = entry
+        cost, is_read = entry
+        if cost is not None:
+            self.add_operation(cost)
+            if self.steps is not None and self.steps.counted is not None:
+                self.steps.counted.append(cost)
+        if is_read and not is_called_on_host_data():
+            self.handle_read()
         return result
 
 
-def add_shapes(values: Iterable[Any], key: list[Any]) -> None:
-    """Append the shapes and types of tensors to a key; an operation's cost depends on them."""
+def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
+    """Append the shapes and types of tensors to an operation's signature, on which the operation's cost depends."""
     for value in values:
-        kind = type(value)
-        if kind is list or kind is tuple:
-            add_shapes(value, key)
-            key.append(None)  # marks the end of the list
-        elif kind is Tensor or kind is Parameter or isinstance(value, Tensor):  # the slow test comes last
-            key.append(value.shape)
-            key.append(value.dtype)
+        value_type = type(value)
+        if value_type is list or value_type is tuple:
+            append_shapes(value, signature)
+            signature.append(None)  # marks the end of the list
+        elif value_type is Tensor or value_type is Parameter or isinstance(value, Tensor):  # the slow test comes last
+            signature.append(value.shape)
+            signature.append(value.dtype)
 
 
-@cache
-def is_read(func: Any) -> bool:
+def needs_values(func: Any) -> bool:
     """Return whether the host needs the result of an operation to go on: its value or its shape."""
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
-def is_of_host() -> bool:
+def is_called_on_host_data() -> bool:
     """Return whether torch's optimizers or data loaders call, whose counters and indices are in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
-    return frame is not None and frame.f_code.co_filename.startswith(HOSTS)
+    return frame is not None and frame.f_code.co_filename.startswith(HOST_CODE)
 
 
 def tensors_in(value: Any) -> Iterator[Tensor]:
@@ -250,7 +264,14 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
 
 
 def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Counted | None:
-    """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time."""
+    """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time.
+
+    Args:
+        func: torch's operation.
+        args: its arguments passed by position.
+        kwargs: its arguments passed by name.
+        out: its results.
+    """
     packet = func._overloadpacket
     namespace, _, name = packet._qualified_op_name.partition("::")
     if namespace in SILENT or name in VIEWS:
@@ -259,16 +280,17 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     flops = float(formula(*args, **kwargs, out_val=out)) if formula else 0.0
     nbytes = float(moved_bytes(name, func._schema, args, kwargs, out))
     if name in DECOMPOSITIONS:
-        matrix = args[0]
-        sides = matrix.shape[-2:] if name == "linalg_qr" else matrix.shape[-1:]
-        shape = (*map(float, sides), float(matrix[..., 0, 0].numel()))
-        return Counted(0.0, nbytes, DECOMPOSITIONS[name], format_of(matrix.dtype), shape)
+        matrices = args[0]
+        *batch_sizes, rows, columns = matrices.shape
+        sides = (rows, columns) if name == "linalg_qr" else (columns,)
+        shape = tuple(float(size) for size in (*sides, math.prod(batch_sizes)))
+        return Counted(0.0, nbytes, DECOMPOSITIONS[name], format_of(matrices.dtype), shape)
     if not flops:
         return Counted(0.0, nbytes)
     operands = [x for x in tensors_in([*args, *kwargs.values()]) if x.is_floating_point()]
     precision = format_of(operands[0].dtype)
     if "attention" in name:
-        return _attention(name, func._schema, args, kwargs, Counted(flops, nbytes, precision=precision))
+        return _attention_cost(name, func._schema, args, kwargs, Counted(flops, nbytes, precision=precision))
     return Counted(flops, nbytes, kind="product", precision=precision, shape=product_shape(name, operands, out, flops))
 
 
@@ -282,11 +304,12 @@ def format_of(dtype: torch.dtype) -> str:
 
 
 def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float) -> tuple[float, ...]:
-    """Return ``(m, n, k)``, or ``(m, n, k, groups)`` of several products, of an operation with this many FLOPs.
+    """Return the shape of a matrix product, ``(m, n, k)`` for ``(m, k)`` times ``(k, n)``, from its number of FLOPs.
 
-    A convolution is the product of its patches and filters: n are its output channels.
+    A batch of products has the shape ``(m, n, k, products)``. A convolution is the product of its patches and filters:
+    n are its output channels.
     """
-    result = next(iter(tensors_in(out)))
+    result = next(tensors_in(out))
     groups = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0
     n = float(result.shape[1] if "convolution" in name else result.shape[-1])
     m = result.numel() / n / groups
@@ -294,25 +317,20 @@ def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float)
     return shape if groups == 1 else (*shape, groups)
 
 
-def _attention(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
-    """Return the FLOPs and shape of fused attention; a causal mask leaves half of the scores."""
-    values = {
-        argument.name: args[index] if index < len(args) else kwargs.get(argument.name)
-        for index, argument in enumerate(schema.arguments)
-    }
-    query, key, causal = values["query"], values["key"], bool(values.get("is_causal"))
-    assert query is not None and key is not None
-    batch, heads, queries, head = (float(size) for size in query.shape)
-    shape = (batch, heads, queries, float(key.shape[-2]), head)
-    backward = "backward" in name
-    flops = Operation("attention backward" if backward else "attention", shape, causal=causal).flops
-    return counted._replace(
-        flops=flops, kind="attention backward" if backward else "attention", shape=shape, causal=causal
-    )
+def _attention_cost(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
+    """Return ``counted`` with the FLOPs and shape of fused attention; a causal mask leaves half of the scores."""
+    names = [argument.name for argument in schema.arguments]
+    arguments = dict(zip(names, args, strict=False)) | kwargs
+    causal = bool(arguments.get("is_causal"))
+    batch, heads, num_queries, head_size = (float(size) for size in arguments["query"].shape)
+    num_keys = float(arguments["key"].shape[-2])
+    shape = (batch, heads, num_queries, num_keys, head_size)
+    kind: Kind = "attention backward" if "backward" in name else "attention"
+    return counted._replace(flops=Operation(kind, shape, causal=causal).flops, kind=kind, shape=shape, causal=causal)
 
 
 def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Return the bytes that an operation reads and writes: of its arguments, and of its new results.
+    """Return the bytes that an operation reads and writes, of its arguments and of its new results.
 
     An argument that the operation reads and changes counts twice.
 
@@ -324,32 +342,42 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
         out: the results.
     """
     if name == "all_gather_copy_in":  # FSDP2 copies its inputs into this rank's part of the buffer
-        return 2 * sum(x.numel() * x.element_size() for x in tensors_in(args[0]))
-    results = list(tensors_in(out))
-    read_bytes, written_bytes = 0, 0
+        return 2 * tensor_bytes(tensors_in(args[0]))
+    new_results = list(tensors_in(out))
+    read_bytes = written_bytes = 0
     for index, argument in enumerate(schema.arguments):
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         tensors = list(tensors_in(value))
-        nbytes = sum(x.numel() * x.element_size() for x in tensors)
-        writes = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
-        if writes:
+        nbytes = tensor_bytes(tensors)
+        # Fused optimizers declare that they change the gradients, but do so only with a scale.
+        is_written = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
+        if is_written:
             written_bytes += nbytes
-            results = [x for x in results if not any(x is tensor for tensor in tensors)]
-        if name in LOOKING_UP and index == 0:
-            nbytes = min(nbytes, sum(x.numel() * x.element_size() for x in results))
-        if not (writes and (name in OVERWRITING or argument.kwarg_only)):
+            new_results = [x for x in new_results if not any(x is tensor for tensor in tensors)]
+        if name in LOOKUPS and index == 0:
+            nbytes = min(nbytes, tensor_bytes(new_results))
+        is_only_written = is_written and (name in OVERWRITING or argument.kwarg_only)
+        if not is_only_written:
             read_bytes += nbytes
-    return read_bytes + written_bytes + sum(x.numel() * x.element_size() for x in results)
+    return read_bytes + written_bytes + tensor_bytes(new_results)
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """Return the number of bytes of some tensors together."""
+    return sum(x.numel() * x.element_size() for x in tensors)
 
 
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Return the FLOPs of CPU attention, which torch's registry lacks: two products of the scores' size."""
-    (batch, heads, queries, width), keys, out = query, key[-2], value[-1]
-    return int(2 * batch * heads * queries * keys * (width + out))
+    """Return the FLOPs of attention on a CPU from shapes: ``2 * batch * heads * queries * keys * (width + out)``.
+
+    These are two matrix products of the scores' size, with the width of a query and that of a value.
+    """
+    (batch, heads, num_queries, query_width), num_keys, value_width = query, key[-2], value[-1]
+    return int(2 * batch * heads * num_queries * num_keys * (query_width + value_width))
 
 
 def register_attention() -> None:
-    """Register FLOP formulas for attention on a CPU; the backward pass has five products, the forward pass two."""
+    """Register FLOP formulas of attention on a CPU, which torch lacks; backward has five products, forward two."""
     forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
     if forward not in flop_registry:
@@ -357,5 +385,5 @@ def register_attention() -> None:
     if backward not in flop_registry:
 
         @register_flop_formula(backward)
-        def of_backward(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+        def backward_flops(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
             return flash_attention_on_cpu(query, key, value) * 5 // 2

@@ -27,8 +27,8 @@ from syncline.errors import SynclineError
 from syncline.interrupts import end_with_parent, raise_if_interrupted
 from syncline.measure.recording.recorder import is_library
 
-HARD = 2
-"""The constant ``omp_pause_hard`` of OpenMP 5: its threads end, and are created again when they are needed."""
+OMP_PAUSE_HARD = 2
+"""A constant of OpenMP 5: its threads end, and are created again when they are needed."""
 
 
 def fork_process() -> int:
@@ -38,17 +38,17 @@ def fork_process() -> int:
     garbage collector skips this process's objects, because a finalizer may wait for a thread that the child does not
     have (a client of dask, an executor). When the child ends, it does not end this process's other children.
     """
-    end = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
-    if end is not None:
-        end(HARD)
+    end_openmp_threads = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
+    if end_openmp_threads is not None:
+        end_openmp_threads(OMP_PAUSE_HARD)
     sys.stdout.flush()
     sys.stderr.flush()
-    parent = os.getpid()
+    parent_pid = os.getpid()
     pid = os.fork()
-    if not pid:
+    if pid == 0:  # this is the child
         gc.freeze()
         multiprocessing.process._children.clear()  # type: ignore[attr-defined]
-        end_with_parent(parent)
+        end_with_parent(parent_pid)
     return pid
 
 
@@ -62,18 +62,18 @@ def set_up_child() -> None:
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
 
 
-def reset_child_state(threads: int, seed: int) -> None:
+def reset_child_state(num_threads: int, seed: int) -> None:
     """Set the threads of a forked child, and reset its random generators, so that they do not depend on the parent.
 
     Args:
-        threads: number of threads of torch.
+        num_threads: number of threads of torch.
         seed: the seed of Python's and NumPy's generators, which a new process would seed randomly; torch's generator
             gets the state that it has in every new process.
     """
     import numpy as np
     import torch
 
-    torch.set_num_threads(threads)
+    torch.set_num_threads(num_threads)
     random.seed(seed)
     np.random.seed(seed)  # noqa: NPY002 - the script's global state
     reset_torch_generator()
@@ -93,7 +93,7 @@ ADVICE = (
 
 
 class TracedRank(NamedTuple):
-    """The rank of a process, or of its ancestor for a process that a rank has started.
+    """A rank of a traced script and the process that runs it.
 
     Attributes:
         folder: the folder in which ranks write why they failed.
@@ -107,7 +107,7 @@ class TracedRank(NamedTuple):
 
 
 class Identity:
-    """The rank as which this process is recorded, or as a child of which it runs; None outside a trace."""
+    """The rank that this process is, or that has started this process, in ``Identity.rank``; None outside a trace."""
 
     rank: TracedRank | None = None
 
@@ -125,25 +125,32 @@ def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", li
     (folder / f"failed-{rank}").write_text(json.dumps(note))
 
 
-def end_if_child() -> None:
-    """End this process and its rank if the script started this process and it now joins a process group."""
-    rank = Identity.rank
-    if rank is None or rank.pid == os.getpid():
+def end_trace_if_child() -> None:
+    """End the trace with an error if this process is not a rank but was started by one; otherwise return.
+
+    Call this function before a process joins a process group, because a child of a rank would wait for ranks that do
+    not exist.
+    """
+    traced_rank = Identity.rank
+    if traced_rank is None or traced_rank.pid == os.getpid():
         return
     from syncline.measure.recording.recorder import user_line
 
     reason = f"{user_line()}: a process that the script started joins a group; {ADVICE}"
     with suppress(OSError):  # another child has ended the trace already
-        write_failure(rank.folder, rank.rank, reason=reason)
-        os.kill(rank.pid, signal.SIGKILL)
+        write_failure(traced_rank.folder, traced_rank.rank, reason=reason)
+        os.kill(traced_rank.pid, signal.SIGKILL)
     os._exit(1)
 
 
 class ChildTarget:
-    """The function of a process that a rank starts by ``multiprocessing``, with the rank's identity.
+    """A function that a rank runs in a new process by ``multiprocessing``; a call ends the trace if it joins a group.
+
+    A class and not a closure, because ``multiprocessing`` pickles it.
 
     Args:
         target: the function that the script passed as the target.
+        rank: the rank that starts the process.
     """
 
     def __init__(self, target: Callable[..., Any], rank: TracedRank) -> None:
@@ -153,33 +160,34 @@ class ChildTarget:
         """Run the function, and end the trace if the function joins a group."""
         Identity.rank = self.rank
         if "torch" in sys.modules:
-            from torch.distributed import distributed_c10d as groups
+            from torch.distributed import distributed_c10d
 
             for name in ("rendezvous", "_new_process_group_helper"):
-                setattr(groups, name, ending_child_first(getattr(groups, name)))
+                original = getattr(distributed_c10d, name)
+                setattr(distributed_c10d, name, with_check_for_child(original))
         return self.target(*args, **kwargs)
 
 
-def ending_child_first(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that first ends a child of a rank and otherwise calls the given function."""
+def with_check_for_child(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper of ``function`` that first calls `end_trace_if_child`."""
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        end_if_child()
-        return call(*args, **kwargs)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        end_trace_if_child()
+        return function(*args, **kwargs)
 
-    return called
+    return wrapper
 
 
-def install_child_ranks() -> None:
-    """Let each process that this rank starts know the rank, because a new interpreter has no hooks."""
-    start = multiprocessing.process.BaseProcess.start
+def pass_rank_to_children() -> None:
+    """Let each process that this rank starts by ``multiprocessing`` know the rank."""
+    original_start = multiprocessing.process.BaseProcess.start
 
-    def started(process: Any) -> None:
+    def start(process: Any) -> None:
         if Identity.rank is not None and process._target is not None:
             process._target = ChildTarget(process._target, Identity.rank)
-        start(process)
+        original_start(process)
 
-    multiprocessing.process.BaseProcess.start = started  # type: ignore[method-assign,assignment]
+    multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign,assignment]
 
 
 GRACE_S = 5.0
@@ -188,107 +196,108 @@ GRACE_S = 5.0
 POLL_S = 0.02
 """Seconds between two checks for ranks that have ended."""
 
-LOOK_S = 2.0
+CPU_READING_PERIOD_S = 2.0
 """Seconds between two readings of the ranks' CPU time."""
 
-STUCK_S = 120.0
+DEADLOCK_LIMIT_S = 120.0
 """Seconds without computation in any rank or its children after which the ranks count as deadlocked."""
 
-IDLE = 0.01
+IDLE_CPU_SHARE = 0.01
 """CPU seconds per second and rank below which the ranks count as idle; waiting threads poll now and then."""
 
-WHERE = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+STACK_SIGNAL = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
 """The signal that makes a rank write its stacks; scripts rarely use it."""
 
 
-def watched_ranks(running: dict[int, int], folder: Path) -> None:
+def wait_for_ranks(rank_by_pid: dict[int, int], folder: Path) -> None:
     """Wait for all ranks to end; if a rank fails or the ranks deadlock, end the others.
 
     Args:
-        running: the ranks by process id.
+        rank_by_pid: the rank of each running process by process id; the function removes those that have ended.
         folder: the folder in which ranks write why they failed and where they wait.
 
     Raises:
         SynclineError: if a rank fails, for the rank that failed first, with its message on standard error; or if the
             ranks deadlock.
     """
-    workers = len(running)
-    idle = Idleness(STUCK_S)
+    workers = len(rank_by_pid)
+    idle_timer = IdleTimer(DEADLOCK_LIMIT_S)
     try:
-        while running:
-            failed = reap_failed_ranks(running)
+        while rank_by_pid:
+            failed = reap_failed_ranks(rank_by_pid)
             raise_if_interrupted()
             if failed:
                 time.sleep(POLL_S)
                 raise_if_interrupted()  # the same signal may have ended the rank
-                failed |= reap_failed_ranks(running)  # a rank that fails as a consequence may end first
-                end_ranks(running)
-                rank, note = first_failure(failed, folder)
-                sys.stderr.write(note["words"])
-                where = f" at {note['line']}" if note["line"] else ""
-                hint = "; its own words are above" if note["words"] else ""
-                raise SynclineError(note["reason"] or f"rank {rank} of {workers} {failed[rank]}{where}{hint}")
-            if running and idle.is_over_limit(running):
-                where = waiting_lines(running, workers, folder)
-                end_ranks(running)
-                raise SynclineError(f"no rank has computed anything for {idle.limit_s:g} s: {where}")
+                failed |= reap_failed_ranks(rank_by_pid)  # a rank that fails as a consequence may end first
+                end_ranks(rank_by_pid)
+                rank, failure = find_first_failure(failed, folder)
+                sys.stderr.write(failure["words"])
+                place = f" at {failure['line']}" if failure["line"] else ""
+                hint = "; its own words are above" if failure["words"] else ""
+                raise SynclineError(failure["reason"] or f"rank {rank} of {workers} {failed[rank]}{place}{hint}")
+            if rank_by_pid and idle_timer.is_over_limit(list(rank_by_pid)):
+                waits = describe_waits(rank_by_pid, workers, folder)
+                end_ranks(rank_by_pid)
+                raise SynclineError(f"no rank has computed anything for {idle_timer.limit_s:g} s: {waits}")
             time.sleep(POLL_S)
     except BaseException:
-        for pid in running:
+        for pid in rank_by_pid:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         raise
 
 
-def reap_failed_ranks(running: dict[int, int]) -> dict[int, str]:
-    """Remove ended ranks from ``running``, and return those that failed with the exit code or signal in words."""
+def reap_failed_ranks(rank_by_pid: dict[int, int]) -> dict[int, str]:
+    """Remove the processes that have ended from ``rank_by_pid``, and return how each failed rank ended, in words."""
     failed = {}
-    for pid in list(running):
+    for pid in list(rank_by_pid):
         ended_pid, status = os.waitpid(pid, os.WNOHANG)
         if ended_pid:
-            rank = running.pop(pid)
+            rank = rank_by_pid.pop(pid)
             if status:
                 code = os.waitstatus_to_exitcode(status)
                 failed[rank] = f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
     return failed
 
 
-def first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
-    """Return the rank that failed first, and its note that `write_failure` wrote: ``words``, ``reason`` and ``line``.
+def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
+    """Return the rank that failed first, and what `write_failure` wrote of it: ``words``, ``reason`` and ``line``.
 
-    The other ranks fail as a consequence. A rank without a note was ended from outside and counts as the first.
+    The other ranks fail as a consequence. A rank that wrote nothing was ended from outside and counts as the first.
 
     Args:
         failed: the failed ranks, each with its exit code or signal in words.
-        folder: the folder of the notes.
+        folder: the folder in which ranks write why they failed.
     """
-    notes: dict[tuple[float, int], dict[str, str]] = {}
+    failures: dict[tuple[float, int], dict[str, str]] = {}  # by time and rank
     for rank in failed:
         file = folder / f"failed-{rank}"
-        note: dict[str, Any] = (
-            json.loads(file.read_text()) if file.exists() else {"at": 0.0, "words": "", "reason": "", "line": ""}
-        )
-        notes[note.pop("at"), rank] = note
-    first = min(notes)
-    return first[1], notes[first]
+        failure: dict[str, Any] = {"at": 0.0, "words": "", "reason": "", "line": ""}
+        if file.exists():
+            failure = json.loads(file.read_text())
+        failures[failure.pop("at"), rank] = failure
+    time_s, first_rank = min(failures)
+    return first_rank, failures[time_s, first_rank]
 
 
-def end_ranks(running: dict[int, int]) -> None:
-    """Ask ranks to end by SIGTERM, and kill those that do not end within ``GRACE_S``."""
-    for pid in running:
+def end_ranks(rank_by_pid: dict[int, int]) -> None:
+    """Ask the processes of ranks to end by SIGTERM, and kill those that do not end within ``GRACE_S``."""
+    for pid in rank_by_pid:
         os.kill(pid, signal.SIGTERM)
-    until_s = time.monotonic() + GRACE_S
-    while running:
-        kill_signal = signal.SIGKILL if time.monotonic() > until_s else None
-        for pid in list(running):
-            if kill_signal is not None:
-                os.kill(pid, kill_signal)
-            if os.waitpid(pid, 0 if kill_signal is not None else os.WNOHANG)[0]:
-                running.pop(pid)
+    deadline_s = time.monotonic() + GRACE_S
+    while rank_by_pid:
+        is_over = time.monotonic() > deadline_s
+        for pid in list(rank_by_pid):
+            if is_over:
+                os.kill(pid, signal.SIGKILL)
+            ended_pid, _ = os.waitpid(pid, 0 if is_over else os.WNOHANG)
+            if ended_pid:
+                rank_by_pid.pop(pid)
         time.sleep(POLL_S)
 
 
-class Idleness:
+class IdleTimer:
     """A timer of the seconds in which ranks and their children have computed nothing.
 
     A pause of the machine, in which this process does not run either, counts as at most two readings.
@@ -298,81 +307,91 @@ class Idleness:
     """
 
     def __init__(self, limit_s: float) -> None:
-        self.limit_s, self.look_s = limit_s, min(LOOK_S, limit_s / 4)
-        self.looked_s = time.monotonic()
+        self.limit_s, self.period_s = limit_s, min(CPU_READING_PERIOD_S, limit_s / 4)
+        self.last_reading_s = time.monotonic()
         self.idle_s = self.cpu_s = 0.0
 
-    def is_over_limit(self, running: dict[int, int]) -> bool:
-        """Return whether the ranks have been idle for longer than the limit; False if CPU times are unavailable."""
-        passed_s = time.monotonic() - self.looked_s
-        if passed_s < self.look_s:
+    def is_over_limit(self, pids: list[int]) -> bool:
+        """Return whether processes have been idle for longer than the limit; False if CPU times are unavailable."""
+        elapsed_s = time.monotonic() - self.last_reading_s
+        if elapsed_s < self.period_s:
             return False
-        cpu_s = cpu_of(list(running))
-        if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE * len(running) * passed_s:
+        cpu_s = total_cpu_s(pids)
+        if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE_CPU_SHARE * len(pids) * elapsed_s:
             self.idle_s = 0.0
         else:
-            self.idle_s += min(passed_s, 2 * self.look_s)
-        self.looked_s, self.cpu_s = self.looked_s + passed_s, cpu_s or 0.0
+            self.idle_s += min(elapsed_s, 2 * self.period_s)
+        self.last_reading_s += elapsed_s
+        self.cpu_s = cpu_s or 0.0
         return self.idle_s > self.limit_s
 
 
-def cpu_of(pids: list[int]) -> float | None:
+def total_cpu_s(pids: list[int]) -> float | None:
     """Return the CPU seconds of processes and their living descendants; None if ``/proc`` is unavailable."""
     children: dict[int, list[int]] = {}
-    seconds: dict[int, float] = {}
+    cpu_s: dict[int, float] = {}
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for stat_file in Path("/proc").glob("[0-9]*/stat"):
         try:
+            # The name of the program, in parentheses, may contain spaces: the fields behind it begin with the state.
             stat_fields = stat_file.read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        pid = int(stat_file.parent.name)
-        children.setdefault(int(stat_fields[1]), []).append(pid)
-        seconds[pid] = (int(stat_fields[11]) + int(stat_fields[12])) * tick_s
-    if not seconds:
+        pid, parent_pid = int(stat_file.parent.name), int(stat_fields[1])
+        user_ticks, system_ticks = int(stat_fields[11]), int(stat_fields[12])
+        children.setdefault(parent_pid, []).append(pid)
+        cpu_s[pid] = (user_ticks + system_ticks) * tick_s
+    if not cpu_s:
         return None
-    total, pending = 0.0, list(pids)
+    total_s, pending = 0.0, list(pids)
     while pending:
         pid = pending.pop()
-        total += seconds.get(pid, 0.0)
+        total_s += cpu_s.get(pid, 0.0)
         pending += children.get(pid, [])
-    return total
+    return total_s
 
 
 def register_stack_signal(folder: Path, rank: int) -> Any:
-    """Let this process write the stacks of its threads to a file when it receives the signal ``WHERE``.
+    """Let this process write the stacks of its threads to a file when it receives the signal ``STACK_SIGNAL``.
 
     Returns:
         The file, which the caller must keep open.
     """
-    file = (folder / f"where-{rank}").open("w")
-    faulthandler.register(WHERE, file)
+    file = (folder / f"stacks-{rank}").open("w")
+    faulthandler.register(STACK_SIGNAL, file)
     return file
 
 
-def waiting_lines(running: dict[int, int], workers: int, folder: Path) -> str:
+def describe_waits(rank_by_pid: dict[int, int], workers: int, folder: Path) -> str:
     """Return a sentence with the script line at which each rank waits; write all stacks to standard error.
 
     Args:
-        running: the rank of each running process, by the process's number.
+        rank_by_pid: the rank of each running process, by process id.
         workers: number of ranks, those that have ended included.
-        folder: folder into which a process writes its stack when it receives the signal `WHERE`.
+        folder: folder into which a process writes its stacks when it receives the signal ``STACK_SIGNAL``.
     """
-    for pid in running:
-        os.kill(pid, WHERE)
-    time.sleep(0.5)
-    lines = {}
-    for rank in running.values():
-        stacks = (folder / f"where-{rank}").read_text() if (folder / f"where-{rank}").exists() else ""
+    for pid in rank_by_pid:
+        os.kill(pid, STACK_SIGNAL)
+    time.sleep(0.5)  # the processes write their stacks
+    states = dict.fromkeys(range(workers), "has ended")
+    for rank in rank_by_pid.values():
+        file = folder / f"stacks-{rank}"
+        stacks = file.read_text() if file.exists() else ""
         sys.stderr.write(f"rank {rank} of {workers} waits:\n{stacks}")
-        lines[rank] = f"waits at {line_in(stacks)}"
-    return ", ".join(f"rank {rank} {lines.get(rank, 'has ended')}" for rank in range(workers))
+        states[rank] = f"waits at {find_user_line(stacks)}"
+    return ", ".join(f"rank {rank} {state}" for rank, state in states.items())
 
 
-def line_in(stacks: str) -> str:
-    """Return the innermost line of the current thread's stack that belongs to the user's files, not to a library."""
-    for line in stacks.rpartition("Current thread")[2].splitlines():
-        name, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and not name.startswith("<") and not is_library(name):
-            return f"{name}:{rest.partition(' ')[0]}"
+def find_user_line(stacks: str) -> str:
+    """Return the innermost line of the current thread's stack that belongs to the user's files, not to a library.
+
+    Args:
+        stacks: the stacks of all threads as ``faulthandler`` writes them, with lines ``File "NAME", line 7 in ...``.
+    """
+    _, _, current_stack = stacks.rpartition("Current thread")
+    for line in current_stack.splitlines():
+        file, _, rest = line.strip().removeprefix('File "').partition('", line ')
+        if rest and not file.startswith("<") and not is_library(file):
+            line_number = rest.split(" ")[0]
+            return f"{file}:{line_number}"
     return "a line unknown"

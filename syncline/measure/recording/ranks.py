@@ -1,7 +1,7 @@
 """Tracing of a script: each rank runs it in a process forked from one that has imported torch, and is recorded.
 
-`traced` forks the ranks from the calling process. `traced_apart` does so from a new process, for callers in which
-torch's threads may already run.
+`trace_program` forks the ranks from the calling process. `trace_in_child` does so from a new process, for callers in
+which torch's threads may already run.
 """
 
 from __future__ import annotations
@@ -26,16 +26,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import temporary_folder
 from syncline.interrupts import end_with_parent
-from syncline.measure.recording import hooks, operations
-from syncline.measure.recording import hooks as cuda
-from syncline.measure.recording import hooks as eager
-from syncline.measure.recording import recorder as measured
-from syncline.measure.recording import streams as clocks
+from syncline.measure.recording import hooks, operations, streams
 from syncline.measure.recording.rank_processes import (
     Identity,
     TracedRank,
@@ -43,12 +39,12 @@ from syncline.measure.recording.rank_processes import (
     register_stack_signal,
     reset_child_state,
     set_up_child,
-    watched_ranks,
+    wait_for_ranks,
     write_failure,
 )
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
-from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, share_medians
+from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, measured_counting_s, share_medians
 from syncline.questions.scripts import Trace
 from syncline.registry import refuse_code
 
@@ -70,15 +66,16 @@ class ForeignScript(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return a name for the folder of the trace."""
+        """Return a name for the folder of the trace: the name of the function, module or file."""
         if self.function is not None:
-            return self.target.strip("<>")
-        return (self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem) or "script"
+            return self.target.strip("<>")  # "<lambda>"
+        last_part = self.target.rpartition(".")[2] if self.is_module else Path(self.target).stem
+        return last_part or "script"
 
     @property
     def words(self) -> tuple[str, ...]:
-        """Return the program's command line as words, from which `script_of` can read the program again."""
-        return (*(("-m",) if self.is_module else ()), self.target, *self.args)
+        """Return the program's command line as words, from which `parse_script` can read the program again."""
+        return ("-m", self.target, *self.args) if self.is_module else (self.target, *self.args)
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,6 @@ class TraceOptions:
     clock: str = "refuse"
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name, value, choices in (
             ("--gpu", self.gpu, ("auto", "none")),
             ("--clock", self.clock, ("refuse", "allow")),
@@ -107,8 +103,10 @@ class TraceOptions:
 DEFAULT_OPTIONS = TraceOptions()
 
 
-def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
-    """Run a program on ``workers`` ranks and return their records; what the program prints goes to standard error.
+def trace_program(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT_OPTIONS) -> list[RankRecord]:
+    """Run a program on ``workers`` ranks, forked from this process, and return the record of each rank.
+
+    The output of the program goes to standard error.
 
     Raises:
         SynclineError: if a rank fails, with its traceback on standard error, or all ranks wait for ever.
@@ -116,24 +114,25 @@ def traced(program: ForeignScript, workers: int, options: TraceOptions = DEFAULT
     import_before_forking()
     with temporary_folder() as folder:
         port = free_port()
-        ranks: dict[int, int] = {}
+        rank_by_pid: dict[int, int] = {}
         for rank in range(workers):
             pid = fork_process()
-            if not pid:
-                be_rank(program, rank, workers, port, folder, options)
-            ranks[pid] = rank
-        watched_ranks(dict(ranks), folder)
+            if pid == 0:
+                run_as_rank(program, rank, workers, port, folder, options)
+            rank_by_pid[pid] = rank
+        wait_for_ranks(rank_by_pid, folder)
+        records = []
         for rank in range(workers):
             if not (folder / f"{rank}").exists():
                 raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
-        records = [read_rank(folder / f"{rank}", rank) for rank in range(workers)]
+            records.append(read_rank(folder / f"{rank}", rank))
     share_medians(records)
     return print_notes(records)
 
 
 def import_before_forking() -> None:
     """Import torch's modules once for all ranks, and remove the environment variables that the import sets."""
-    names_before = set(os.environ)
+    previous_names = set(os.environ)
     import torch
     import torch.distributed.fsdp
     import torch.distributed.optim
@@ -141,7 +140,7 @@ def import_before_forking() -> None:
     import torch.distributed.tensor
     import torch.nn.parallel  # noqa: F401
 
-    for name in set(os.environ) - names_before:
+    for name in set(os.environ) - previous_names:
         del os.environ[name]
 
 
@@ -156,19 +155,25 @@ NO_RECORD = "left no record: it ended by other means than its last line, sys.exi
 """The error message for a rank whose process ended with exit code 0 but left no record."""
 
 
-def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions) -> None:
+def run_as_rank(
+    program: ForeignScript, rank: int, workers: int, port: int, folder: Path, options: TraceOptions
+) -> None:
     """Run a program as a rank in this forked process, write the rank's record or error, and end the process."""
+
+    def write_record() -> None:
+        write_rank(folder / f"{rank}", rank, finished_record())
+
     code = 1
     Identity.rank = TracedRank(folder, rank, os.getpid())
     try:
         set_up_child()
-        where = register_stack_signal(folder, rank)
-        rank_environment(rank, workers, port, options)
-        keep_at_exit(lambda: write_rank(folder / f"{rank}", rank, finished_record()))
+        stack_file = register_stack_signal(folder, rank)
+        set_rank_environment(rank, workers, port, options)
+        call_before_exit(write_record)
         run_recorded(program, rank, options)
-        write_rank(folder / f"{rank}", rank, finished_record())
+        write_record()
         end_as_python_does()
-        where.close()
+        stack_file.close()
         code = 0
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else 1
@@ -176,7 +181,7 @@ def be_rank(program: ForeignScript, rank: int, workers: int, port: int, folder: 
     except Refusal as refusal:
         write_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
-        error_text = "".join(traceback.format_exception(without_our_frames(error)))
+        error_text = "".join(traceback.format_exception(drop_recorder_frames(error)))
         write_failure(folder, rank, error_text, line=failing_line(error))
     finally:
         sys.stdout.flush()
@@ -188,13 +193,13 @@ _exit = os._exit
 """The original ``os._exit``, which ends a process at once; the script's ``os._exit`` writes the record first."""
 
 
-def keep_at_exit(keep: Callable[[], None]) -> None:
-    """Let ``os._exit(0)`` in this process, but not in its children, call ``keep`` before the process ends."""
+def call_before_exit(function: Callable[[], None]) -> None:
+    """Let ``os._exit(0)`` in this process, but not in its children, call a function before the process ends."""
     pid = os.getpid()
 
     def exit_at_once(status: int) -> None:
         if status == 0 and os.getpid() == pid:
-            keep()
+            function()
         _exit(status)
 
     os._exit = exit_at_once  # type: ignore[assignment]
@@ -208,26 +213,23 @@ def end_as_python_does() -> None:
     logging.shutdown()
 
 
-def without_our_frames(error: BaseException) -> BaseException:
-    """Return an error with a traceback that begins in the user's script."""
-    ours = str(Path(__file__).parent)
-    while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith((ours, "<frozen runpy")):
+def drop_recorder_frames(error: BaseException) -> BaseException:
+    """Shorten an error's traceback so that it begins in the user's script, and return the error."""
+    recorder_files = (str(Path(__file__).parent), "<frozen runpy")
+    while error.__traceback__ and error.__traceback__.tb_frame.f_code.co_filename.startswith(recorder_files):
         error.__traceback__ = error.__traceback__.tb_next
     return error
 
 
 def failing_line(error: BaseException) -> str:
     """Return the innermost line of the user's files in a traceback; empty if there is none."""
-    stack = traceback.extract_tb(error.__traceback__)
-    lines = [
-        f"{frame.filename}:{frame.lineno}"
-        for frame in stack
-        if not frame.filename.startswith("<") and not is_library(frame.filename)
-    ]
-    return lines[-1] if lines else ""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith("<") and not is_library(frame.filename):
+            return f"{frame.filename}:{frame.lineno}"
+    return ""
 
 
-def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) -> None:
+def set_rank_environment(rank: int, workers: int, port: int, options: TraceOptions) -> None:
     """Set the environment variables of a rank as torchrun does on one machine, and hide GPUs if the options say so."""
     if options.gpu == "none":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
@@ -238,9 +240,9 @@ def rank_environment(rank: int, workers: int, port: int, options: TraceOptions) 
         "TORCHELASTIC_RESTART_COUNT": "0", "TORCHELASTIC_MAX_RESTARTS": "0",
     }  # fmt: skip
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), None)
-    if loopback:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback)
+    loopback_devices = [name for _, name in socket.if_nameindex() if name.startswith("lo")]
+    if loopback_devices:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback_devices[0])
 
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
@@ -248,24 +250,24 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
-    eager.install_eager()
-    clocks.install_clocks(options.clock == "allow")
+    hooks.install_eager()
+    streams.install_clocks(may_decide=options.clock == "allow")
     operations.register_attention()
-    RECORDER.clock.begin(measured.counting_s())
-    counter = operations.OperationCounter(RECORDER.operation, RECORDER.is_counting, RECORDER.host_waits)
-    with counter.know_steps(RECORDER.known_operations, RECORDER.num_events), cuda.install_cuda():
+    RECORDER.clock.start(measured_counting_s())
+    counter = operations.OperationCounter(RECORDER.add_operation, RECORDER.is_counting, RECORDER.record_host_wait)
+    with counter.know_steps(RECORDER.add_known_operations, RECORDER.num_calls_and_marks), hooks.install_cuda():
         run_script(program)
 
 
 def finished_record() -> RankRecord:
     """Return the record of this process, with its CPU seconds."""
-    RECORDER.flush()
+    RECORDER.end_segment()
     RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
     return RECORDER.record
 
 
-_LEFT: list[object] = []
+_SCRIPT_GLOBALS: list[object] = []
 """The global variables of the script, which this list keeps alive until the process ends. When torch frees a model that
 has hooks in Python, it can deadlock: it waits for a thread of the group that waits for Python's lock. At the end of the
 process this cannot happen."""
@@ -280,16 +282,16 @@ def run_script(program: ForeignScript) -> None:
         sys.argv = [program.target, *program.args]
         if program.is_module:
             sys.path.insert(0, os.getcwd())
-            _LEFT.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
+            _SCRIPT_GLOBALS.append(runpy.run_module(program.target, run_name="__main__", alter_sys=True))
         else:
             sys.path.insert(0, str(Path(program.target).resolve().parent))
-            _LEFT.append(runpy.run_path(program.target, run_name="__main__"))
+            _SCRIPT_GLOBALS.append(runpy.run_path(program.target, run_name="__main__"))
     except SystemExit as ending:
         if ending.code:
             raise
 
 
-def scripts_of(question: Trace) -> list[list[str]]:
+def split_command_lines(question: Trace) -> list[list[str]]:
     """Return the words of each script that a command line names; an empty list for a question from Python.
 
     Raises:
@@ -299,10 +301,12 @@ def scripts_of(question: Trace) -> list[list[str]]:
         commands = [shlex.split(text) for text in question.scripts or ()]
     except ValueError as error:
         raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
-    return commands or ([list(question.script)] if question.script else [])
+    if not commands and question.script:
+        return [list(question.script)]
+    return commands
 
 
-def script_of(words: Sequence[str]) -> ForeignScript:
+def parse_script(words: Sequence[str]) -> ForeignScript:
     """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments."""
     refuse_code("script", " ".join(words), "no script")
     if words[0] == "-m":
@@ -312,46 +316,46 @@ def script_of(words: Sequence[str]) -> ForeignScript:
     return ForeignScript(words[0], tuple(words[1:]))
 
 
-def program_of(source: str | Path | Callable[[], object]) -> ForeignScript:
-    """Return the program of a script, a command line or a function."""
+def parse_program(source: str | Path | Callable[[], object]) -> ForeignScript:
+    """Return the program that a file, a command line or a function is."""
     if callable(source):
         import cloudpickle
 
         return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
-        return script_of([str(source)])
+        return parse_script([str(source)])
     try:
         words = shlex.split(source)
     except (ValueError, AttributeError):
         words = []
     if not words:
         raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
-    return script_of(words)
+    return parse_script(words)
 
 
-START = (
+CHILD_CODE = (
     "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1));"
     "from syncline.measure.recording.ranks import trace_request; trace_request()"
 )
 """The code that the child process runs: it finds the same modules as the parent process."""
 
-ENDING_S = 10.0
+GRACE_S = 10.0
 """Seconds that the child process has to end by itself when the parent process is interrupted."""
 
 
-def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
-    """Run `syncline.measure.recording.ranks.traced` in a child that has only imported torch; return its records.
+def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) -> list[RankRecord]:
+    """Run `trace_program` in a child process that has only imported torch, and return its records.
 
     The output of the ranks goes to ``sys.stderr``, even if that is no file, as in a notebook.
     """
     with temporary_folder() as folder:
         (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))
-        command = [sys.executable, "-c", START, json.dumps(sys.path), str(folder), str(os.getpid())]
+        command = [sys.executable, "-c", CHILD_CODE, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
-        straight = sys.stderr is sys.__stderr__
+        is_redirected = sys.stderr is not sys.__stderr__
         with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=None if straight else subprocess.PIPE,
-            stderr=None if straight else subprocess.STDOUT, start_new_session=True,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if is_redirected else None,
+            stderr=subprocess.STDOUT if is_redirected else None, start_new_session=True,
         ) as child:  # fmt: skip
             try:
                 if child.stdout is not None:
@@ -365,7 +369,7 @@ def traced_apart(program: ForeignScript, workers: int, options: TraceOptions) ->
                 for signal_number in (signal.SIGTERM, signal.SIGKILL):
                     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
                         os.killpg(child.pid, signal_number)
-                        child.wait(ENDING_S)
+                        child.wait(GRACE_S)
                 raise
         try:
             error, ranks = pickle.loads((folder / "result").read_bytes())
@@ -381,12 +385,14 @@ def trace_request() -> None:
     """Trace the program that the parent process stored in a folder, and write the result into the same folder."""
     folder = Path(sys.argv[1])
     end_with_parent(int(sys.argv[2]))
-    program, workers, options = pickle.loads((folder / "request").read_bytes())
+    program_fields, workers, options = pickle.loads((folder / "request").read_bytes())
+    records: list[RankRecord] | None = None
+    failure: SynclineError | None = None
     try:
-        result: Any = None, traced(ForeignScript(*program), workers, options)
+        records = trace_program(ForeignScript(*program_fields), workers, options)
     except SpecError as error:
-        result = SpecError(error.path, error.value, error.expected), None
+        failure = SpecError(error.path, error.value, error.expected)
     except SynclineError as error:
-        result = SynclineError(str(error)), None
-    (folder / ".result").write_bytes(pickle.dumps(result))
-    (folder / ".result").rename(folder / "result")
+        failure = SynclineError(str(error))
+    (folder / ".result").write_bytes(pickle.dumps((failure, records)))
+    (folder / ".result").rename(folder / "result")  # a reader finds a complete file or none

@@ -110,14 +110,14 @@ class Stepped(NamedTuple):
     """The event that an optimizer's step has ended on the rank."""
 
 
-class Lost(NamedTuple):
+class Loss(NamedTuple):
     """The event that a backward pass begins, with the loss's value."""
 
     loss: float
 
 
 Event: TypeAlias = (
-    Computed | Started | MessageSent | MessageAwaited | Waited | Marked | StreamWaited | HostWaited | Stepped | Lost
+    Computed | Started | MessageSent | MessageAwaited | Waited | Marked | StreamWaited | HostWaited | Stepped | Loss
 )
 
 
@@ -177,7 +177,7 @@ class RankRecord:
     @property
     def losses(self) -> list[float]:
         """Return the losses that the rank has recorded, in order."""
-        return [event.loss for event in self.events if isinstance(event, Lost)]
+        return [event.loss for event in self.events if isinstance(event, Loss)]
 
 
 def notes_of(ranks: Iterable[RankRecord]) -> list[str]:

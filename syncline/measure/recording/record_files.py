@@ -8,7 +8,6 @@ rank at a time, so that the rows of two ranks are never in memory together.
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from syncline.measure.recording.record import (
     Counted,
     Event,
     HostWaited,
-    Lost,
+    Loss,
     Marked,
     MessageAwaited,
     MessageSent,
@@ -43,7 +42,7 @@ from syncline.measure.recording.record import (
 
 KINDS: dict[str, type[Event]] = {
     "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited,
-    "mark": Marked, "stream_wait": StreamWaited, "host_wait": HostWaited, "step": Stepped, "loss": Lost,
+    "mark": Marked, "stream_wait": StreamWaited, "host_wait": HostWaited, "step": Stepped, "loss": Loss,
 }  # fmt: skip
 """The class of each kind of event, by its name in a table."""
 
@@ -63,7 +62,7 @@ OPERATIONS = pa.schema([
     ("causal", pa.bool_()),
 ])  # fmt: skip
 
-HAS: dict[type[Event], tuple[str, ...]] = {
+COLUMNS_OF_EVENT: dict[type[Event], tuple[str, ...]] = {
     Computed: ("segment", "stream"),
     Started: ("call", "kind", "asked", "payload_bytes", "group", "number", "site", "stream"),
     MessageSent: ("call", "peer", "payload_bytes", "group", "number", "site", "stream"),
@@ -73,7 +72,7 @@ HAS: dict[type[Event], tuple[str, ...]] = {
     StreamWaited: ("mark", "stream"),
     HostWaited: ("mark",),
     Stepped: (),
-    Lost: ("loss",),
+    Loss: ("loss",),
 }
 """The columns that each kind of event has; its other columns are null."""
 
@@ -81,56 +80,100 @@ COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer
 """Columns whose values are not negative."""
 
 
-class TracedGroups:
-    """A numbered list of groups with name and ranks; groups of messages have a name and no ranks."""
+class GroupList:
+    """The process groups of a record, each with its name and ranks; groups of messages have a name and no ranks.
+
+    A row of a table refers to a group by its index in ``groups``.
+    """
 
     def __init__(self) -> None:
-        self.listed: list[tuple[str, tuple[int, ...]]] = []
-        self._numbers: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.groups: list[tuple[str, tuple[int, ...]]] = []
+        self._indices: dict[tuple[str, tuple[int, ...]], int] = {}
 
-    def number(self, name: str, ranks: tuple[int, ...] = ()) -> int:
-        """Return the number of a group, and add the group if it is new."""
-        number = self._numbers.setdefault((name, ranks), len(self.listed))
-        if number == len(self.listed):
-            self.listed.append((name, ranks))
-        return number
+    def add(self, name: str, ranks: tuple[int, ...] = ()) -> int:
+        """Add a group unless it is in the list, and return its index."""
+        group = (name, ranks)
+        if group not in self._indices:
+            self._indices[group] = len(self.groups)
+            self.groups.append(group)
+        return self._indices[group]
+
+    def add_group_of(self, event: Event) -> int:
+        """Add the group of a collective or a message unless it is in the list, and return its index."""
+        if isinstance(event, Started):
+            group_name, _ = event.key
+            return self.add(group_name, event.ranks)
+        assert isinstance(event, MessageSent | MessageAwaited)
+        return self.add(event.tag[0])
 
 
-def tables_of_rank(rank: int, record: RankRecord, groups: TracedGroups) -> tuple[pa.Table, pa.Table]:
+def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Table, pa.Table]:
     """Return the tables of a rank's events and operations, and add new groups to ``groups``."""
     event_rows = []
     for event in record.events:
         row: dict[str, Any] = event._asdict() | {"rank": rank, "event": NAMES[type(event)]}
         if isinstance(event, Started):
-            row |= {"group": groups.number(event.key[0], event.ranks), "number": event.key[1]}
+            _, number = event.key
+            row |= {"group": groups.add_group_of(event), "number": number}
         elif isinstance(event, MessageSent | MessageAwaited):
+            *_, number = event.tag
             peer = event.to if isinstance(event, MessageSent) else event.source
-            row |= {"group": groups.number(event.tag[0]), "number": event.tag[3], "peer": peer}
+            row |= {"group": groups.add_group_of(event), "number": number, "peer": peer}
         event_rows.append(row)
-    counts = [len(segment) for segment in record.segments]
-    flat = [operation for segment in record.segments for operation in segment]
-    operations = {
-        "rank": [rank] * len(flat),
-        "segment": np.repeat(np.arange(len(counts)), counts),
-        "cpu_s": np.repeat(record.segment_cpu_s, counts) if record.segment_cpu_s else [None] * len(flat),
-        "bytes": [operation.nbytes for operation in flat],
-    } | {name: [getattr(operation, name) for operation in flat] for name in Counted._fields if name != "nbytes"}
-    return pa.Table.from_pylist(event_rows, schema=EVENTS), pa.table(operations, schema=OPERATIONS)
+    operations = [operation for segment in record.segments for operation in segment]
+    segment_lengths = [len(segment) for segment in record.segments]
+    columns: dict[str, Any] = {name: [getattr(operation, name) for operation in operations] for name in Counted._fields}
+    columns["bytes"] = columns.pop("nbytes")
+    columns["rank"] = [rank] * len(operations)
+    columns["segment"] = np.repeat(np.arange(len(segment_lengths)), segment_lengths)
+    columns["cpu_s"] = [None] * len(operations)
+    if record.segment_cpu_s:
+        columns["cpu_s"] = np.repeat(record.segment_cpu_s, segment_lengths)
+    return pa.Table.from_pylist(event_rows, schema=EVENTS), pa.table(columns, schema=OPERATIONS)
 
 
-def rank_of_tables(
+def rank_record_from_tables(
     rank: int, events: pa.Table, operations: pa.Table, groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> RankRecord:
-    """Return the record of a rank from its tables; ``groups`` has the name and the ranks of each group, by number."""
+    """Return the record of a rank from its tables of events and operations.
+
+    Args:
+        rank: the rank.
+        events: the rank's rows of ``trace.parquet``.
+        operations: the rank's rows of ``operations.parquet``.
+        groups: the name and the ranks of each group; a row refers to a group by its index here.
+
+    Raises:
+        SpecError: a value is missing or out of range.
+    """
     segments = _segments(operations)
     columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENTS.names}
+    _check_event_values(events, num_segments=len(segments), num_groups=len(groups))
+    record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
+    started_calls: set[int] = set()
+    for row, event_name in enumerate(columns["event"]):
+        event_class = KINDS[event_name]
+        values = {name: columns[name][row] for name in COLUMNS_OF_EVENT[event_class]}
+        for name, value in values.items():
+            if value is None:
+                raise SpecError(name, None, f"a value, as an event {event_name!r} has one")
+        if event_class in (Started, MessageSent, MessageAwaited):
+            started_calls.add(values["call"])
+        elif event_class is Waited and values["call"] not in started_calls:
+            raise SpecError("call", values["call"], f"a call that rank {rank} has made before it waits for it")
+        record.events.append(_event_from_row(rank, event_class, values, groups))
+    return record
+
+
+def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) -> None:
+    """Check that the numbers in a table of events are in range, and that its words are known."""
     for name in COUNTS:
         lowest = pc.min(events[name]).as_py()
         if lowest is not None and lowest < 0:
             raise SpecError(name, lowest, "a number that is not negative")
     for name, limit, expected in (
-        ("segment", len(segments), f"a segment whose operations are there, below {len(segments)}"),
-        ("group", len(groups), f"a group of the header, below {len(groups)}"),
+        ("segment", num_segments, f"a segment whose operations are there, below {num_segments}"),
+        ("group", num_groups, f"a group of the header, below {num_groups}"),
     ):
         highest = pc.max(events[name]).as_py()
         if highest is not None and highest >= limit:
@@ -139,27 +182,13 @@ def rank_of_tables(
         for word in pc.unique(events[name]).to_pylist():
             if word not in names and not (word is None and name == "kind"):
                 raise SpecError(name, word, one_of(names, word))
-    record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
-    started_calls: set[int] = set()
-    for row, word in enumerate(columns["event"]):
-        kind = KINDS[word]
-        values = {name: columns[name][row] for name in HAS[kind]}
-        for name, value in values.items():
-            if value is None:
-                raise SpecError(name, None, f"a value, as an event {word!r} has one")
-        if kind in (Started, MessageSent, MessageAwaited):
-            started_calls.add(values["call"])
-        elif kind is Waited and values["call"] not in started_calls:
-            raise SpecError("call", values["call"], f"a call that rank {rank} has made before it waits for it")
-        record.events.append(_event(rank, kind, fields=values, groups=groups))
-    return record
 
 
 def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
     """Write a rank's record to files whose names begin with ``stem``; the file ``stem`` marks them as complete."""
-    groups = TracedGroups()
-    events, operations = tables_of_rank(rank, record, groups)
-    metadata = {"groups": json.dumps(groups.listed), "cpu_s": str(record.cpu_s), "notes": json.dumps(record.notes)}
+    groups = GroupList()
+    events, operations = rank_tables(rank, record, groups)
+    metadata = {"groups": json.dumps(groups.groups), "cpu_s": str(record.cpu_s), "notes": json.dumps(record.notes)}
     for name, table in (("events", events.replace_schema_metadata(metadata)), ("operations", operations)):
         with pa.OSFile(f"{stem}.{name}", "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
             writer.write_table(table)
@@ -167,52 +196,56 @@ def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
 
 
 def read_rank(stem: Path, rank: int) -> RankRecord:
-    """Return the record that a rank has written."""
-    with pa.memory_map(f"{stem}.events") as file, pa.memory_map(f"{stem}.operations") as operations_file:
-        events, operations = (pa.ipc.open_file(source).read_all() for source in (file, operations_file))
+    """Return the record of a rank from the files that `write_rank` has written."""
+    with pa.memory_map(f"{stem}.events") as events_file, pa.memory_map(f"{stem}.operations") as operations_file:
+        events = pa.ipc.open_file(events_file).read_all()
+        operations = pa.ipc.open_file(operations_file).read_all()
         metadata = events.schema.metadata
         groups = [(name, tuple(ranks)) for name, ranks in json.loads(metadata[b"groups"])]
-        record = rank_of_tables(rank, events, operations, groups)
+        record = rank_record_from_tables(rank, events, operations, groups)
     record.cpu_s = float(metadata[b"cpu_s"])
     record.notes = json.loads(metadata[b"notes"])
     return record
 
 
-def _event(rank: int, kind: Any, fields: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]) -> Event:
-    """Return an event from its row in a table, where a group is a number that indexes ``groups``."""
-    if "group" not in fields:
-        event: Event = kind(**fields)
+def _event_from_row(
+    rank: int, event_class: Any, row: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]
+) -> Event:
+    """Return an event of a rank from the columns of its row; the column ``group`` is an index into ``groups``."""
+    if "group" not in row:
+        event: Event = event_class(**row)
         return event
-    name, ranks = groups[fields.pop("group")]
-    number = fields.pop("number")
-    if kind is Started:
-        return Started(ranks=ranks, key=(name, number), **fields)
-    peer = fields.pop("peer")
-    if kind is MessageSent:
-        return MessageSent(to=peer, tag=(name, rank, peer, number), **fields)
-    return MessageAwaited(source=peer, tag=(name, peer, rank, number), **fields)
+    group_name, ranks = groups[row.pop("group")]
+    number = row.pop("number")
+    if event_class is Started:
+        return Started(ranks=ranks, key=(group_name, number), **row)
+    peer = row.pop("peer")
+    if event_class is MessageSent:
+        return MessageSent(to=peer, tag=(group_name, rank, peer, number), **row)
+    return MessageAwaited(source=peer, tag=(group_name, peer, rank, number), **row)
 
 
 def _measured_s(operations: pa.Table) -> list[float]:
     """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
-    segment, seconds = (operations[name].to_numpy() for name in ("segment", "cpu_s"))
-    begins = np.flatnonzero(np.diff(segment, prepend=-1))
-    if operations["cpu_s"].null_count or not len(begins):
+    segment_numbers, seconds = operations["segment"].to_numpy(), operations["cpu_s"].to_numpy()
+    first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))
+    if operations["cpu_s"].null_count or not len(first_rows):
         return []
     usable = np.isfinite(seconds) & (seconds >= 0)
     if not usable.all():
         raise SpecError("cpu_s", float(seconds[~usable][0]), "finite seconds that are not negative, or none")
-    return [float(value) for value in seconds[begins]]
+    return [float(value) for value in seconds[first_rows]]
 
 
 def _segments(operations: pa.Table) -> list[Operations]:
     """Return the operations of each segment, in the order of the segments."""
-    segment, flops, nbytes = (operations[name].to_numpy() for name in ("segment", "flops", "bytes"))
-    if not len(segment):
+    segment_numbers = operations["segment"].to_numpy()
+    if not len(segment_numbers):
         return []
-    if segment[0] != 0 or not np.isin(np.diff(segment), (0, 1)).all():
+    if segment_numbers[0] != 0 or not np.isin(np.diff(segment_numbers), (0, 1)).all():
         raise SpecError("segment", "segments out of order", "operations of segments 0, 1, ... one after another")
-    for name, column in (("flops", flops), ("bytes", nbytes)):
+    for name in ("flops", "bytes"):
+        column = operations[name].to_numpy()
         usable = np.isfinite(column) & (column >= 0)
         if not usable.all():
             raise SpecError(name, float(column[~usable][0]), "a finite number that is not negative")
@@ -220,12 +253,11 @@ def _segments(operations: pa.Table) -> list[Operations]:
         for word in pc.unique(operations[name]).to_pylist():
             if word not in names:
                 raise SpecError(name, word, one_of(names, word))
-    shapes = [tuple(shape) for shape in operations["shape"].to_pylist()]
-    kinds, precisions, causal = (operations[name].to_pylist() for name in ("kind", "precision", "causal"))
-    values = zip(flops.tolist(), nbytes.tolist(), kinds, precisions, shapes, causal, strict=True)
-    counted_operations = [Counted(*fields) for fields in values]
-    bounds = [0, *(np.flatnonzero(np.diff(segment)) + 1).tolist(), len(counted_operations)]
-    return [tuple(counted_operations[begin:end]) for begin, end in itertools.pairwise(bounds)]
+    segments: list[list[Counted]] = [[] for _ in range(segment_numbers[-1] + 1)]
+    columns = [operations[name].to_pylist() for name in ("flops", "bytes", "kind", "precision", "shape", "causal")]
+    for segment, flops, nbytes, kind, precision, shape, causal in zip(segment_numbers.tolist(), *columns, strict=True):
+        segments[segment].append(Counted(flops, nbytes, kind, precision, tuple(shape), causal))
+    return [tuple(segment) for segment in segments]
 
 
 FORMAT = 2
@@ -235,31 +267,34 @@ HEADER = b"syncline.trace"
 FILES = {"trace": EVENTS, "operations": OPERATIONS}
 
 
-def parts_of_record(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
-    """Return the tables of a record by file name; each is an iterator with one table per rank."""
-    groups = TracedGroups()
-    for record in ranks:
+def record_tables(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
+    """Return the tables ``trace`` and ``operations`` of a record, each as an iterator with one table per rank.
+
+    The iterators convert one rank at a time, so that the tables of two ranks are never in memory together.
+    """
+    groups = GroupList()
+    for record in ranks:  # the header, which precedes all rows, lists the groups of all ranks
         for event in record.events:
-            if isinstance(event, Started):
-                groups.number(event.key[0], event.ranks)
-            elif isinstance(event, MessageSent | MessageAwaited):
-                groups.number(event.tag[0])
-    header = {
-        "format": FORMAT, "ranks": len(ranks), "groups": [[name, list(members)] for name, members in groups.listed],
-        "notes": notes_of(ranks),
-    }  # fmt: skip
+            if isinstance(event, Started | MessageSent | MessageAwaited):
+                groups.add_group_of(event)
+    header = {"format": FORMAT, "ranks": len(ranks), "groups": groups.groups, "notes": notes_of(ranks)}
     metadata = {HEADER: json.dumps(header)}
-    return {
-        "trace": (
-            tables_of_rank(rank, record, groups)[0].replace_schema_metadata(metadata)
-            for rank, record in enumerate(ranks)
-        ),
-        "operations": (tables_of_rank(rank, record, groups)[1] for rank, record in enumerate(ranks)),
-    }
+
+    def event_tables() -> Iterator[pa.Table]:
+        for rank, record in enumerate(ranks):
+            events, _ = rank_tables(rank, record, groups)
+            yield events.replace_schema_metadata(metadata)
+
+    def operation_tables() -> Iterator[pa.Table]:
+        for rank, record in enumerate(ranks):
+            _, operations = rank_tables(rank, record, groups)
+            yield operations
+
+    return {"trace": event_tables(), "operations": operation_tables()}
 
 
 def read_record(folder: Path) -> list[RankRecord]:
-    """Return the record that a folder has.
+    """Return the record of each rank from the Parquet files in a folder.
 
     Raises:
         SpecError: the folder has no record, or one that this version cannot read; the message says why.
@@ -267,18 +302,20 @@ def read_record(folder: Path) -> list[RankRecord]:
     for name in FILES:
         if not (folder / f"{name}.parquet").is_file():
             raise SpecError("record", str(folder), f"the folder of a trace, with {name}.parquet")
-    with within(f"record.{folder / 'trace.parquet'}"), _opened(folder, "trace") as trace:
-        header = _header(trace)
-        with _opened(folder, "operations") as operations:
-            rows = zip(_by_rank(trace, header["ranks"]), _by_rank(operations, header["ranks"]), strict=True)
-            ranks = [rank_of_tables(rank, *both, header["groups"]) for rank, both in enumerate(rows)]
-    for record in ranks:
-        record.notes = list(header["notes"])
-    return ranks
+    records = []
+    with within(f"record.{folder / 'trace.parquet'}"), _open_table(folder, "trace") as trace:
+        header = _read_header(trace)
+        with _open_table(folder, "operations") as operations:
+            tables = zip(_rows_by_rank(trace, header["ranks"]), _rows_by_rank(operations, header["ranks"]), strict=True)
+            for rank, (rank_events, rank_operations) in enumerate(tables):
+                record = rank_record_from_tables(rank, rank_events, rank_operations, header["groups"])
+                record.notes = list(header["notes"])
+                records.append(record)
+    return records
 
 
-def _opened(folder: Path, name: str) -> pq.ParquetFile:
-    """Open a file of a record, and check the types of its columns."""
+def _open_table(folder: Path, name: str) -> pq.ParquetFile:
+    """Open the Parquet file ``name`` of a record, and check the types of its columns."""
     try:
         file = pq.ParquetFile(folder / f"{name}.parquet")
     except (OSError, pa.ArrowException) as error:
@@ -292,8 +329,8 @@ def _opened(folder: Path, name: str) -> pq.ParquetFile:
     return file
 
 
-def _header(trace: pq.ParquetFile) -> dict[str, Any]:
-    """Return the header of a record: ``ranks``, ``groups`` and ``notes``."""
+def _read_header(trace: pq.ParquetFile) -> dict[str, Any]:
+    """Return the header of a record: the number of ``ranks``, the ``groups`` and the ``notes``."""
     text = (trace.schema_arrow.metadata or {}).get(HEADER)
     if text is None:
         raise SpecError("header", None, f"the header of a record, {HEADER.decode()!r} in the file's metadata")
@@ -312,27 +349,32 @@ def _header(trace: pq.ParquetFile) -> dict[str, Any]:
     return {"ranks": ranks, "groups": groups, "notes": notes}
 
 
-def _by_rank(file: pq.ParquetFile, ranks: int) -> Iterator[pa.Table]:
-    """Yield the rows of each rank, which are in the order of ranks; a row group is read when its rows are needed."""
-    schema, unread, group = file.schema_arrow, None, 0
-    for rank in range(ranks):
+def _rows_by_rank(file: pq.ParquetFile, num_ranks: int) -> Iterator[pa.Table]:
+    """Yield one table per rank from a file whose rows are in the order of ranks.
+
+    A row group of the file may contain rows of several ranks, and a rank's rows may span several row groups. A row
+    group is read when its first row is needed.
+    """
+    remaining_rows: pa.Table | None = None  # rows of the last row group that belong to later ranks
+    next_row_group = 0
+    for rank in range(num_ranks):
         slices: list[pa.Table] = []
-        while unread is not None or group < file.num_row_groups:
-            if unread is None:
+        while remaining_rows is not None or next_row_group < file.num_row_groups:
+            if remaining_rows is None:
                 try:
-                    unread = file.read_row_group(group)
+                    remaining_rows = file.read_row_group(next_row_group)
                 except (OSError, pa.ArrowException) as error:
-                    raise SpecError("rows", f"row group {group}", f"rows that can be read ({error})") from None
-                group += 1
-            num_rows = pc.sum(pc.less_equal(unread["rank"], rank)).as_py() or 0
-            slices.append(unread.slice(0, num_rows))
-            if num_rows < len(unread):
-                unread = unread.slice(num_rows)
+                    raise SpecError("rows", f"row group {next_row_group}", f"rows that can be read ({error})") from None
+                next_row_group += 1
+            num_rows = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0
+            slices.append(remaining_rows.slice(0, num_rows))
+            if num_rows < len(remaining_rows):
+                remaining_rows = remaining_rows.slice(num_rows)
                 break
-            unread = None
-        rows = pa.concat_tables(slices) if slices else schema.empty_table()
+            remaining_rows = None
+        rows = pa.concat_tables(slices) if slices else file.schema_arrow.empty_table()
         if len(rows) and not pc.all(pc.equal(rows["rank"], rank)).as_py():
-            raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {ranks - 1}, one after another")
+            raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {num_ranks - 1}, one after another")
         yield rows
-    if unread is not None or group < file.num_row_groups:
-        raise SpecError("rank", "rows of more ranks", f"rows of the {ranks} ranks of the header")
+    if remaining_rows is not None or next_row_group < file.num_row_groups:
+        raise SpecError("rank", "rows of more ranks", f"rows of the {num_ranks} ranks of the header")

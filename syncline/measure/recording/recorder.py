@@ -44,65 +44,69 @@ class SegmentClock:
     """
 
     def __init__(self) -> None:
-        """Begin without measured segments."""
         self._counting_s = 0.0
-        self._taken: dict[int, list[float]] = {}
-        self._carried_s = 0.0
-        self._since_s: float | None = None
+        self._seconds_of_runs: dict[int, list[float]] = {}  # by segment
+        self._unassigned_s = 0.0
+        self._started_at_s: float | None = None  # None while the clock is stopped
         self._thread = get_ident()
 
-    def begin(self, counting_s: float) -> None:
+    def start(self, counting_s: float) -> None:
         """Start the clock for the script; counting one operation takes ``counting_s`` seconds."""
-        self._counting_s, self._since_s, self._thread = counting_s, thread_time(), get_ident()
+        self._counting_s, self._started_at_s, self._thread = counting_s, thread_time(), get_ident()
 
     def stop(self) -> None:
         """Stop the clock, because the following work is not the script's."""
         if get_ident() != self._thread:
             return
-        if self._since_s is not None:
-            self._carried_s += thread_time() - self._since_s
-        self._since_s = None
+        if self._started_at_s is not None:
+            self._unassigned_s += thread_time() - self._started_at_s
+        self._started_at_s = None
 
-    def go(self, anew: bool = False) -> None:
-        """Start the clock again for the script's work; ``anew`` drops the time measured since the last segment."""
+    def resume(self, drop_elapsed: bool = False) -> None:
+        """Start the clock again for the script's work.
+
+        Args:
+            drop_elapsed: whether to drop the time measured since the last segment.
+        """
         if get_ident() != self._thread:
             return
-        if anew:
-            self._carried_s = 0.0
-        if self._since_s is None:
-            self._since_s = thread_time()
+        if drop_elapsed:
+            self._unassigned_s = 0.0
+        if self._started_at_s is None:
+            self._started_at_s = thread_time()
 
-    def take(self, segment: int, operations: int) -> None:
+    def assign_to_segment(self, segment: int, operations: int) -> None:
         """Assign the time since the last call to one run of a segment, less the time to count its operations."""
         self.stop()
-        self._taken.setdefault(segment, []).append(max(0.0, self._carried_s - operations * self._counting_s))
-        self._carried_s = 0.0
+        seconds = max(0.0, self._unassigned_s - operations * self._counting_s)
+        self._seconds_of_runs.setdefault(segment, []).append(seconds)
+        self._unassigned_s = 0.0
 
     def medians_s(self) -> list[float]:
         """Return the median CPU seconds of each segment, in order."""
-        return [statistics.median(self._taken[segment]) for segment in range(len(self._taken))]
+        return [statistics.median(self._seconds_of_runs[segment]) for segment in range(len(self._seconds_of_runs))]
 
 
-def counting_s() -> float:
+def measured_counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
     x, num_counted = torch.zeros(1), 0
 
-    def note(operation: Counted) -> None:
+    def count(operation: Counted) -> None:
         nonlocal num_counted
         num_counted += 1
 
-    def taken_s() -> float:
+    def time_operations_s() -> float:
         begin_s = thread_time()
         for _ in range(OPERATIONS):
             x.add_(1.0)
         return thread_time() - begin_s
 
-    with_s, without_s = [], []
+    counted_s, plain_s = [], []
     for _ in range(REPEATS):
-        without_s.append(taken_s())
-        with OperationCounter(note, lambda: True):
-            with_s.append(taken_s())
-    return max(0.0, min(with_s) - min(without_s)) / OPERATIONS
+        plain_s.append(time_operations_s())
+        with OperationCounter(count, lambda: True):
+            counted_s.append(time_operations_s())
+    return max(0.0, min(counted_s) - min(plain_s)) / OPERATIONS  # the smallest time has the least noise
 
 
 def share_medians(ranks: Sequence[RankRecord]) -> None:
@@ -121,16 +125,16 @@ def share_medians(ranks: Sequence[RankRecord]) -> None:
             rank.segment_cpu_s = [medians[operations] for operations in rank.segments]
 
 
-OURS, TORCHS = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
+PACKAGE_FOLDER, TORCH_FOLDER = f"{Path(__file__).parents[2]}/", f"{Path(torch.__file__).parent}/"
 """The folders of this package, whose optimizers a script may use, and of torch; their lines are not the user's."""
 
-LIBRARY = (OURS, TORCHS, f"{sysconfig.get_path('stdlib')}/", "<frozen")
+LIBRARY_PREFIXES = (PACKAGE_FOLDER, TORCH_FOLDER, f"{sysconfig.get_path('stdlib')}/", "<frozen")
 """Prefixes of the file names of libraries: torch, Python and this package."""
 
-DECORATORS = "/typing_extensions.py"
+DEPRECATION_DECORATOR_FILE = "/typing_extensions.py"
 """The file of the decorator that wraps deprecated functions of torch."""
 
-INSTALLED = ("/site-packages/", "/dist-packages/")
+INSTALLED_FOLDERS = ("/site-packages/", "/dist-packages/")
 """Folders of installed packages in any environment."""
 
 
@@ -138,59 +142,62 @@ class RankRecorder:
     """A recorder that appends events in order; the operations between two events form a segment, stored once."""
 
     def __init__(self) -> None:
-        """Begin an empty record, without operations."""
         self.record = RankRecord()
-        self.inside = self.worlds = 0
-        self.calls = self.marks = self.streams = 0
-        self.stream = 0
+        self.num_worlds = 0  # number of default groups that the script has created
+        self.num_calls = self.num_marks = self.num_streams = 0
+        self.stream = 0  # the stream on which work is queued now
         self.clock = SegmentClock()
-        self._begun = False
-        self.last_site = ""
-        self._operations: list[Counted] = []
-        self._uncounted = 0  # number of these that were not counted one by one, which took no time
+        self.last_script_line = ""
+        self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
+        self._has_operations = False
+        self._operations: list[Counted] = []  # since the last event
+        self._num_uncounted = 0  # number of these that were not counted one by one, which took no time
         self._segments: dict[Operations, int] = {}
-        self._numbers: Counter[Any] = Counter()
-        self._hidden: list[int] = []
+        self._next_numbers: Counter[Any] = Counter()
+        self._calls_awaited_in_backward: list[int] = []
 
-    def operation(self, operation: Counted) -> None:
+    def add_operation(self, operation: Counted) -> None:
         """Add an operation that was dispatched to the current segment."""
-        self._begun = True
+        self._has_operations = True
         self._operations.append(operation)
 
-    def known_operations(self, costs: Sequence[Counted]) -> None:
+    def add_known_operations(self, operations: Sequence[Counted]) -> None:
         """Add the operations of an optimizer step, known from an earlier equal step, to the current segment."""
-        self._operations += costs
-        self._uncounted += len(costs)
+        self._operations += operations
+        self._num_uncounted += len(operations)
 
     def is_counting(self) -> bool:
         """Return whether the operations that run now are the script's."""
-        return not self.inside
+        return self._silence_depth == 0
 
     @contextmanager
     def silence(self) -> Iterator[None]:
         """Ignore the operations in a ``with`` block, because they are not the script's."""
         self.clock.stop()
-        self.inside += 1
+        self._silence_depth += 1
         try:
             yield
         finally:
-            self.inside -= 1
-            if not self.inside:
-                self.clock.go(anew=not self._begun)
+            self._silence_depth -= 1
+            self._resume_clock()
 
     def stop(self) -> None:
         """Ignore all operations from now on, in a process that a rank has forked."""
-        self.inside += 1
+        self._silence_depth += 1
 
-    def note(self, event: Event) -> None:
+    def _resume_clock(self) -> None:
+        """Start the clock again if the script computes now; time before the script's first operation is dropped."""
+        if self.is_counting():
+            self.clock.resume(drop_elapsed=not self._has_operations)
+
+    def record_event(self, event: Event) -> None:
         """Record an event, after the operations before it."""
         self.clock.stop()
-        self.flush()
+        self.end_segment()
         self.record.events.append(event)
-        if not self.inside:
-            self.clock.go(anew=not self._begun)
+        self._resume_clock()
 
-    def flush(self) -> None:
+    def end_segment(self) -> None:
         """End the current segment: record the operations since the last event as one `Computed` event."""
         if not self._operations:
             return
@@ -201,11 +208,11 @@ class RankRecorder:
             self._segments[operations] = len(self.record.segments)
             self.record.segments.append(operations)
         segment = self._segments[operations]
-        self.clock.take(segment, len(operations) - self._uncounted)
-        self._uncounted = 0
+        self.clock.assign_to_segment(segment, len(operations) - self._num_uncounted)
+        self._num_uncounted = 0
         self.record.events.append(Computed(segment, self.stream))
 
-    def remark(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Add a note for the user to the record, unless the record contains it."""
         if text not in self.record.notes:
             self.record.notes.append(text)
@@ -215,64 +222,64 @@ class RankRecorder:
 
         Torch reuses names if a script destroys its default group (the world) and creates a new one.
         """
-        return name if self.worlds <= 1 else f"{name} of world {self.worlds}"
+        return name if self.num_worlds <= 1 else f"{name} of world {self.num_worlds}"
 
-    def number(self, key: Any) -> int:
-        """Return the number of earlier calls with the same key."""
-        self._numbers[key] += 1
-        return self._numbers[key] - 1
+    def next_number(self, key: Any) -> int:
+        """Return the next number for a key: 0 at the first call with this key, then 1, and so on."""
+        number = self._next_numbers[key]
+        self._next_numbers[key] += 1
+        return number
 
     def new_call(self) -> int:
         """Return a new number for a call of this rank."""
-        self.calls += 1
-        return self.calls
+        self.num_calls += 1
+        return self.num_calls
 
     def new_stream(self) -> int:
         """Return a new number for a stream of this rank."""
-        self.streams += 1
-        return self.streams
+        self.num_streams += 1
+        return self.num_streams
 
-    def queue_on(self, stream: int) -> int:
+    def switch_stream(self, stream: int) -> int:
         """Let the following work be queued on another stream, and return the number of the previous stream."""
-        stream_before = self.stream
-        if stream != stream_before:
-            self.flush()
+        previous_stream = self.stream
+        if stream != previous_stream:
+            self.end_segment()
             self.stream = stream
-            if not self.inside:
-                self.clock.go(anew=not self._begun)
-        return stream_before
+            self._resume_clock()
+        return previous_stream
 
-    def mark(self, stream: int) -> int:
+    def record_mark(self, stream: int) -> int:
         """Record a new mark behind the queued work of a stream, and return its number."""
-        self.marks += 1
-        self.note(Marked(self.marks, stream))
-        return self.marks
+        self.num_marks += 1
+        self.record_event(Marked(self.num_marks, stream))
+        return self.num_marks
 
-    def host_waits(self) -> None:
+    def record_host_wait(self) -> None:
         """Record that the host waits for all work on the current stream, as a read of a value on the GPU does."""
-        if not self.inside:
-            self.note(HostWaited(self.mark(self.stream)))
+        if self.is_counting():
+            self.record_event(HostWaited(self.record_mark(self.stream)))
 
-    def num_events(self) -> int:
-        """Return a number that changes with each call and each mark, that is with anything but computation."""
-        return self.calls + self.marks
+    def num_calls_and_marks(self) -> int:
+        """Return a number that changes if the script does anything but computation."""
+        return self.num_calls + self.num_marks
 
-    def wait_unseen(self, call: int) -> None:
+    def record_wait_in_cpp(self, call: int) -> None:
         """Record a wait that C++ code performs for a call's future: in a backward pass at its end, otherwise now."""
-        if torch._C._current_graph_task_id() == -1:
-            self.note(Waited(call, self.stream))
+        if torch._C._current_graph_task_id() == -1:  # no backward pass runs
+            self.record_event(Waited(call, self.stream))
             return
-        if not self._hidden:
-            torch.autograd.Variable._execution_engine.queue_callback(self._end_of_backward)
-        self._hidden.append(call)
+        if not self._calls_awaited_in_backward:
+            torch.autograd.Variable._execution_engine.queue_callback(self._record_waits_of_backward)
+        self._calls_awaited_in_backward.append(call)
 
-    def _end_of_backward(self) -> None:
-        hidden, self._hidden = self._hidden, []
-        for call in hidden:
-            self.note(Waited(call, self.stream))
+    def _record_waits_of_backward(self) -> None:
+        calls, self._calls_awaited_in_backward = self._calls_awaited_in_backward, []
+        for call in calls:
+            self.record_event(Waited(call, self.stream))
 
 
-def _stack() -> Iterator[tuple[str, int]]:
+def _stack_lines() -> Iterator[tuple[str, int]]:
     """Yield the file and the line of each frame on the stack, the innermost first."""
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -280,27 +287,29 @@ def _stack() -> Iterator[tuple[str, int]]:
         frame = frame.f_back
 
 
-def site() -> str:
-    """Return the line of the script, or of a package other than torch, that called.
+def script_line() -> str:
+    """Return the innermost line on the stack that belongs to the script or to a package other than torch.
 
     If the stack has no such line, as for calls from C++, return the last line that this function has returned.
     """
-    for file, line in _stack():
-        if not file.startswith((*LIBRARY, "<")) and not file.endswith(DECORATORS):
-            RECORDER.last_site = f"{file}:{line}"
+    for file, line in _stack_lines():
+        if not file.startswith((*LIBRARY_PREFIXES, "<")) and not file.endswith(DEPRECATION_DECORATOR_FILE):
+            RECORDER.last_script_line = f"{file}:{line}"
             break
-    return RECORDER.last_site
+    return RECORDER.last_script_line
 
 
 def is_library(file: str) -> bool:
     """Return whether a file belongs to Python, torch, an installed package or this package, not to the script."""
-    return file.startswith(LIBRARY) or any(folder in file for folder in INSTALLED)
+    return file.startswith(LIBRARY_PREFIXES) or any(folder in file for folder in INSTALLED_FOLDERS)
 
 
 def user_line() -> str:
-    """Return the innermost line of the user's files on the stack; the result of `site` if there is none."""
-    lines = (f"{file}:{line}" for file, line in _stack() if not file.startswith("<") and not is_library(file))
-    return next(lines, "") or site()
+    """Return the innermost line of the user's files on the stack; the result of `script_line` if there is none."""
+    for file, line in _stack_lines():
+        if not file.startswith("<") and not is_library(file):
+            return f"{file}:{line}"
+    return script_line()
 
 
 class Refusal(SynclineError, NotImplementedError):

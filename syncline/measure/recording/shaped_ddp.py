@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES
-from syncline.measure.recording.group import size_of
+from syncline.measure.recording.operations import tensor_bytes
 from syncline.measure.recording.record import Counted
 from syncline.measure.recording.recorder import RECORDER, Refusal
 
@@ -27,26 +27,30 @@ SYNC_BYTES = 250 * 2**20
 """Bytes of a bucket of the first rank's parameters. Source: ``DistributedDataParallel.broadcast_bucket_size``."""
 
 
-def buckets_of(tensors: Sequence[Tensor], limit: float, first: float | None = None) -> list[list[Tensor]]:
+def assign_to_buckets(
+    tensors: Sequence[Tensor], limit_bytes: float, first_limit_bytes: float | None = None
+) -> list[list[Tensor]]:
     """Return buckets of tensors of one type each, in order; a bucket is full when it reaches the limit.
 
     Args:
         tensors: tensors in the order in which they become ready.
-        limit: bytes at which a bucket is full.
-        first: bytes at which the first bucket of a type is full; ``limit`` if None.
+        limit_bytes: bytes at which a bucket is full.
+        first_limit_bytes: bytes at which the first bucket of a type is full; ``limit_bytes`` if None.
 
     Source: ``torch.distributed._compute_bucket_assignment_by_size``.
     """
-    buckets: list[list[Tensor]] = []
+    full_buckets: list[list[Tensor]] = []
     open_buckets: dict[torch.dtype, list[Tensor]] = {}
-    full_types: set[torch.dtype] = set()
+    types_with_full_bucket: set[torch.dtype] = set()
     for x in tensors:
         bucket = open_buckets.setdefault(x.dtype, [])
         bucket.append(x)
-        if size_of(bucket) >= (limit if first is None or x.dtype in full_types else first):
-            buckets.append(open_buckets.pop(x.dtype))
-            full_types.add(x.dtype)
-    return [*buckets, *open_buckets.values()]
+        is_first_of_type = x.dtype not in types_with_full_bucket
+        limit = first_limit_bytes if is_first_of_type and first_limit_bytes is not None else limit_bytes
+        if tensor_bytes(bucket) >= limit:
+            full_buckets.append(open_buckets.pop(x.dtype))
+            types_with_full_bucket.add(x.dtype)
+    return [*full_buckets, *open_buckets.values()]
 
 
 class ShapedDataParallel(nn.Module):
@@ -70,7 +74,6 @@ class ShapedDataParallel(nn.Module):
         gradient_as_bucket_view: bool = False,
         **rest: Any,
     ) -> None:
-        """Wrap a module whose gradients are averaged in buckets as they become ready."""
         super().__init__()
         if device_ids or output_device:
             raise ValueError(
@@ -78,81 +81,88 @@ class ShapedDataParallel(nn.Module):
             )
         self.module = module
         self.process_group: Any = process_group or dist.group.WORLD
-        self.broadcast_buffers, self.as_view = broadcast_buffers, gradient_as_bucket_view
+        self.broadcast_buffers, self.gradient_as_bucket_view = broadcast_buffers, gradient_as_bucket_view
         self.require_backward_grad_sync = True
-        cap_bytes = None if bucket_cap_mb is None else bucket_cap_mb * 2**20
-        self.limit, self.first = cap_bytes or BUCKET_BYTES, FIRST_BUCKET_BYTES if cap_bytes is None else None
+        self.limit_bytes: float = BUCKET_BYTES
+        self.first_limit_bytes: int | None = FIRST_BUCKET_BYTES
+        if bucket_cap_mb is not None:
+            self.limit_bytes, self.first_limit_bytes = bucket_cap_mb * 2**20 or BUCKET_BYTES, None
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
-        self.sent = [p for name, p in module.named_parameters() if p.requires_grad and name not in ignored]
+        self.parameters_to_average = [
+            parameter
+            for name, parameter in module.named_parameters()
+            if parameter.requires_grad and name not in ignored
+        ]
         if init_sync:
-            everything = [x.detach() for x in (*module.parameters(), *module.buffers())]
-            for bucket in buckets_of(everything, SYNC_BYTES):
-                self._broadcast(bucket)
-        self.rebuilt = find_unused_parameters
-        limits = (self.limit, self.first) if find_unused_parameters else (math.inf, None)
-        self.buckets = buckets_of(self.sent[::-1], *limits)
-        self.ready: list[Tensor] = []
-        self.works: list[Any] = []
-        for parameter in self.sent:
-            parameter.register_post_accumulate_grad_hook(self._ready)
+            self._broadcast([x.detach() for x in (*module.parameters(), *module.buffers())])
+        # Without unused parameters, the first step shows the order of the gradients, in which the buckets are rebuilt.
+        self.has_final_buckets = find_unused_parameters
+        limits = (self.limit_bytes, self.first_limit_bytes) if find_unused_parameters else (math.inf, None)
+        self.buckets = assign_to_buckets(self.parameters_to_average[::-1], *limits)
+        self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
+        self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
+        for parameter in self.parameters_to_average:
+            parameter.register_post_accumulate_grad_hook(self._handle_gradient)
 
-    def _broadcast(self, tensors: list[Tensor]) -> None:
-        flat = torch.cat([x.reshape(-1) for x in tensors])
-        dist.broadcast(flat, dist.get_global_rank(self.process_group, 0), group=self.process_group)
+    def _broadcast(self, tensors: Sequence[Tensor]) -> None:
+        """Broadcast tensors from the first rank of the group, in buckets."""
+        for bucket in assign_to_buckets(tensors, SYNC_BYTES):
+            flat = torch.cat([x.reshape(-1) for x in bucket])
+            dist.broadcast(flat, dist.get_global_rank(self.process_group, 0), group=self.process_group)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Return the output of the module, after the first rank has broadcast its buffers."""
-        buffers = list(self.module.buffers())
-        if self.broadcast_buffers and buffers and self.require_backward_grad_sync and self.training:
-            for bucket in buckets_of(buffers, SYNC_BYTES):
-                self._broadcast(bucket)
+        if self.broadcast_buffers and self.require_backward_grad_sync and self.training:
+            self._broadcast(list(self.module.buffers()))
         return self.module(*args, **kwargs)
 
-    def _ready(self, parameter: Tensor) -> None:
-        """Note that the gradient of a parameter is ready, and send the buckets that are complete."""
+    def _handle_gradient(self, parameter: Tensor) -> None:
+        """Send the buckets that are complete now that the gradient of a parameter is ready."""
         if not self.require_backward_grad_sync:
             return
-        if not self.ready:
-            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
-            self.missing = [{id(x) for x in bucket} for bucket in self.buckets]  # parameters without gradient so far
-            self.next = 0
+        if not self.ready:  # the first gradient of a backward pass
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish_backward)
+            self.missing_ids = [{id(x) for x in bucket} for bucket in self.buckets]  # parameters without gradient
+            self.next_bucket = 0
         self.ready.append(parameter)
-        for unready in self.missing:
-            unready.discard(id(parameter))
-        self._send(complete_only=True)
+        for missing_in_bucket in self.missing_ids:
+            missing_in_bucket.discard(id(parameter))
+        while self.next_bucket < len(self.buckets) and not self.missing_ids[self.next_bucket]:
+            self._send_next_bucket()
 
-    def _send(self, complete_only: bool) -> None:
-        """Start the all-reduces of the next buckets in order, up to one that lacks a gradient if ``complete_only``."""
-        while self.next < len(self.buckets) and not (complete_only and self.missing[self.next]):
-            bucket = self.buckets[self.next]
-            self.next += 1
-            nbytes = size_of(bucket)
-            with RECORDER.silence():
-                flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-            RECORDER.operation(Counted(0.0, 2.0 * nbytes))  # copies gradients into the bucket and divides them
-            self.works.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
+    def _send_next_bucket(self) -> None:
+        """Start the all-reduce of the next bucket."""
+        bucket = self.buckets[self.next_bucket]
+        self.next_bucket += 1
+        nbytes = tensor_bytes(bucket)
+        with RECORDER.silence():
+            flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
+        RECORDER.add_operation(Counted(0.0, 2.0 * nbytes))  # copies gradients into the bucket and divides them
+        self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 
-    def _finish(self) -> None:
+    def _finish_backward(self) -> None:
         """Send the remaining buckets at the end of a backward pass, and wait for all."""
-        self._send(complete_only=False)  # parameters without gradient send zeros
-        for work, nbytes in self.works:
-            work.wait()
-            if not self.as_view:
-                RECORDER.operation(Counted(0.0, 2.0 * nbytes))  # copies gradients out of the bucket
-        if not self.rebuilt:
-            self.rebuilt = True
-            unused = [x for x in self.sent if all(x is not other for other in self.ready)]
-            self.buckets = buckets_of([*self.ready, *unused], self.limit, self.first)
-        self.works, self.ready = [], []
+        while self.next_bucket < len(self.buckets):
+            self._send_next_bucket()  # parameters without gradient send zeros
+        for all_reduce, nbytes in self.all_reduces:
+            all_reduce.wait()
+            if not self.gradient_as_bucket_view:
+                RECORDER.add_operation(Counted(0.0, 2.0 * nbytes))  # copies gradients out of the bucket
+        if not self.has_final_buckets:
+            self.has_final_buckets = True
+            ready_ids = {id(x) for x in self.ready}
+            unused = [x for x in self.parameters_to_average if id(x) not in ready_ids]
+            self.buckets = assign_to_buckets([*self.ready, *unused], self.limit_bytes, self.first_limit_bytes)
+        self.all_reduces, self.ready = [], []
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Let backward passes in a ``with`` block send nothing."""
-        sync_before, self.require_backward_grad_sync = self.require_backward_grad_sync, False
+        previous, self.require_backward_grad_sync = self.require_backward_grad_sync, False
         try:
             yield
         finally:
-            self.require_backward_grad_sync = sync_before
+            self.require_backward_grad_sync = previous
 
     def register_comm_hook(self, *args: Any, **kwargs: Any) -> None:
         """Refuse a communication hook, which needs values."""

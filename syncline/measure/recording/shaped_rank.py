@@ -22,12 +22,16 @@ from torch.distributed import device_mesh, distributed_c10d
 from torch.distributed.pipelining.stage import InferenceMode, PipelineStage
 
 from syncline.measure.recording import hooks, shaped_ddp
-from syncline.measure.recording.group import TracedGroup, size_of
-from syncline.measure.recording.operations import OperationCounter
+from syncline.measure.recording.group import TracedGroup, as_list
+from syncline.measure.recording.operations import OperationCounter, tensor_bytes
 from syncline.measure.recording.record import Started, Waited
-from syncline.measure.recording.recorder import RECORDER, Refusal, site
+from syncline.measure.recording.recorder import RECORDER, Refusal, script_line
 
-POLL_S, PATIENCE_S = 0.02, 300.0
+POLL_S = 0.02
+"""Seconds between two checks whether an object from another rank has arrived."""
+
+OBJECT_TIMEOUT_S = 300.0
+"""Seconds for which a rank waits for an object from another rank."""
 
 
 class NullGroup:
@@ -44,25 +48,36 @@ class NullGroup:
 
 
 class ShapedGroups:
-    """The process groups of a script with ``workers`` ranks, including those without this rank."""
+    """The process groups that a script with ``workers`` ranks has created, including those without this rank.
+
+    Attributes:
+        workers: number of ranks.
+        groups: name and ranks of each group, in the order of creation.
+    """
 
     def __init__(self, workers: int) -> None:
         self.workers = workers
-        self.made: list[tuple[str, tuple[int, ...]]] = []
+        self.groups: list[tuple[str, tuple[int, ...]]] = []
 
-    def group(self, options: Any, group_options: Any = None) -> TracedGroup:
+    def make_group(self, options: Any, group_options: Any = None) -> TracedGroup:
         """Create the process group that torch asks the backend for when a script makes a group."""
         ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
         return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
-    def noting(self, helper: Callable[..., Any]) -> Callable[..., Any]:
-        """Return torch's function ``helper``, which creates a group on every rank, such that it notes the group."""
+    def wrap_group_helper(self, helper: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a wrapper of torch's function that creates a group on every rank; it also adds the group to the list.
 
-        def create(size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **rest: Any) -> Any:
-            self.made.append((name, tuple(ranks) or tuple(range(self.workers))))
-            return helper(size, rank, ranks, backend, store, name, **rest)
+        Args:
+            helper: ``_new_process_group_helper`` of ``torch.distributed.distributed_c10d``.
+        """
 
-        return create
+        def create_and_list(
+            size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **options: Any
+        ) -> Any:
+            self.groups.append((name, tuple(ranks) or tuple(range(self.workers))))
+            return helper(size, rank, ranks, backend, store, name, **options)
+
+        return create_and_list
 
 
 class ShapedCounter(OperationCounter):
@@ -79,11 +94,13 @@ class ShapedCounter(OperationCounter):
                 return 1.0  # the number of steps, on which no shape depends
             raise NeedsValues(func) from error
         if func.namespace == "_c10d_functional" and result is not NotImplemented:
-            note_functional(func, args, result)
+            record_functional(func, args, result)
         return result
 
 
-ASKING = {"local_scalar_dense": ".item(), float() or if", "index": "a mask as an index", "nonzero": "where it is true"}
+CODE_THAT_READS = {
+    "local_scalar_dense": ".item(), float() or if", "index": "a mask as an index", "nonzero": "where it is true",
+}  # fmt: skip
 """Code in a script that reads values, by torch's name of the operation."""
 
 
@@ -91,10 +108,9 @@ class NeedsValues(Refusal):
     """A refusal of a script that reads a value although only shapes are known."""
 
     def __init__(self, func: Any) -> None:
-        """Name torch's operation that asked for a value, and the remedies."""
         name = func._overloadpacket.__name__.strip("_")
         super().__init__(
-            f"asks for values ({ASKING.get(name, name)}), of which --shapes has none. "
+            f"asks for values ({CODE_THAT_READS.get(name, name)}), of which --shapes has none. "
             "Leave it out of what is recorded, name ranks that do not ask (--ranks), or trace without --shapes"
         )
 
@@ -109,116 +125,133 @@ def is_called_by_optimizer() -> bool:
     return frame is not None
 
 
-FUNCTIONAL = {
+FUNCTIONAL_COLLECTIVES = {
     "all_reduce": "all_reduce", "all_gather_into_tensor": "all_gather", "reduce_scatter_tensor": "reduce_scatter",
     "all_to_all_single": "all_to_all", "broadcast": "broadcast",
 }  # fmt: skip
 """The timed kind of each functional collective of torch, whose name may also end in ``_`` or ``_coalesced``."""
 
 
-def note_functional(func: Any, args: tuple[Any, ...], out: Any) -> None:
-    """Record the start of a functional collective or a wait for it.
+def record_functional(func: Any, args: tuple[Any, ...], result: Any) -> None:
+    """Record the start of a functional collective of torch, or a wait for one.
 
     Fake tensors never reach a process group, so the group cannot record these calls.
+
+    Args:
+        func: torch's operation.
+        args: the arguments of the operation: a tensor or a list of tensors, and later the group or its name.
+        result: the tensor or tensors that the operation returned; they carry the number of the call until the wait.
     """
     name = func._overloadpacket.__name__
     if name == "wait_tensor":
-        if (call := getattr(args[0], "_syncline_call", None)) is not None:
+        awaited_call = getattr(args[0], "_syncline_call", None)
+        if awaited_call is not None:
             args[0]._syncline_call = None
-            RECORDER.note(Waited(call))
+            RECORDER.record_event(Waited(awaited_call))
         return
-    kind = FUNCTIONAL.get(name.removesuffix("_out").removesuffix("_coalesced_").removesuffix("_coalesced").rstrip("_"))
+    base_name = name.removesuffix("_out").removesuffix("_coalesced_").removesuffix("_coalesced").rstrip("_")
+    kind = FUNCTIONAL_COLLECTIVES.get(base_name)
     if kind is None:
         raise Refusal(f"{name} is not known with --shapes")
-    group: Any = next(x for x in reversed(args) if isinstance(x, str | dist.ProcessGroup))
+    group: Any = [x for x in args if isinstance(x, str | dist.ProcessGroup)][-1]
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
-    inputs = [args[0]] if isinstance(args[0], torch.Tensor) else list(args[0])
-    call, key = RECORDER.new_call(), (group.key, RECORDER.number(group.key))
-    RECORDER.note(
-        Started(call, kind, asked=kind, payload_bytes=size_of(inputs), ranks=group.ranks, key=key, site=site())
-    )
-    outputs: list[Any] = [out] if isinstance(out, torch.Tensor) else list(out)
-    for output in outputs:
-        output._syncline_call = call
+    call = RECORDER.new_call()
+    started = Started(
+        call, kind, asked=kind, payload_bytes=tensor_bytes(as_list(args[0])), ranks=group.ranks,
+        key=(group.key, RECORDER.next_number(group.key)), site=script_line(),
+    )  # fmt: skip
+    RECORDER.record_event(started)
+    for output in as_list(result):
+        output._syncline_call = call  # type: ignore[attr-defined]
 
 
-class Objects:
+class ObjectMessages:
     """Messages with Python objects between ranks, through a folder that all ranks share.
 
     Objects have no shape, so their values are sent. The trace also records the ranks that send or receive them.
+
+    Args:
+        rank: the rank of this process.
+        folder: the folder that all ranks share.
     """
 
     def __init__(self, rank: int, folder: Path) -> None:
         self.rank, self.folder = rank, folder
-        self.counts: Counter[tuple[int, int]] = Counter()
+        self.num_messages: Counter[tuple[int, int]] = Counter()  # by sender and receiver
 
-    def _file(self, source: int, to: int) -> Path:
+    def _next_file(self, sender: int, receiver: int) -> Path:
         """Return the file of the next message between two ranks."""
-        self.counts[source, to] += 1
-        return self.folder / f"object-{source}-{to}-{self.counts[source, to]}"
+        self.num_messages[sender, receiver] += 1
+        return self.folder / f"object-{sender}-{receiver}-{self.num_messages[sender, receiver]}"
 
-    def send(self, objects: list[Any], dst: int | None = None, group: Any = None, *_: Any, **rest: Any) -> None:
+    def send(self, objects: list[Any], dst: int | None = None, group: Any = None, *_: Any, **options: Any) -> None:
         """Send objects to another rank, in place of ``send_object_list``."""
-        target = peer(dst, rest.get("group_dst"), group)
-        file = self._file(self.rank, target)
+        receiver = global_rank(dst, options.get("group_dst"), group)
+        file = self._next_file(self.rank, receiver)
+        incomplete_file = file.with_name("." + file.name)
         with unset_fake_temporarily(), RECORDER.silence():
-            file.with_name("." + file.name).write_bytes(pickle.dumps(objects))
-        file.with_name("." + file.name).rename(file)
-        (self.folder / f"want-{target}").touch()  # the receiver is recorded too
+            incomplete_file.write_bytes(pickle.dumps(objects))
+        incomplete_file.rename(file)
+        (self.folder / f"want-{receiver}").touch()  # the receiver is recorded too
 
-    def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **rest: Any) -> int:
+    def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **options: Any) -> int:
         """Receive objects from another rank, in place of ``recv_object_list``."""
-        source = peer(src, rest.get("group_src"), group)
-        file, until_s = self._file(source, self.rank), time.monotonic() + PATIENCE_S
-        (self.folder / f"want-{source}").touch()  # the sender is recorded too
+        sender = global_rank(src, options.get("group_src"), group)
+        file, deadline_s = self._next_file(sender, self.rank), time.monotonic() + OBJECT_TIMEOUT_S
+        (self.folder / f"want-{sender}").touch()  # the sender is recorded too
         while not file.exists():
-            if time.monotonic() > until_s:
-                raise Refusal(f"rank {self.rank} waits for an object that rank {source} never sends")
+            if time.monotonic() > deadline_s:
+                raise Refusal(f"rank {self.rank} waits for an object that rank {sender} never sends")
             time.sleep(POLL_S)
         with unset_fake_temporarily(), RECORDER.silence():
             objects[:] = pickle.loads(file.read_bytes())
-        return source
+        return sender
 
 
-def peer(rank: int | None, in_group: int | None, group: Any) -> int:
-    """Return the global rank of the peer of a send or receive.
+def global_rank(rank: int | None, rank_in_group: int | None, group: Any) -> int:
+    """Return the global rank of the other end of a send or receive.
 
     Args:
-        rank: global rank of the peer; None if the call gives the rank in the group.
-        in_group: rank of the peer in the group; None means 0.
+        rank: the global rank; None if the call gives the rank in the group.
+        rank_in_group: the rank in the group; None means 0.
         group: the process group; None for the default group.
     """
     if rank is not None:
         return rank
     world: Any = dist.group.WORLD
-    return int(dist.get_global_rank(group or world, int(in_group or 0)))
+    return int(dist.get_global_rank(group or world, int(rank_in_group or 0)))
 
 
-def refusal_of(name: str) -> Callable[..., Any]:
-    """Return a replacement that refuses a function, because the function needs objects of several ranks."""
+def refusing(name: str) -> Callable[..., Any]:
+    """Return a replacement of the function ``name`` that raises, because it needs objects of several ranks."""
 
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
         raise Refusal(f"{name}() needs what other ranks say, of which --shapes has none")
 
-    return call
+    return refuse
 
 
-def on_real_tensors(call: Callable[..., Any]) -> Callable[..., Any]:
+def on_real_tensors(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper that runs a function on real tensors, such as the ranks of a mesh."""
 
-    def real(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with unset_fake_temporarily(), RECORDER.silence():
-            return call(*args, **kwargs)
+            return function(*args, **kwargs)
 
-    return real
+    return wrapper
 
 
 def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Callable[..., Any]:
-    """Return the function ``init_process_group`` that waits for no other rank."""
+    """Return a replacement of ``init_process_group`` that waits for no other rank, and whose collectives do nothing.
+
+    Args:
+        init: torch's ``init_process_group``.
+        rank: the rank of this process.
+        workers: number of ranks of the trace.
+    """
 
     def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Create a group whose collectives do nothing, of the rank and size of the trace."""
         world_size = kwargs.get("world_size", -1)
         if world_size not in (-1, workers):
             raise Refusal(f"asks for {world_size} ranks where --workers says {workers}")
@@ -232,32 +265,33 @@ def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Cal
 REFUSED = ("all_gather_object", "gather_object", "scatter_object_list", "broadcast_object_list")
 """Functions that need objects of several ranks."""
 
-MESH = ("__init__", "__getitem__", "_flatten", "_unflatten", "get_coordinate", "get_local_rank", "_get_all_submeshes",
-        "_create_sub_mesh", "__eq__", "__hash__", "_concatenate")  # fmt: skip
+MESH_METHODS = (
+    "__init__", "__getitem__", "_flatten", "_unflatten", "get_coordinate", "get_local_rank", "_get_all_submeshes",
+    "_create_sub_mesh", "__eq__", "__hash__", "_concatenate",
+)  # fmt: skip
 """Methods of a mesh that compute with real tensors."""
 
 
 def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     """Install the hooks by which a script runs in this process as one rank without any other rank."""
-    groups, objects = ShapedGroups(workers), Objects(rank, folder)
-    hooks.install(groups.group, losses=False)
+    groups, objects = ShapedGroups(workers), ObjectMessages(rank, folder)
+    hooks.install(groups.make_group, losses=False)
     c10d: Any = distributed_c10d
-    c10d._new_process_group_helper = groups.noting(c10d._new_process_group_helper)
-    for name, call in (
-        ("init_process_group", init_without_peers(c10d.init_process_group, rank, workers)),
-        ("send_object_list", objects.send),
-        ("recv_object_list", objects.receive),
-        *((name, refusal_of(name)) for name in REFUSED),
-    ):
-        setattr(c10d, name, call)
-        setattr(dist, name, call)
-    mesh: Any = device_mesh.DeviceMesh
-    for name in MESH:
-        if name in vars(mesh):
-            method = vars(mesh)[name]
-            static = isinstance(method, staticmethod)
-            real = on_real_tensors(method.__func__ if static else method)
-            setattr(mesh, name, staticmethod(real) if static else real)
+    c10d._new_process_group_helper = groups.wrap_group_helper(c10d._new_process_group_helper)
+    replacements = {name: refusing(name) for name in REFUSED}
+    replacements["init_process_group"] = init_without_peers(c10d.init_process_group, rank, workers)
+    replacements["send_object_list"] = objects.send
+    replacements["recv_object_list"] = objects.receive
+    for name, replacement in replacements.items():
+        setattr(c10d, name, replacement)
+        setattr(dist, name, replacement)
+    mesh_attributes = vars(device_mesh.DeviceMesh)
+    for name in MESH_METHODS:
+        method = mesh_attributes.get(name)
+        if isinstance(method, staticmethod):
+            setattr(device_mesh.DeviceMesh, name, staticmethod(on_real_tensors(method.__func__)))
+        elif method is not None:
+            setattr(device_mesh.DeviceMesh, name, on_real_tensors(method))
     hooks.replace_everywhere(device_mesh.init_device_mesh, on_real_tensors(device_mesh.init_device_mesh))
     PipelineStage._warmup_backward_result = static_shape_vote(PipelineStage._warmup_backward_result)  # type: ignore[method-assign]
     torch.nn.Module._apply = apply_to_tensors  # type: ignore[method-assign]
@@ -266,52 +300,58 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
 
 
 def apply_to_tensors(
-    module: torch.nn.Module, call: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
+    module: torch.nn.Module, convert: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True
 ) -> Any:
     """Convert the parameters and buffers of a module, in place of ``Module._apply``.
 
     Modules use it to change device or type. Torch's version swaps memory, which fake tensors do not have.
     """
-    converted: dict[int, Any] = {}
+    converted_by_id: dict[int, Any] = {}  # a tensor that several modules share is converted once
     for child in module.modules() if recurse else [module]:
-        for kind, tensors in (("parameter", child._parameters), ("buffer", child._buffers)):
+        for tensors in (child._parameters, child._buffers):
             for name, tensor in tensors.items():
                 if tensor is None:
                     continue
-                if id(tensor) not in converted:
+                if id(tensor) not in converted_by_id:
                     with torch.no_grad():
-                        result = call(tensor)
-                    if result is not tensor and kind == "parameter":
-                        result = torch.nn.Parameter(result, tensor.requires_grad)
-                    converted[id(tensor)] = result
-                tensors[name] = converted[id(tensor)]
+                        converted = convert(tensor)
+                    if converted is not tensor and tensors is child._parameters:
+                        converted = torch.nn.Parameter(converted, tensor.requires_grad)
+                    converted_by_id[id(tensor)] = converted
+                tensors[name] = converted_by_id[id(tensor)]
     return module
 
 
 class StageVote:
-    """A vote of pipeline stages in a message without a value; the result is the vote of this stage."""
+    """A vote of pipeline stages, in place of the tensor of votes that they send to each other.
 
-    def __init__(self, sent: Any, vote: int) -> None:
-        self.sent, self.says = sent, vote
+    Args:
+        message: the tensor without a value that the stages send.
+        vote: the vote of this stage, which counts as that of all.
+    """
+
+    def __init__(self, message: Any, vote: int) -> None:
+        self.message, self.vote = message, vote
 
     def item(self) -> int:
         """Return the vote, like the method of a tensor."""
-        return self.says
+        return self.vote
 
 
-def static_shape_vote(result: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a stand-in for a method of ``PipelineStage`` by which stages agree whether shapes are static.
+def static_shape_vote(exchange_votes: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a replacement for a method of ``PipelineStage`` by which stages agree whether shapes are static.
 
     All stages run the same script, so each is assumed to vote as this stage does.
 
     Args:
-        result: torch's method, which sends and receives the votes.
+        exchange_votes: torch's method ``_warmup_backward_result``, which sends and receives the votes.
     """
 
-    def agreed(stage: Any, received_result: Any = None) -> StageVote:
+    def exchange_known_votes(stage: Any, received_result: Any = None) -> StageVote:
         if isinstance(received_result, StageVote):
-            received_result = received_result.sent
-        static = not InferenceMode.needs_dynamic(stage._user_meta, True)
-        return StageVote(result(stage, received_result=received_result), int(static))
+            received_result = received_result.message
+        message = exchange_votes(stage, received_result=received_result)
+        has_static_shapes = not InferenceMode.needs_dynamic(stage._user_meta, True)
+        return StageVote(message, int(has_static_shapes))
 
-    return agreed
+    return exchange_known_votes

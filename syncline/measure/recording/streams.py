@@ -21,17 +21,18 @@ from typing import Any
 
 import torch
 
-from syncline.measure.recording.operations import is_of_host
+from syncline.measure.recording.operations import is_called_on_host_data
 from syncline.measure.recording.record import EVERYTHING, HostWaited, StreamWaited
 from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, user_line
 
-POINTS = ("time", "perf_counter", "monotonic")
+CLOCKS_OF_POINTS = ("time", "perf_counter", "monotonic")
 """Clocks of ``time`` that return a point in time."""
 
-INTERVALS = ("process_time", "thread_time")
+CLOCKS_OF_INTERVALS = ("process_time", "thread_time")
 """Clocks of ``time`` that return the time since the script began."""
 
 COMPARE = dis.opmap["COMPARE_OP"]
+"""The number of Python's instruction for a comparison in a script's own code."""
 
 
 def is_script_frame(frame: FrameType | None) -> bool:
@@ -62,27 +63,27 @@ KEEP_A_POINT = ("add", "radd", "sub", "mul", "rmul", "truediv", "abs", "pos")
 ARITHMETIC = (*KEEP_A_POINT, "rsub", "floordiv", "rtruediv", "mod", "neg")
 
 
-def _computed(name: str) -> Callable[..., Any]:
+def _arithmetic_method(name: str) -> Callable[..., Any]:
     """Return the arithmetic method ``__name__`` of `ClockReading`, which computes as ``float`` does."""
     original = getattr(float, f"__{name}__")
 
-    def computed(self: float, *others: Any) -> Any:
+    def method(self: float, *others: Any) -> Any:
         """Return the result of arithmetic with a clock's reading, as a point in time or an interval."""
         value = original(self, *others)
         if type(value) is not float:
             return value
-        points = [isinstance(x, ClockTime) for x in (self, *others)]
-        is_point = points[0] and not any(points[1:]) and name in KEEP_A_POINT
-        return (ClockTime if is_point else ClockReading)(value)
+        has_other_point = any(isinstance(other, ClockTime) for other in others)
+        is_point = isinstance(self, ClockTime) and not has_other_point and name in KEEP_A_POINT
+        return ClockTime(value) if is_point else ClockReading(value)
 
-    return computed
+    return method
 
 
-def _compared(name: str) -> Callable[..., Any]:
+def _comparison_method(name: str) -> Callable[..., Any]:
     """Return the comparison ``__name__`` of `ClockReading`, which refuses a script that branches on the clock."""
     original = getattr(float, f"__{name}__")
 
-    def compared(self: float, other: Any) -> Any:
+    def method(self: float, other: Any) -> Any:
         """Compare; refuse a script's own decision by the clock, because a replay has another time."""
         frame = sys._getframe(1)
         with_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)
@@ -92,26 +93,26 @@ def _compared(name: str) -> Callable[..., Any]:
                     "decides by the clock; a record knows nothing of the time on another network. A clock may be"
                     " printed: count steps where the script decides, or use --clock allow"
                 )
-            RECORDER.remark(f"{user_line()}: decides by the clock, as it was during the recording (--clock allow)")
+            RECORDER.add_note(f"{user_line()}: decides by the clock, as it was during the recording (--clock allow)")
         return original(self, other)
 
-    return compared
+    return method
 
 
-for _kind in (ClockReading, ClockTime):  # both: Python prefers a subclass's method on the right to that on the left
+for _class in (ClockReading, ClockTime):  # both: Python prefers a subclass's method on the right to that on the left
     for _name in ARITHMETIC:
-        setattr(_kind, f"__{_name}__", _computed(_name))
+        setattr(_class, f"__{_name}__", _arithmetic_method(_name))
 for _name in ("lt", "le", "gt", "ge"):
-    setattr(ClockReading, f"__{_name}__", _compared(_name))
+    setattr(ClockReading, f"__{_name}__", _comparison_method(_name))
 
 
-def script_clock(clock: Callable[[], float], kind: type[ClockReading]) -> Callable[[], float]:
-    """Return a clock that returns readings of the given kind to the script, and plain numbers to libraries."""
+def script_clock(clock: Callable[[], float], reading_class: type[ClockReading]) -> Callable[[], float]:
+    """Return a clock that returns readings of the given class to the script, and plain numbers to libraries."""
 
-    def read() -> float:
-        return kind(clock()) if is_script_frame(sys._getframe(1)) else clock()
+    def read_clock() -> float:
+        return reading_class(clock()) if is_script_frame(sys._getframe(1)) else clock()
 
-    return read
+    return read_clock
 
 
 def install_clocks(may_decide: bool = False) -> None:
@@ -121,9 +122,9 @@ def install_clocks(may_decide: bool = False) -> None:
         may_decide: whether the script may compare readings, which the notes of the record then mention.
     """
     ClockReading.may_decide = may_decide
-    for kind, names in ((ClockTime, POINTS), (ClockReading, INTERVALS)):
+    for reading_class, names in ((ClockTime, CLOCKS_OF_POINTS), (ClockReading, CLOCKS_OF_INTERVALS)):
         for name in names:
-            setattr(time, name, script_clock(getattr(time, name), kind))
+            setattr(time, name, script_clock(getattr(time, name), reading_class))
 
 
 class VirtualStream:
@@ -135,7 +136,7 @@ class VirtualStream:
 
     def __init__(self, *_: Any, number: int | None = None, **__: Any) -> None:
         self.number = RECORDER.new_stream() if number is None else number
-        self._before: list[int] = []
+        self._previous_streams: list[int] = []  # of the `with` blocks that are open
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, VirtualStream) and other.number == self.number
@@ -147,16 +148,16 @@ class VirtualStream:
         return f"VirtualStream({self.number})"
 
     def __enter__(self) -> VirtualStream:
-        self._before.append(RECORDER.queue_on(self.number))
+        self._previous_streams.append(RECORDER.switch_stream(self.number))
         return self
 
     def __exit__(self, *_: Any) -> None:
-        RECORDER.queue_on(self._before.pop())
+        RECORDER.switch_stream(self._previous_streams.pop())
 
     def wait_stream(self, stream: VirtualStream) -> None:
         """Let later work of this stream wait for the queued work of another stream."""
         if stream.number != self.number:
-            RECORDER.note(StreamWaited(RECORDER.mark(stream.number), self.number))
+            RECORDER.record_event(StreamWaited(RECORDER.record_mark(stream.number), self.number))
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record an event behind the queued work of this stream, and return the event."""
@@ -167,11 +168,11 @@ class VirtualStream:
     def wait_event(self, event: VirtualEvent) -> None:
         """Let later work of the stream wait for an event; an event that was never recorded has no effect."""
         if event.mark is not None:
-            RECORDER.note(StreamWaited(event.mark, self.number))
+            RECORDER.record_event(StreamWaited(event.mark, self.number))
 
     def synchronize(self) -> None:
         """Let the host wait for the queued work of this stream."""
-        RECORDER.note(HostWaited(RECORDER.mark(self.number)))
+        RECORDER.record_event(HostWaited(RECORDER.record_mark(self.number)))
 
     def query(self) -> bool:
         """Refuse the question, because the answer would depend on the time of the recording."""
@@ -187,7 +188,7 @@ class VirtualEvent:
 
     def record(self, stream: VirtualStream | None = None) -> VirtualEvent:
         """Place the event behind the queued work of a stream, the current stream by default."""
-        self.mark = RECORDER.mark(RECORDER.stream if stream is None else stream.number)
+        self.mark = RECORDER.record_mark(RECORDER.stream if stream is None else stream.number)
         self.recorded_s = time.perf_counter()
         return self
 
@@ -198,7 +199,7 @@ class VirtualEvent:
     def synchronize(self) -> None:
         """Let the host wait for the event."""
         if self.mark is not None:
-            RECORDER.note(HostWaited(self.mark))
+            RECORDER.record_event(HostWaited(self.mark))
 
     def query(self) -> bool:
         """Refuse the question, because the answer would depend on the time of the recording."""
@@ -219,9 +220,9 @@ class StreamContext(AbstractContextManager[None]):
         if self.stream is not None:
             self.stream.__enter__()
 
-    def __exit__(self, *how: Any) -> None:
+    def __exit__(self, *exception: Any) -> None:
         if self.stream is not None:
-            self.stream.__exit__(*how)
+            self.stream.__exit__(*exception)
 
 
 def current_stream(device: Any = None) -> VirtualStream:
@@ -232,12 +233,12 @@ def current_stream(device: Any = None) -> VirtualStream:
 def set_stream(stream: VirtualStream | None) -> None:
     """Make a stream the current stream; None changes nothing."""
     if stream is not None:
-        RECORDER.queue_on(stream.number)
+        RECORDER.switch_stream(stream.number)
 
 
 def synchronize(device: Any = None) -> None:
     """Let the host wait for all queued work."""
-    RECORDER.note(HostWaited(EVERYTHING))
+    RECORDER.record_event(HostWaited(EVERYTHING))
 
 
 def install_streams() -> None:
@@ -249,19 +250,19 @@ def install_streams() -> None:
     for name, replacement in replacements.items():
         setattr(torch.cpu, name, replacement)
     for name in ("cpu", "tolist"):
-        setattr(torch.Tensor, name, reading(getattr(torch.Tensor, name)))
+        setattr(torch.Tensor, name, with_host_wait(getattr(torch.Tensor, name)))
 
 
-def reading(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a method of tensors that records that the host waits for the values.
+def with_host_wait(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a wrapper of a method of tensors which records that the host waits for the values.
 
     If the values are in host memory already, the method dispatches no operation, so the counter does not see it.
     """
 
     @functools.wraps(method)
-    def reads(*args: Any, **kwargs: Any) -> Any:
-        if not is_of_host():
-            RECORDER.host_waits()
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not is_called_on_host_data():
+            RECORDER.record_host_wait()
         return method(*args, **kwargs)
 
-    return reads
+    return wrapper

@@ -18,8 +18,8 @@ from syncline.costmodel import Call, Network
 from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty, timed_computing_uncertainty
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.network.paths import Floats
-from syncline.measure.recording.record import Lost, MessageAwaited, MessageSent, RankRecord, Started, Stepped
-from syncline.measure.replaying.replay import MeasuredComputing, Replayed, known_host, replay
+from syncline.measure.recording.record import Loss, MessageAwaited, MessageSent, RankRecord, Started, Stepped
+from syncline.measure.replaying.replay import MeasuredComputing, Replayed, host_behaviour, replay
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants, at_bounds, basis_text
 from syncline.runs.training.clock_bounds import bounds_record, speedup_bounds
@@ -68,38 +68,48 @@ class Window(NamedTuple):
         """Return the number of steps in the window."""
         return self.last - self.first
 
-    def of_timeline(self, timeline: Timeline) -> Timeline:
-        """Return the spans of these steps, or all spans if the window begins at step 0."""
-        if self.first == 0:
+    @property
+    def is_whole_run(self) -> bool:
+        """Return whether the window is a run of a single step, with everything before and after the step."""
+        return self.first == 0
+
+    def contains(self, step: int) -> bool:
+        """Return whether the mean step includes what happens in a step."""
+        return self.is_whole_run or self.first <= step < self.last
+
+    def select(self, timeline: Timeline) -> Timeline:
+        """Return the spans of a timeline that belong to the steps of the window."""
+        if self.is_whole_run:
             return timeline
         return timeline[(timeline.step >= self.first) & (timeline.step < self.last)]
 
 
-def clock_of(record: TraceRecord, played: Replayed) -> Clock:
+def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
     """Return the clock of a replay, which splits a mean step into parts; the mean is over the steps after the first."""
-    ranks, timeline = record.ranks, played.timeline
+    timeline = replayed.timeline
     window = Window.for_steps(record.steps)
-    is_inside = window.of_timeline(timeline)
-    per_step = 1 / (len(ranks) * window.steps)
-    wall_s = timeline.makespan_s
-    ends = np.zeros(len(ranks))
-    np.maximum.at(ends, timeline.worker, timeline.end_s)
-    is_single_step = window.first == 0
-    step_s = wall_s if is_single_step else float(played.step_end_s[-1] - played.step_end_s[0]) / window.steps
-    sent_bytes = bytes_by_step(record)
+    spans = window.select(timeline)
+    per_worker_and_step = 1 / (len(record.ranks) * window.steps)
+    end_s = np.zeros(len(record.ranks))
+    np.maximum.at(end_s, timeline.worker, timeline.end_s)
+    if window.is_whole_run:
+        step_s = timeline.makespan_s
+        sent_bytes = bytes_by_step(record).sum()
+    else:
+        step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps
+        sent_bytes = bytes_by_step(record)[window.first : window.last].sum()
     return Clock(
-        step_end_s=played.step_end_s,
-        end_s=ends,
+        step_end_s=replayed.step_end_s,
+        end_s=end_s,
         step_time_s=step_s,
-        compute_s=float(is_inside.compute_s().sum()) * per_step,
+        compute_s=float(spans.compute_s().sum()) * per_worker_and_step,
         encode_s=0.0,
         trigger_s=0.0,
         optimizer_s=0.0,
-        communication_s=float(is_inside.communication_s().sum()) * per_step,
-        exposed_communication_s=float(is_inside.exposed_communication_s().sum()) * per_step,
-        bytes_per_worker=float(sent_bytes.sum() if is_single_step else sent_bytes[window.first : window.last].sum())
-        / window.steps,
-        wall_s=wall_s,
+        communication_s=float(spans.communication_s().sum()) * per_worker_and_step,
+        exposed_communication_s=float(spans.exposed_communication_s().sum()) * per_worker_and_step,
+        bytes_per_worker=float(sent_bytes) / window.steps,
+        wall_s=timeline.makespan_s,
         evaluator="events",
         timeline=timeline,
     )
@@ -123,17 +133,17 @@ def losses_by_step(record: TraceRecord) -> Floats:
 
     A step without a loss has NaN.
     """
-    total, ranks = np.zeros(record.steps), np.zeros(record.steps)
+    sums, num_ranks = np.zeros(record.steps), np.zeros(record.steps)
     for rank in record.ranks:
-        step_losses = list[float]()
+        losses_of_step: list[float] = []
         for step, event in rank.by_step():
-            if isinstance(event, Lost):
-                step_losses.append(event.loss)
-            elif isinstance(event, Stepped) and step_losses:
-                total[step] += float(np.mean(step_losses))
-                ranks[step] += 1
-                step_losses = []
-    return np.divide(total, ranks, out=np.full(record.steps, np.nan), where=ranks > 0)
+            if isinstance(event, Loss):
+                losses_of_step.append(event.loss)
+            elif isinstance(event, Stepped) and losses_of_step:
+                sums[step] += float(np.mean(losses_of_step))
+                num_ranks[step] += 1
+                losses_of_step = []
+    return np.divide(sums, num_ranks, out=np.full(record.steps, np.nan), where=num_ranks > 0)
 
 
 def trailing_means(losses: Floats) -> Floats:
@@ -143,13 +153,15 @@ def trailing_means(losses: Floats) -> Floats:
     [4.0, 2.0, nan]
     """
     width = max(1, len(losses) // 10)
-    finite = np.isfinite(losses)
-    sums = np.concatenate([[0.0], np.cumsum(np.where(finite, losses, 0.0))])
-    counts = np.concatenate([[0], np.cumsum(finite)])
+    is_finite = np.isfinite(losses)
+    # Sums and counts up to each step; their differences are those of a window of steps.
+    sums = np.concatenate([[0.0], np.cumsum(np.where(is_finite, losses, 0.0))])
+    counts = np.concatenate([[0], np.cumsum(is_finite)])
     ends = np.arange(1, len(losses) + 1)
     begins = np.maximum(ends - width, 0)
-    number = counts[ends] - counts[begins]
-    return np.divide(sums[ends] - sums[begins], number, out=np.full(len(losses), np.nan), where=number > 0)
+    window_counts = counts[ends] - counts[begins]
+    means = np.full(len(losses), np.nan)
+    return np.divide(sums[ends] - sums[begins], window_counts, out=means, where=window_counts > 0)
 
 
 def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
@@ -162,38 +174,41 @@ def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
 
 def reachable_loss(records: Iterable[Floats]) -> float | None:
     """Return the highest final loss among the records whose loss fell, by trailing means; None if there is none."""
-    means = [mean[np.isfinite(mean)] for mean in map(trailing_means, records)]
-    learned = [float(mean[-1]) for mean in means if len(mean) and mean[-1] < mean[0]]
-    return max(learned) if learned else None
+    final_losses = []
+    for losses in records:
+        means = trailing_means(losses)
+        means = means[np.isfinite(means)]
+        if len(means) and means[-1] < means[0]:
+            final_losses.append(float(means[-1]))
+    return max(final_losses, default=None)
 
 
-def ledger_of(record: TraceRecord) -> list[Call]:
+def list_calls(record: TraceRecord) -> list[Call]:
     """Return each collective and message once, from the first rank that has it, in the order of the ranks' programs."""
-    all_ranks, noted_calls, calls = tuple(range(len(record.ranks))), set[Any](), list[Call]()
+    all_ranks = tuple(range(len(record.ranks)))
+    listed_keys: set[tuple[str, int]] = set()
+    calls: list[Call] = []
     for sender, rank in enumerate(record.ranks):
         for step, event in rank.by_step():
-            if isinstance(event, Started):
-                if len(event.ranks) > 1 and event.key not in noted_calls:
-                    noted_calls.add(event.key)
-                    group = None if event.ranks == all_ranks else event.ranks
-                    calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
+            if isinstance(event, Started) and len(event.ranks) > 1 and event.key not in listed_keys:
+                listed_keys.add(event.key)
+                group = None if event.ranks == all_ranks else event.ranks
+                calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
             elif isinstance(event, MessageSent):
                 calls.append(Call(step, "send", event.payload_bytes, group=(sender, event.to), label=event.site))
     return sorted(calls, key=lambda call: call.step)
 
 
-def sites_of(record: TraceRecord, network: Network, played: Replayed) -> list[dict[str, Any]]:
-    """Return the lines of the script that communicate, with the workers' waits for each, the longest wait first.
+def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list[dict[str, Any]]:
+    """Return a row for each line of the script that communicates, with the workers' waits, the longest wait first.
 
     All values are means per worker and step, over the steps of `Window`. A wait is charged to the line that started the
     awaited call, wherever in the script the worker waits.
     """
     window = Window.for_steps(record.steps)
-    inside = window.of_timeline(played.timeline)
-    totals: defaultdict[str, dict[str, float]] = defaultdict(
-        lambda: dict.fromkeys(("calls", "bytes", "communication_s", "exposed_communication_s"), 0.0)
-    )
-    collectives: defaultdict[str, dict[str, None]] = defaultdict(dict)  # an ordered set for each line
+    columns = ("calls", "bytes", "communication_s", "exposed_communication_s")
+    totals: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(columns, 0.0))
+    collectives: defaultdict[str, list[str]] = defaultdict(list)
     for rank in record.ranks:
         for step, event in rank.by_step():
             if isinstance(event, Started) and len(event.ranks) > 1:
@@ -204,28 +219,26 @@ def sites_of(record: TraceRecord, network: Network, played: Replayed) -> list[di
                 collective, nbytes = "recv", 0
             else:
                 continue
-            collectives[event.site][collective] = None
-            is_inside = window.first == 0 or window.first <= step < window.last
-            totals[event.site]["calls"] += is_inside
-            totals[event.site]["bytes"] += nbytes * is_inside
-    waits = inside.what.isin(WAITING)
-    for name, spans in (("exposed_communication_s", waits), ("communication_s", ~inside.on_compute)):
-        labels, seconds = inside.label[spans], inside.duration_s[spans]
+            if collective not in collectives[event.site]:
+                collectives[event.site].append(collective)
+            totals_of_line = totals[event.site]
+            if window.contains(step):
+                totals_of_line["calls"] += 1
+                totals_of_line["bytes"] += nbytes
+    spans = window.select(replayed.timeline)
+    is_wait = spans.what.isin(WAITING)
+    for column, selected in (("exposed_communication_s", is_wait), ("communication_s", ~spans.on_compute)):
+        labels, seconds = spans.label[selected], spans.duration_s[selected]
         sums = np.bincount(labels.codes, seconds, minlength=len(labels.words)) if len(labels) else np.zeros(0)
-        for label, total in zip(labels.words.tolist(), sums.tolist(), strict=False):
-            if total:
-                totals[label][name] += total
-    scale = 1 / (len(record.ranks) * window.steps)
-    rows = [
-        {
-            "method": record.name,
-            "network": network.name,
-            "site": line,
-            "collective": ", ".join(collectives.get(line, ())),
-        }
-        | {name: value * scale for name, value in values.items()}
-        for line, values in totals.items()
-    ]
+        for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=False):
+            if seconds_of_line:
+                totals[line][column] += seconds_of_line
+    per_worker_and_step = 1 / (len(record.ranks) * window.steps)
+    rows = []
+    for line, totals_of_line in totals.items():
+        row: dict[str, Any] = {"method": record.name, "network": network.name, "site": line}
+        row["collective"] = ", ".join(collectives.get(line, ()))
+        rows.append(row | {column: total * per_worker_and_step for column, total in totals_of_line.items()})
     return sorted(rows, key=lambda row: (-row["exposed_communication_s"], -row["communication_s"]))
 
 
@@ -235,31 +248,39 @@ class TimedReplay:
 
     Args:
         record: the record.
-        on: the network, without the user's changes.
+        network: the network, without the user's changes.
         replayed: the timeline of the replay.
         clock: the parts of a mean step.
-        varied: mean steps at the bounds of computing and of communication.
+        step_time_variants: mean steps at the bounds of computing and of communication.
         basis: the measurements on which the bounds rest, in words.
-        before_s: seconds of a mean step without the user's changes.
+        unchanged_step_s: seconds of a mean step without the user's changes.
     """
 
     record: TraceRecord
-    on: Network
+    network: Network
     replayed: Replayed
     clock: Clock
-    varied: StepTimeVariants
+    step_time_variants: StepTimeVariants
     basis: str
-    before_s: float
+    unchanged_step_s: float
 
 
-def replay_timed(
-    record: TraceRecord, on: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
+def replay_and_time(
+    record: TraceRecord, network: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
 ) -> tuple[Replayed, Clock]:
     """Replay a record on a network, with computing and communication slowed by factors, and return replay and clock."""
-    network, machine = question.network_and_hardware(on, slowdown)
-    record = record._replace(ranks=question.changes.of_record(record.ranks))
-    replayed = replay(record.ranks, network, hardware=machine, algorithm=question.algorithm, host=question.host)
-    return replayed, clock_of(record, replayed)
+    changed_network, hardware = question.network_and_hardware(network, slowdown)
+    record = record._replace(ranks=question.changes.apply_to_record(record.ranks))
+    replayed = replay(record.ranks, changed_network, hardware, algorithm=question.algorithm, host=question.host)
+    return replayed, replay_clock(record, replayed)
+
+
+def replay_step_s(
+    record: TraceRecord, network: Network, question: ReplayedOn, slowdown: Factors = AS_PREDICTED
+) -> float:
+    """Replay a record on a network, and return the seconds of a mean step; see `replay_and_time`."""
+    _, clock = replay_and_time(record, network, question, slowdown)
+    return clock.step_time_s
 
 
 def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[TimedReplay]:
@@ -269,26 +290,22 @@ def timed_replays(records: Sequence[TraceRecord], question: ReplayedOn) -> list[
 
 def _replay_with_bounds(record: TraceRecord, network: Network, question: ReplayedOn) -> TimedReplay:
     """Replay a record on a network, also at the bounds of computing and of communication and without changes."""
-    replayed, clock = replay_timed(record, network, question)
-    computing = (
-        timed_computing_uncertainty()
-        if isinstance(question.hardware, MeasuredComputing)
-        else computing_uncertainty(question.hardware, None)
-    )
+    replayed, clock = replay_and_time(record, network, question)
+    if isinstance(question.hardware, MeasuredComputing):
+        computing = timed_computing_uncertainty()
+    else:
+        computing = computing_uncertainty(question.hardware, None)
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
-    varied = []
+    variants_s = []
     for factors in at_bounds(computing, communication):
-        varied_clock = (
-            clock if factors == AS_PREDICTED else replay_timed(record, network, question, slowdown=factors)[1]
-        )
-        varied.append(np.array(varied_clock.step_time_s))
-    before_s = clock.step_time_s
+        is_prediction = factors == AS_PREDICTED
+        step_s = clock.step_time_s if is_prediction else replay_step_s(record, network, question, factors)
+        variants_s.append(np.array(step_s))
+    unchanged_step_s = clock.step_time_s
     if question.changes != Changes():
-        before_s = replay_timed(record, network, replace(question, changes=Changes()))[1].step_time_s
+        unchanged_step_s = replay_step_s(record, network, replace(question, changes=Changes()))
     basis = basis_text(computing.basis, communication.basis)
-    return TimedReplay(
-        record, network, replayed, clock, varied=StepTimeVariants(*varied), basis=basis, before_s=before_s
-    )
+    return TimedReplay(record, network, replayed, clock, StepTimeVariants(*variants_s), basis, unchanged_step_s)
 
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
@@ -297,18 +314,17 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
-    first: dict[str, TimedReplay] = {}
+    base_replays: dict[str, TimedReplay] = {}  # of the first record, by network
+    base_target_s: dict[str, float] = {}  # its seconds to the target, by network
+    rows = []
     for timed_replay in replays:
-        first.setdefault(timed_replay.on.name, timed_replay)
-    rows = [
-        _row(timed_replay, first[timed_replay.on.name], losses[timed_replay.record.name], target, question)
-        for timed_replay in replays
-    ]
-    base = {row["network"]: row["time_to_target_s"] for row in reversed(rows)}
-    for row in rows:
-        reached_s, first_s = row["time_to_target_s"], base[row["network"]]
-        reached = reached_s and math.isfinite(reached_s) and math.isfinite(first_s)
-        row["time_to_target_speedup"] = first_s / reached_s if reached else None
+        base = base_replays.setdefault(timed_replay.network.name, timed_replay)
+        row = _row(timed_replay, base, losses[timed_replay.record.name], target, question)
+        target_s = row["time_to_target_s"]
+        base_s = base_target_s.setdefault(timed_replay.network.name, target_s)
+        are_reached = target_s and math.isfinite(target_s) and math.isfinite(base_s)
+        row["time_to_target_speedup"] = base_s / target_s if are_reached else None
+        rows.append(row)
     return rows
 
 
@@ -316,36 +332,39 @@ def _row(
     timed: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
     """Return the row of a replay; ``base`` is the replay that its speedup is over."""
-    clock, lost_at_step = timed.clock, lost_at(timed.record)
-    finite = np.isfinite(losses)
-    final = None if lost_at_step is not None or not finite.any() else float(trailing_means(losses)[finite][-1])
+    clock = timed.clock
+    diverged_at = first_step_without_finite_loss(timed.record)
+    is_finite = np.isfinite(losses)
+    has_final_loss = diverged_at is None and is_finite.any()
     return {
         "method": timed.record.name,
-        "network": timed.on.name,
+        "network": timed.network.name,
         "hardware": question.hardware.name,
-        "host": known_host(question.host, question.hardware),
+        "host": host_behaviour(question.host, question.hardware),
         "workers": len(timed.record.ranks),
         "steps": timed.record.steps,
-        **question.changes.record(),
+        **question.changes.columns(),
         **clock_record(clock),
-        "unchanged_step_time_s": timed.before_s,
+        "unchanged_step_time_s": timed.unchanged_step_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
-        **bounds_record(clock, timed.varied, timed.basis),
-        **speedup_bounds(clock, timed.varied, base=base.clock, base_varied=base.varied),
-        "loss": final,
-        "last_loss": None if final is None else float(losses[finite][-1]),
+        **bounds_record(clock, timed.step_time_variants, timed.basis),
+        **speedup_bounds(clock, timed.step_time_variants, base=base.clock, base_varied=base.step_time_variants),
+        "loss": float(trailing_means(losses)[is_finite][-1]) if has_final_loss else None,
+        "last_loss": float(losses[is_finite][-1]) if has_final_loss else None,
         "target_loss": target,
         "time_to_target_s": loss_reached_s(clock, losses, target),
-        "diverged_at": lost_at_step,
+        "diverged_at": diverged_at,
     }
 
 
-def lost_at(record: TraceRecord) -> int | None:
-    """Return the first step whose loss is not finite; None if all losses are finite."""
-    events = (event for rank in record.ranks for event in rank.by_step())
-    return min(
-        (step for step, event in events if isinstance(event, Lost) and not math.isfinite(event.loss)), default=None
-    )
+def first_step_without_finite_loss(record: TraceRecord) -> int | None:
+    """Return the first step whose loss is infinite or not a number; None if all losses are finite."""
+    steps = []
+    for rank in record.ranks:
+        for step, event in rank.by_step():
+            if isinstance(event, Loss) and not math.isfinite(event.loss):
+                steps.append(step)
+    return min(steps, default=None)
 
 
 def loss_rows(records: Sequence[TraceRecord]) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ from syncline.errors import SpecError, one_of
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
-    Counted,
+    Event,
     HostWaited,
     Marked,
     MessageAwaited,
@@ -34,7 +34,6 @@ from syncline.measure.recording.record import (
     Operations,
     RankRecord,
     Started,
-    Stepped,
     StreamWaited,
     Waited,
 )
@@ -76,15 +75,21 @@ class MeasuredComputing:
         return MEASURED if self.scale == 1 else f"{MEASURED}:{self.scale:g}"
 
 
-def computing_on(machine: Any, path: str) -> Hardware | MeasuredComputing:
-    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware."""
-    name, _, scale = machine.partition(":") if isinstance(machine, str) else ("", "", "")
-    if name != MEASURED:
-        return hardware(machine, path)
-    try:
-        return MeasuredComputing(float(scale) if scale else 1.0)
-    except ValueError:
-        raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
+def parse_computing(machine: Any, path: str) -> Hardware | MeasuredComputing:
+    """Return the hardware that a user names: ``measured``, ``measured:SCALE``, or a hardware.
+
+    Args:
+        machine: the user's value: a name, or the fields of a hardware.
+        path: the name of the option, for error messages.
+    """
+    if isinstance(machine, str):
+        name, _, scale = machine.partition(":")
+        if name == MEASURED:
+            try:
+                return MeasuredComputing(float(scale) if scale else 1.0)
+            except ValueError:
+                raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
+    return hardware(machine, path)
 
 
 Host: TypeAlias = Literal["ahead", "waits"]
@@ -93,16 +98,17 @@ Host: TypeAlias = Literal["ahead", "waits"]
 HOSTS: tuple[str, ...] = get_args(Host)
 
 
-def known_host(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
+def host_behaviour(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
     """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and others run ahead."""
     if host is None:
-        return "waits" if isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu") else "ahead"
+        is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")
+        return "waits" if is_cpu else "ahead"
     if host not in HOSTS:
         raise SpecError(path, host, one_of(HOSTS, host))
     return host
 
 
-def operations_s(operations: Operations, on: Hardware) -> float:
+def operations_s(operations: Operations, hardware: Hardware) -> float:
     """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
 
     On a GPU whose kernels are known they are the seconds of these kernels, and at least those in which the host
@@ -112,159 +118,156 @@ def operations_s(operations: Operations, on: Hardware) -> float:
 
     Source: S. Williams et al., "Roofline" (2009).
     """
-    rate, memory = on.peak_flops * on.mfu, on.memory_bytes_per_s or np.inf
-    rates = on.kernels
+    flops_per_s = hardware.peak_flops * hardware.mfu
+    memory_bytes_per_s = hardware.memory_bytes_per_s or np.inf
+    kernels = hardware.kernels
+    seconds = 0.0
+    for flops, nbytes, kind, precision, shape, causal in operations:
+        if kernels is None or (flops and not shape):  # other programs' traces have no shapes
+            seconds += max(flops / flops_per_s, nbytes / memory_bytes_per_s)
+        else:
+            attention_kernel = kernels.attention[0][0]
+            operation = Operation(kind, shape, precision, nbytes, causal)
+            seconds += operation_s(operation, hardware, attention_kernel)
+    return seconds if kernels is None else max(seconds, len(operations) * kernels.dispatch_s)
 
-    def taken_s(operation: Counted) -> float:
-        flops, nbytes, kind, precision, shape, causal = operation
-        if rates is None or (flops and not shape):  # other programs' traces have no shapes
-            return max(flops / rate, nbytes / memory)
-        return operation_s(Operation(kind, shape, precision, nbytes, causal), on, rates.attention[0][0])
 
-    device_s = float(sum(taken_s(operation) for operation in operations))
-    return device_s if rates is None else max(device_s, len(operations) * rates.dispatch_s)
-
-
-def segment_seconds(record: RankRecord, on: Hardware | MeasuredComputing) -> Sequence[float]:
+def segment_seconds(record: RankRecord, hardware: Hardware | MeasuredComputing) -> Sequence[float]:
     """Return the computing seconds of each segment of a rank's record, on hardware or as measured."""
-    if isinstance(on, Hardware):
-        if record.segments and not any(
-            operation.flops or operation.nbytes for segment in record.segments for operation in segment
-        ):
-            raise SpecError("--hardware", on.name, "'measured': the record has seconds and no operations")
-        return [operations_s(segment, on) for segment in record.segments]
-    if len(record.segment_cpu_s) != len(record.segments):
-        raise SpecError("--hardware", on.name, "a hardware: nothing was measured of this record")
-    return [on.scale * segment for segment in record.segment_cpu_s]
+    if isinstance(hardware, MeasuredComputing):
+        if len(record.segment_cpu_s) != len(record.segments):
+            raise SpecError("--hardware", hardware.name, "a hardware: nothing was measured of this record")
+        return [hardware.scale * cpu_s for cpu_s in record.segment_cpu_s]
+    has_operations = any(operation.flops or operation.nbytes for segment in record.segments for operation in segment)
+    if record.segments and not has_operations:
+        raise SpecError("--hardware", hardware.name, "'measured': the record has seconds and no operations")
+    return [operations_s(segment, hardware) for segment in record.segments]
 
 
-def programs_of(
+def build_programs(
     ranks: Sequence[RankRecord],
     hardware: Hardware | MeasuredComputing,
-    algorithm: Callable[[Started], str | None],
-    stream: Callable[[Started], str],
+    algorithm_of: Callable[[Started], str | None],
+    stream_of: Callable[[Started], str],
     host: str = "waits",
-    price: Callable[[Started], float] | None = None,
+    seconds_of: Callable[[Started], float] | None = None,
 ) -> list[Program]:
     """Return the program of each rank for the event simulation.
 
     Args:
         ranks: the record of each rank.
         hardware: the hardware that computes, or the measured seconds.
-        algorithm: function that returns the algorithm of a collective.
-        stream: function that returns the stream of a collective.
+        algorithm_of: function that returns the algorithm of a collective.
+        stream_of: function that returns the stream of a collective.
         host: one of ``HOSTS``.
-        price: function that returns the seconds of a collective; None: its messages are simulated.
+        seconds_of: function that returns the seconds of a collective; None: its messages are simulated.
     """
 
-    def collective(event: Started, step: int) -> Collective:
-        """Return the collective to simulate for a recorded call; its duration is fixed if calls have prices."""
+    def build_collective(event: Started, step: int) -> Collective:
+        """Return the collective to simulate for a recorded call."""
+        has_all_ranks = len(event.ranks) == len(ranks)
         return Collective(
             event.kind, event.payload_bytes, event.key, label=event.site, step=step,
-            algorithm=None if price else algorithm(event),
-            group=None if len(event.ranks) == len(ranks) else event.ranks, takes_s=price(event) if price else None,
-            stream=stream(event),
+            algorithm=algorithm_of(event) if seconds_of is None else None,
+            group=None if has_all_ranks else event.ranks,
+            takes_s=None if seconds_of is None else seconds_of(event), stream=stream_of(event),
         )  # fmt: skip
 
     programs: list[Program] = []
     for rank in ranks:
-        translated = _Translated(rank, segment_seconds(rank, hardware), collective, ahead=host == "ahead")
-        programs.append(
-            Queued(translated.instructions, translated.streams) if host == "ahead" else translated.instructions
-        )
+        is_ahead = host == "ahead"
+        builder = _ProgramBuilder(rank, segment_seconds(rank, hardware), build_collective, is_ahead)
+        programs.append(Queued(builder.instructions, builder.streams) if is_ahead else builder.instructions)
     return programs
 
 
-class _Translated:
-    """A rank's record as instructions, with the stream of each.
+class _ProgramBuilder:
+    """A translation of a rank's record into instructions, with the stream of each.
 
     Args:
         rank: the record.
-        seconds: seconds of each segment of the record.
-        collective: function that returns the instruction of a collective from its event and its step.
-        ahead: whether the host runs ahead.
+        segment_s: seconds of each segment of the record.
+        build_collective: function that returns the instruction of a collective from its event and its step.
+        is_ahead: whether the host runs ahead of its device.
     """
 
     def __init__(
-        self, rank: RankRecord, seconds: Sequence[float], collective: Callable[[Started, int], Collective], ahead: bool
+        self,
+        rank: RankRecord,
+        segment_s: Sequence[float],
+        build_collective: Callable[[Started, int], Collective],
+        is_ahead: bool,
     ) -> None:
-        """Translate the events of a rank into instructions, in their order."""
         self.instructions: list[Any] = []
         self.streams: list[str] = []
-        self._seconds, self._collective, self._ahead = seconds, collective, ahead
+        self._segment_s, self._build_collective, self._is_ahead = segment_s, build_collective, is_ahead
         self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
-        self._sites: dict[int, str] = {}  # script line of each call
-        self._awaited_sites: dict[int, str] = {}  # script line of the call for which each stream has waited last
-        self._mark_sites: dict[int, str] = {}  # the same for the stream of each mark
+        self._lines: dict[int, str] = {}  # script line of each call
+        self._awaited_lines: dict[int, str] = {}  # script line of the call for which each stream has waited last
+        self._mark_lines: dict[int, str] = {}  # the same for the stream of each mark
         self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
-        step = 0
-        for event in rank.events:
-            if type(event) is Stepped:
-                step += 1
-            else:
-                self._add(event, step)
+        for step, event in rank.by_step():
+            self._add(event, step)
 
-    def _put(self, instruction: Any, stream: int) -> None:
+    def _append(self, instruction: Any, stream: int) -> None:
         """Append an instruction, with the number of the stream on which it is queued."""
         self.instructions.append(instruction)
         self.streams.append(f"compute {stream}" if stream else "compute")
 
-    def _add(self, event: Any, step: int) -> None:
+    def _add(self, event: Event, step: int) -> None:
         """Append the instruction that a recorded event stands for."""
-        kind = type(event)
-        if kind is Computed:
-            self._put(Compute(self._seconds[event.segment], step=step), event.stream)
-        elif kind is Started:
-            self._waits[event.call] = None if len(event.ranks) < 2 else Wait(event.key, step=step)
-            self._sites[event.call] = event.site
-            if len(event.ranks) > 1:
-                self._put(self._collective(event, step), event.stream)
-        elif kind is MessageSent:
-            self._put(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
+        if isinstance(event, Computed):
+            self._append(Compute(self._segment_s[event.segment], step=step), event.stream)
+        elif isinstance(event, Started):
+            is_single_rank = len(event.ranks) < 2  # which communicates with nobody
+            self._waits[event.call] = None if is_single_rank else Wait(event.key, step=step)
+            self._lines[event.call] = event.site
+            if not is_single_rank:
+                self._append(self._build_collective(event, step), event.stream)
+        elif isinstance(event, MessageSent):
+            self._append(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
             self._waits[event.call] = None  # a sent buffer is free at once
-        elif kind is MessageAwaited:
+        elif isinstance(event, MessageAwaited):
             self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
-            self._sites[event.call] = event.site
-        elif kind is Waited:
+            self._lines[event.call] = event.site
+        elif isinstance(event, Waited):
             wait = self._waits.get(event.call)
             if wait is not None:
-                self._put(wait, event.stream)
-                self._awaited_sites[event.stream] = self._sites[event.call]
-                if not self._ahead or isinstance(wait, Recv):  # all later events find the message received
+                self._append(wait, event.stream)
+                self._awaited_lines[event.stream] = self._lines[event.call]
+                if not self._is_ahead or isinstance(wait, Recv):  # all later events find the message received
                     self._waits[event.call] = None
-        elif self._ahead:
+        elif self._is_ahead:
             self._add_mark_or_wait(event, step)
 
-    def _add_mark_or_wait(self, event: Any, step: int) -> None:
+    def _add_mark_or_wait(self, event: Event, step: int) -> None:
         """Append a mark, or a wait of a stream or of the host for a mark."""
-        kind = type(event)
-        if kind is Marked:
+        if isinstance(event, Marked):
             if event.mark in self._awaited_marks:
-                self._put(StreamMark(event.mark), event.stream)
-            self._mark_sites[event.mark] = self._awaited_sites.get(event.stream, "")
-        elif kind is StreamWaited:
-            site = self._mark_sites.get(event.mark, "")
-            self._put(StreamWait(event.mark, site, step), event.stream)
-            if site:
-                self._awaited_sites[event.stream] = site
-        elif kind is HostWaited:
-            site = self._mark_sites.get(event.mark, "")
-            self._put(HostWait(None if event.mark == EVERYTHING else event.mark, site, step), 0)
+                self._append(StreamMark(event.mark), event.stream)
+            self._mark_lines[event.mark] = self._awaited_lines.get(event.stream, "")
+        elif isinstance(event, StreamWaited):
+            line = self._mark_lines.get(event.mark, "")
+            self._append(StreamWait(event.mark, line, step), event.stream)
+            if line:
+                self._awaited_lines[event.stream] = line
+        elif isinstance(event, HostWaited):
+            line = self._mark_lines.get(event.mark, "")
+            self._append(HostWait(None if event.mark == EVERYTHING else event.mark, line, step), stream=0)
 
 
-MOST_PLAYED = 32
+MAX_SIMULATED_RANKS = 32
 """Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
 
 
-def algorithms_on(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
+def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
     The default holds if ``policy`` is None, and for groups whose fastest algorithm no closed form gives.
     """
 
     @cache
-    def chosen(kind: str, ranks: tuple[int, ...], nbytes: float) -> str | None:
-        """Return the algorithm that the policy chooses for a collective; None leaves the choice to the network."""
+    def choose_algorithm(kind: str, ranks: tuple[int, ...], nbytes: float) -> str | None:
         if policy is None:
             return None
         nbytes = max(nbytes, 1.0)  # an empty message has no fastest algorithm
@@ -274,25 +277,27 @@ def algorithms_on(network: Network, workers: int, policy: str | None) -> Callabl
             return group_algorithm(kind, group, workers, nbytes, network, algorithms=policy, timer=simulated_s)
         return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=nbytes, network=network)
 
-    return lambda event: chosen(event.kind, event.ranks, event.payload_bytes)
+    return lambda event: choose_algorithm(event.kind, event.ranks, event.payload_bytes)
 
 
-def streams_on(network: Network, algorithm: Callable[[Started], str | None]) -> Callable[[Started], str]:
+GLOO_THREADS = 2
+"""Number of threads that torch starts for each group of gloo: collectives of one group run two at a time."""
+
+
+def stream_chooser(network: Network, algorithm_of: Callable[[Started], str | None]) -> Callable[[Started], str]:
     """Return a function that returns the stream on which a collective runs.
 
     Each group has one stream; with gloo it has two, because torch starts two threads for each group of gloo.
     """
 
-    def stream(event: Started) -> str:
-        name = f"group {event.key[0]}"
-        algorithm_name = algorithm(event) or default_algorithm(event.kind, network)
-        return f"{name}, {event.key[1] % GLOO_THREADS + 1}" if algorithm_name in OF_GLOO[event.kind] else name
+    def stream_of(event: Started) -> str:
+        group_name, number = event.key
+        algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
+        if algorithm in OF_GLOO[event.kind]:
+            return f"group {group_name}, {number % GLOO_THREADS + 1}"
+        return f"group {group_name}"
 
-    return stream
-
-
-GLOO_THREADS = 2
-"""Number of threads that torch starts for each group of gloo: collectives of one group run two at a time."""
+    return stream_of
 
 
 @dataclass(frozen=True)
@@ -318,6 +323,9 @@ def replay(
     """Simulate a record on a network, and return its timeline.
 
     Args:
+        ranks: the record of each rank.
+        network: the network that joins the ranks.
+        hardware: the hardware that computes, or the measured seconds.
         algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
 
@@ -325,25 +333,25 @@ def replay(
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
     policy = algorithm_or_auto(algorithm, network)
-    price = group_price(network, len(ranks), policy) if len(ranks) > MOST_PLAYED else None
+    seconds_of = collective_timer(network, len(ranks), policy) if len(ranks) > MAX_SIMULATED_RANKS else None
     with paused_garbage_collection():
-        algorithm_of = algorithms_on(network, len(ranks), policy)
-        stream_of = streams_on(network, algorithm_of)
-        programs = programs_of(ranks, hardware, algorithm_of, stream_of, known_host(host, hardware), price)
+        algorithm_of = algorithm_chooser(network, len(ranks), policy)
+        stream_of = stream_chooser(network, algorithm_of)
+        programs = build_programs(ranks, hardware, algorithm_of, stream_of, host_behaviour(host, hardware), seconds_of)
         timeline = run_events(programs, network)
-    steps = max((rank.steps for rank in ranks), default=0)
     if not len(timeline.end_s):
         raise SpecError("script", "no computing and no communication", "one that computes or communicates")
-    ends = np.zeros(steps + 1)
-    np.maximum.at(ends, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
-    step_end_s = np.maximum.accumulate(ends)[:steps]
+    steps = max((rank.steps for rank in ranks), default=0)
+    last_end_s = np.zeros(steps + 1)  # of the spans of each step; the last entry is for spans after the last step
+    np.maximum.at(last_end_s, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
+    step_end_s = np.maximum.accumulate(last_end_s)[:steps]
     return Replayed(timeline, step_end_s)
 
 
-def group_price(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
+def collective_timer(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that returns the seconds of a collective of any group, without simulating each message.
 
-    The price is that of projections (`collective_prices`): all groups like this one call the collective at the same
+    The seconds are those of projections (`collective_prices`): all groups like this one call the collective at the same
     time, and share cards and uplinks. A group that no others are like is simulated by itself.
 
     Args:
@@ -353,20 +361,24 @@ def group_price(network: Network, workers: int, policy: str | None) -> Callable[
     """
 
     @cache
-    def of_groups_s(kind: str, nbytes: float, group: range) -> float:
-        among_all = np.array([workers])
-        prices = collective_prices(kind, among_all, nbytes, network, policy, timer=simulated_s, groups=[group])
+    def simultaneous_groups_s(kind: str, nbytes: float, first_group: range) -> float:
+        prices = collective_prices(
+            kind, np.array([workers]), nbytes, network, policy, timer=simulated_s, groups=[first_group]
+        )
         return np.asarray(prices.seconds).item()
 
     @cache
-    def alone_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
+    def single_group_s(kind: str, nbytes: float, ranks: tuple[int, ...]) -> float:
         group_topology = among(topology(network, workers), ranks)
         name = chosen_algorithm(policy, kind, workers=len(ranks), nbytes=max(nbytes, 1.0), network=group_topology)
         return float(collective_finish_s(kind, len(ranks), nbytes, network=group_topology, algorithm=name).max())
 
-    def price_s(event: Started) -> float:
-        group = first_group_like(event.ranks, workers)
-        seconds = math.nan if group is None else of_groups_s(event.kind, event.payload_bytes, group)
-        return alone_s(event.kind, event.payload_bytes, event.ranks) if math.isnan(seconds) else seconds
+    def seconds_of(event: Started) -> float:
+        first_group = first_group_like(event.ranks, workers)
+        if first_group is not None:
+            seconds = simultaneous_groups_s(event.kind, event.payload_bytes, first_group)
+            if not math.isnan(seconds):
+                return seconds
+        return single_group_s(event.kind, event.payload_bytes, event.ranks)
 
-    return price_s
+    return seconds_of

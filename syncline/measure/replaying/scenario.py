@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -16,7 +15,7 @@ from syncline.measure.recording.record import (
     Counted,
     Event,
     HostWaited,
-    Lost,
+    Loss,
     MessageAwaited,
     MessageSent,
     Operations,
@@ -25,50 +24,54 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
-from syncline.measure.replaying.replay import MeasuredComputing, computing_on, known_host
+from syncline.measure.replaying.replay import MeasuredComputing, host_behaviour, parse_computing
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.specs import hardware_fields, network, network_fields
 from syncline.specs.clock import parse_algorithm
 from syncline.specs.experiment import check_distinct
 
-FUSED = 2
+FUSED_KERNELS = 2
 """Kernels that a compiler makes of a run of elementwise operations: one up to a reduction, and one behind it."""
 
 
-def compiled(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record whose elementwise operations a compiler has fused.
 
-    Of the operations between two products, the `FUSED` ones that move most bytes remain: they read and write what the
-    fused kernels read and write.
+    Of the operations between two products, the `FUSED_KERNELS` ones that move most bytes remain: they read and write
+    what the fused kernels read and write.
     """
-    return [dataclasses.replace(rank, segments=[_fused(segment) for segment in rank.segments]) for rank in ranks]
+    return [replace(rank, segments=[_fuse_segment(segment) for segment in rank.segments]) for rank in ranks]
 
 
 @cache
-def _fused(operations: Operations) -> Operations:
-    """Return products, and of the operations between two products the `FUSED` ones that move most bytes."""
+def _fuse_segment(operations: Operations) -> Operations:
+    """Return products, and of the operations between two products the `FUSED_KERNELS` ones that move most bytes."""
     fused: list[Counted] = []
     elementwise: list[Counted] = []  # since the last product
-    for operation in (*operations, None):
-        if operation is not None and not operation.flops:
-            elementwise.append(operation)
-            continue
-        fused += sorted(elementwise, key=lambda other: -other.nbytes)[:FUSED]
-        elementwise = []
-        if operation is not None:
+
+    def append_kernels() -> None:
+        fused.extend(sorted(elementwise, key=lambda operation: -operation.nbytes)[:FUSED_KERNELS])
+        elementwise.clear()
+
+    for operation in operations:
+        if operation.flops:
+            append_kernels()
             fused.append(operation)
+        else:
+            elementwise.append(operation)
+    append_kernels()
     return tuple(fused)
 
 
-def with_async_tp(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """Return a record in which collectives for which a stream waits at once overlap with the computing beside them.
+def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+    """Return a record in which the collectives of tensor parallelism overlap with the computing beside them.
 
-    Such collectives of some ranks are those of tensor parallelism. A gather then runs beside the computing behind it,
-    a reduce-scatter beside the computing before it, as if both were cut into pieces (asynchronous tensor parallelism).
+    These are the collectives of some of the ranks for which the stream waits at once. A gather then runs beside the
+    computing behind it, a reduce-scatter beside the computing before it, as if both were cut into pieces (asynchronous
+    tensor parallelism).
     """
-
-    def overlapped(rank: RankRecord) -> list[Event]:
-        """Move the start of each collective that is awaited at once before the computing beside it."""
+    changed_ranks = []
+    for rank in ranks:
         events = list(rank.events)
         for index in range(1, len(events) - 2):
             before, started, waited, behind = events[index - 1 : index + 3]
@@ -80,57 +83,52 @@ def with_async_tp(ranks: Sequence[RankRecord]) -> list[RankRecord]:
                 events[index - 1 : index + 1] = started, before
             elif isinstance(behind, Computed) and behind.stream == started.stream:
                 events[index + 1 : index + 3] = behind, waited
-        return events
+        changed_ranks.append(replace(rank, events=events))
+    return changed_ranks
 
-    return [dataclasses.replace(rank, events=overlapped(rank)) for rank in ranks]
 
-
-def without_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
+def remove_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record on one stream in which every collective is waited for immediately after its start.
 
     Messages stay as they are, because a worker that waits for a message before it sends its own may wait for ever.
     """
-
-    def at_once(rank: RankRecord) -> list[Event]:
-        """Return a rank's events in which the host waits for each collective as soon as it has started it."""
+    changed_ranks = []
+    for rank in ranks:
         events: list[Event] = []
-        calls: set[int] = set()
+        collectives: set[int] = set()
         for event in rank.events:
-            if isinstance(event, Waited) and event.call in calls:
-                continue
-            blocking_event = event if isinstance(event, HostWaited | Stepped | Lost) else event._replace(stream=0)
-            events.append(blocking_event)
-            if isinstance(blocking_event, Started):
-                calls.add(blocking_event.call)
-                events.append(Waited(blocking_event.call))
-        return events
-
-    return [dataclasses.replace(rank, events=at_once(rank)) for rank in ranks]
-
-
-def without_site(ranks: Sequence[RankRecord], site: str) -> list[RankRecord]:
-    """Return a record without the communication of one line of the script, and without the waits for it."""
-    tags = {
-        event.tag
-        for rank in ranks
-        for event in rank.events
-        if isinstance(event, MessageSent | MessageAwaited) and event.site == site
-    }
-
-    def remaining(rank: RankRecord) -> list[Event]:
-        """Return a rank's events without the calls of the line, and without the waits for these calls."""
-        events: list[Event] = []
-        removed: set[int] = set()
-        for event in rank.events:
-            of_line = isinstance(event, Started) and event.site == site
-            of_line |= isinstance(event, MessageSent | MessageAwaited) and event.tag in tags
-            if of_line:
-                removed.add(event.call)  # type: ignore[union-attr]
-            elif not (isinstance(event, Waited) and event.call in removed):
+            if isinstance(event, Waited) and event.call in collectives:
+                continue  # the wait follows the start already
+            if isinstance(event, HostWaited | Stepped | Loss):
                 events.append(event)
-        return events
+            else:
+                events.append(event._replace(stream=0))
+            if isinstance(event, Started):
+                collectives.add(event.call)
+                events.append(Waited(event.call))
+        changed_ranks.append(replace(rank, events=events))
+    return changed_ranks
 
-    return [dataclasses.replace(rank, events=remaining(rank)) for rank in ranks]
+
+def remove_line(ranks: Sequence[RankRecord], line: str) -> list[RankRecord]:
+    """Return a record without the communication of one line of the script, and without the waits for it."""
+    tags = set()  # of the messages that one end sends or receives in the line: both ends are removed
+    for rank in ranks:
+        for event in rank.events:
+            if isinstance(event, MessageSent | MessageAwaited) and event.site == line:
+                tags.add(event.tag)
+    changed_ranks = []
+    for rank in ranks:
+        events: list[Event] = []
+        removed_calls: set[int] = set()
+        for event in rank.events:
+            is_collective = isinstance(event, Started) and event.site == line
+            if is_collective or (isinstance(event, MessageSent | MessageAwaited) and event.tag in tags):
+                removed_calls.add(event.call)  # type: ignore[union-attr]
+            elif not (isinstance(event, Waited) and event.call in removed_calls):
+                events.append(event)
+        changed_ranks.append(replace(rank, events=events))
+    return changed_ranks
 
 
 @dataclass(frozen=True)
@@ -164,23 +162,26 @@ class Changes:
         >>> Changes(bandwidth=0.5, overlap=False).describe()
         'bandwidth x0.5, no overlap'
         """
-        factors = {name: getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        changes = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
+        factors = {"bandwidth": self.bandwidth, "latency": self.latency, "compute": self.compute}
         flags = {"no overlap": not self.overlap, "compiled": self.compiled, "async TP": self.async_tp}
-        return ", ".join([*changes, *(word for word, is_set in flags.items() if is_set)])
+        changes = [f"{name} x{factor:g}" for name, factor in factors.items() if factor != 1]
+        changes += [name for name, is_set in flags.items() if is_set]
+        return ", ".join(changes)
 
-    def record(self) -> dict[str, Any]:
-        """Return the changes as fields of a row."""
-        scales = {f"scale_{name}": getattr(self, name) for name in ("bandwidth", "latency", "compute")}
-        return scales | {"overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp}
+    def columns(self) -> dict[str, Any]:
+        """Return the changes as columns of a row of results."""
+        return {
+            "scale_bandwidth": self.bandwidth, "scale_latency": self.latency, "scale_compute": self.compute,
+            "overlap": self.overlap, "compiled": self.compiled, "async_tp": self.async_tp,
+        }  # fmt: skip
 
-    def of_record(self, ranks: Sequence[RankRecord]) -> list[RankRecord]:
+    def apply_to_record(self, ranks: Sequence[RankRecord]) -> list[RankRecord]:
         """Return a record with the changes of software: compiled, asynchronous tensor parallelism, no overlap."""
         if self.compiled:
-            ranks = compiled(ranks)
+            ranks = fuse_elementwise(ranks)
         if self.async_tp:
-            ranks = with_async_tp(ranks)
-        return list(ranks) if self.overlap else without_overlap(ranks)
+            ranks = overlap_tensor_parallelism(ranks)
+        return list(ranks) if self.overlap else remove_overlap(ranks)
 
 
 @dataclass(frozen=True)
@@ -211,46 +212,47 @@ class ReplayedOn:
         """Return the settings of a replay from a user's options, in which networks and hardware may be names."""
         parsed_networks = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
         check_distinct("--network", [value.name for value in parsed_networks])
-        hardware = computing_on(machine, "--hardware")
-        known_algorithm = parse_algorithm(algorithm, "--algorithm")
+        hardware = parse_computing(machine, "--hardware")
         return cls(
-            parsed_networks, hardware, known_algorithm, known_host(host, hardware, "--host"), changes, target_loss
-        )
+            parsed_networks, hardware, parse_algorithm(algorithm, "--algorithm"),
+            host_behaviour(host, hardware, "--host"), changes, target_loss,
+        )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
-        """Return the settings as fields for a run folder, from which `read` restores them."""
-        machine = self.hardware
+        """Return the settings as fields for a run folder, from which `from_fields` restores them."""
+        hardware = self.hardware
         return {
             "networks": [network_fields(network) for network in self.networks],
-            "hardware": machine.name if isinstance(machine, MeasuredComputing) else hardware_fields(machine),
-            "algorithm": self.algorithm, "host": self.host, "changes": dataclasses.asdict(self.changes),
+            "hardware": hardware.name if isinstance(hardware, MeasuredComputing) else hardware_fields(hardware),
+            "algorithm": self.algorithm, "host": self.host, "changes": asdict(self.changes),
             "target_loss": self.target_loss,
         }  # fmt: skip
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> ReplayedOn:
-        """Return the settings from fields that `fields` returned."""
-        changes = Changes(**fields["changes"])
-        networks, machine, algorithm, host = (fields[name] for name in ("networks", "hardware", "algorithm", "host"))
-        return cls.from_options(networks, machine, algorithm, host, changes, target_loss=fields["target_loss"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> ReplayedOn:
+        """Return the settings from the output of `fields`."""
+        return cls.from_options(
+            fields["networks"], fields["hardware"], fields["algorithm"], fields["host"],
+            Changes(**fields["changes"]), fields["target_loss"],
+        )  # fmt: skip
 
     def network_and_hardware(
-        self, on: Network, slowdown: Factors = AS_PREDICTED
+        self, network: Network, slowdown: Factors = AS_PREDICTED
     ) -> tuple[Network, Hardware | MeasuredComputing]:
         """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
-        changed_network = scaled(on, self.changes.bandwidth, self.changes.latency)
+        changed_network = scaled(network, self.changes.bandwidth, self.changes.latency)
         if slowdown != AS_PREDICTED:
             changed_network = slow_down(changed_network, float(slowdown.communication))
-        return changed_network, faster(self.hardware, self.changes.compute / float(slowdown.computing))
+        return changed_network, speed_up(self.hardware, self.changes.compute / float(slowdown.computing))
 
 
-def faster(machine: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
+def speed_up(hardware: Hardware | MeasuredComputing, factor: float) -> Hardware | MeasuredComputing:
     """Return the hardware with every operation faster by a factor."""
     if factor == 1:
-        return machine
-    if isinstance(machine, MeasuredComputing):
-        return replace(machine, scale=machine.scale / factor)
-    memory = machine.memory_bytes_per_s
-    return replace(
-        machine, peak_flops=machine.peak_flops * factor, memory_bytes_per_s=None if memory is None else memory * factor
-    )
+        return hardware
+    if isinstance(hardware, MeasuredComputing):
+        return replace(hardware, scale=hardware.scale / factor)
+    memory_bytes_per_s = hardware.memory_bytes_per_s
+    if memory_bytes_per_s is not None:
+        memory_bytes_per_s *= factor
+    return replace(hardware, peak_flops=hardware.peak_flops * factor, memory_bytes_per_s=memory_bytes_per_s)

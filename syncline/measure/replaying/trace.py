@@ -9,30 +9,31 @@ from typing import Any
 
 from syncline.errors import SpecError
 from syncline.files import read_json
-from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, traced
+from syncline.measure.recording.ranks import DEFAULT_OPTIONS, ForeignScript, TraceOptions, trace_program
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started, notes_of
-from syncline.measure.recording.record_files import parts_of_record, read_record
-from syncline.measure.replaying.bottlenecks import links_of_record, sensitivities
-from syncline.measure.replaying.clocks import TimedReplay, TraceRecord, loss_rows, replay_rows, sites_of, timed_replays
+from syncline.measure.recording.record_files import read_record, record_tables
+from syncline.measure.replaying.bottlenecks import link_rows, sensitivities
+from syncline.measure.replaying.clocks import TimedReplay, TraceRecord, line_rows, loss_rows, replay_rows, timed_replays
 from syncline.measure.replaying.replay_folder import write_replays
 from syncline.measure.replaying.scenario import ReplayedOn
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.specs.cluster.clusters import check_network_sizes
 from syncline.specs.experiment import check_distinct
 
-MOST_WORKERS, MOST_SHAPED = 256, 1024
+MAX_WORKERS, MAX_WORKERS_BY_SHAPES = 256, 1024
 """Largest number of workers: each is a process of some hundred MB; by shapes, its state takes some MB."""
 
-SEVERAL = "records"
+RECORDS_FOLDER = "records"
 """The folder of the records of several scripts, as ``records/1`` and so on; one script has its record beside it."""
 
 TraceAnswer = dict[str, Any]
 
 
-def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_workers: int = MOST_WORKERS) -> None:
+def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_workers: int = MAX_WORKERS) -> None:
     """Check that a program can be traced, before any process starts.
 
     Args:
+        program: the program.
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
@@ -50,8 +51,8 @@ def trace(
     question: ReplayedOn,
     out: Path,
     exact: bool = False,
-    run: Callable[[ForeignScript, int, TraceOptions], list[RankRecord]] = traced,
-    max_workers: int = MOST_WORKERS,
+    run: Callable[[ForeignScript, int, TraceOptions], list[RankRecord]] = trace_program,
+    max_workers: int = MAX_WORKERS,
     options: TraceOptions = DEFAULT_OPTIONS,
 ) -> TraceAnswer:
     """Run programs on a number of ranks, one after another, keep their records, and replay them.
@@ -84,7 +85,8 @@ def trace(
             records.append(TraceRecord(name, ranks))
         write_records(folder, records)
         script_words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        result = _written(folder, "trace", records, question, fields={"scripts": script_words} | asdict(options))
+        recording = {"scripts": script_words} | asdict(options)
+        result = _replay_into_folder(folder, records, question, whatif=False, source=recording)
     return result | {"folder": str(folder.path)}
 
 
@@ -110,29 +112,39 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
     for record in records:
         check_network_sizes(question.networks, len(record.ranks))
     if out is None:
-        return results_of(records, question, whatif=True)[0]
+        result, _ = replay_records(records, question, whatif=True)
+        return result
     with RunFolder(out, exact) as folder:
-        result = _written(folder, "whatif", records, question, {"records": [str(path.resolve()) for path in folders]})
+        source = {"records": [str(path.resolve()) for path in folders]}
+        result = _replay_into_folder(folder, records, question, whatif=True, source=source)
     return result | {"folder": str(folder.path)}
 
 
-def _written(
-    folder: RunFolder, command: str, records: Sequence[TraceRecord], question: ReplayedOn, fields: TraceAnswer
+def _replay_into_folder(
+    folder: RunFolder, records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool, source: TraceAnswer
 ) -> TraceAnswer:
-    """Replay the records as the question asks, write what ``trace`` or ``whatif`` prints into its folder; return it."""
-    result, replays = results_of(records, question, whatif=command == "whatif")
+    """Replay records, write the results into the run folder of ``syncline trace`` or ``whatif``, and return them.
+
+    Args:
+        folder: the run folder.
+        records: the records.
+        question: the networks, the hardware and the changes of the replay.
+        whatif: whether the command is ``whatif``.
+        source: fields of ``run.json`` on where the records come from.
+    """
+    result, replays = replay_records(records, question, whatif)
     write_replays(folder, replays, rows=result["rows"], question=question)
-    stored_fields = {
-        name: value for name, value in result.items() if name != "losses"
-    }  # the file of curves has the losses
-    folder.json("run", environment() | {"command": command} | fields | {"question": question.fields()} | stored_fields)
+    run_fields = environment() | {"command": "whatif" if whatif else "trace"} | source | {"question": question.fields()}
+    run_fields |= result
+    del run_fields["losses"]  # the file of curves has them
+    folder.json("run", run_fields)
     return result
 
 
-def results_of(
+def replay_records(
     records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool
 ) -> tuple[TraceAnswer, list[TimedReplay]]:
-    """Return what ``syncline trace`` or ``whatif`` answers for records, and the replays."""
+    """Replay records on networks; return the result of ``syncline trace`` or ``whatif``, and the replays."""
     replays = timed_replays(records, question)
     result: TraceAnswer = {
         "rows": replay_rows(replays, question),
@@ -143,14 +155,12 @@ def results_of(
     }
     if whatif:
         result["sensitivities"] = []
-    for timed_replay in replays:
-        sites = sites_of(timed_replay.record, timed_replay.on, timed_replay.replayed)
-        result["sites"] += sites
-        result["links"] += links_of_record(
-            timed_replay.record, timed_replay.on, timed_replay.clock.step_time_s, question
-        )
+    for timed in replays:
+        lines = line_rows(timed.record, timed.network, timed.replayed)
+        result["sites"] += lines
+        result["links"] += link_rows(timed.record, timed.network, timed.clock.step_time_s, question)
         if whatif:
-            result["sensitivities"] += sensitivities(timed_replay, question, sites)
+            result["sensitivities"] += sensitivities(timed, question, lines)
     return result, replays
 
 
@@ -165,23 +175,24 @@ def script_names(programs: Sequence[ForeignScript]) -> list[str]:
 def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:
     """Write the records of scripts into a run folder."""
     for number, record in enumerate(records, start=1):
-        folder_prefix = "" if len(records) == 1 else f"{SEVERAL}/{number}/"
-        (folder.working / folder_prefix).mkdir(parents=True, exist_ok=True)
-        for name, parts in parts_of_record(record.ranks).items():
-            folder.long_table(folder_prefix + name, parts)
+        subfolder = "" if len(records) == 1 else f"{RECORDS_FOLDER}/{number}/"
+        (folder.working / subfolder).mkdir(parents=True, exist_ok=True)
+        for name, tables in record_tables(record.ranks).items():
+            folder.long_table(subfolder + name, tables)
 
 
 def read_records(folder: Path) -> list[TraceRecord]:
     """Return the records in a run folder, with their names."""
-    subfolders = sorted((folder / SEVERAL).glob("*"), key=lambda path: path.name.zfill(9))
+    subfolders = sorted((folder / RECORDS_FOLDER).glob("*"), key=lambda path: path.name.zfill(9))  # 2 before 10
     try:
         names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # the folder was not written by `syncline trace`
     if not subfolders:
         return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
-    names = names if len(names) == len(subfolders) else [path.name for path in subfolders]
-    return [
-        TraceRecord(name, read_record(path), f"{folder.name}/{name}")
-        for name, path in zip(names, subfolders, strict=True)
-    ]
+    if len(names) != len(subfolders):
+        names = [path.name for path in subfolders]
+    records = []
+    for name, path in zip(names, subfolders, strict=True):
+        records.append(TraceRecord(name, read_record(path), folder=f"{folder.name}/{name}"))
+    return records

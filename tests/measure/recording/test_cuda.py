@@ -79,9 +79,9 @@ def test_visible_devices(value: str | None, monkeypatch: pytest.MonkeyPatch) -> 
     count = VISIBLE[value]
     assert cuda_devices.device_count() == count
     if count:
-        assert cuda_devices.cuda_of(f"cuda:{count - 1}") == torch.device("cuda", count - 1)
+        assert cuda_devices.simulated_gpu(f"cuda:{count - 1}") == torch.device("cuda", count - 1)
     with pytest.raises(RuntimeError, match="invalid device ordinal"):
-        cuda_devices.cuda_of(f"cuda:{count}")
+        cuda_devices.simulated_gpu(f"cuda:{count}")
 
 
 def test_the_current_device_is_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,10 +100,10 @@ def test_devices_of_a_module_on_the_cpu_reach_torch(on_gpu: bool) -> None:
     seen: list[Any] = []
     module = torch.nn.Linear(2, 2)
     if on_gpu:
-        cuda_devices.mark(list(module.parameters()), torch.device("cuda", 0))
+        cuda_devices.mark_device(list(module.parameters()), torch.device("cuda", 0))
     cuda.init_ddp(lambda self, *args, **kwargs: seen.extend(args), None, module, device_ids=[0])
     assert seen == [module, *([None, None] if on_gpu else [[0], None])]
 
 
 def test_a_process_beside_a_trace_joins_groups_as_ever() -> None:
-    rank_processes.end_if_child()  # returns
+    rank_processes.end_trace_if_child()  # returns

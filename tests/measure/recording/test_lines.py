@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from syncline.measure.recording import rank_processes
-from syncline.measure.recording.rank_processes import line_in
+from syncline.measure.recording.rank_processes import find_user_line
 from syncline.measure.recording.ranks import failing_line
 from syncline.measure.recording.recorder import Refusal, is_library, user_line
 
@@ -48,25 +48,25 @@ def test_the_line_of_a_rank_that_waits() -> None:
 
     other = "Thread 0x1 (most recent call first):\n" + stack((SCRIPT, 7))
     current = "Current thread 0x2 (most recent call first):\n" + stack((PACKAGE, 4), (SCRIPT, 2), (SCRIPT, 9))
-    assert line_in(other + "\n" + current) == f"{SCRIPT}:2"
+    assert find_user_line(other + "\n" + current) == f"{SCRIPT}:2"
 
 
 def test_a_pause_of_the_machine_is_no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_s = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: clock_s)
-    monkeypatch.setattr(rank_processes, "cpu_of", lambda pids: 5.0)
-    idle = rank_processes.Idleness(120.0)
+    monkeypatch.setattr(rank_processes, "total_cpu_s", lambda pids: 5.0)
+    timer = rank_processes.IdleTimer(120.0)
 
     def seconds_until_over(step_s: float) -> float:
         nonlocal clock_s
         begin_s = clock_s
-        while not idle.is_over_limit({1: 0, 2: 1}):
+        while not timer.is_over_limit([1, 2]):
             clock_s += step_s
         return clock_s - begin_s
 
     clock_s = 600.0  # this process, too, was paused since its last reading
-    assert not idle.is_over_limit({1: 0, 2: 1})
-    assert not idle.is_over_limit({1: 0, 2: 1})
+    assert not timer.is_over_limit([1, 2])
+    assert not timer.is_over_limit([1, 2])
     assert 110 < seconds_until_over(2.0) <= 122
 
 

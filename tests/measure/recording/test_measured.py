@@ -20,20 +20,20 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_segment_has_the_median_of_its_times_less_what_counting_takes(now: list[float]) -> None:
     clock = SegmentClock()
-    clock.begin(counting_s=0.125)
+    clock.start(counting_s=0.125)
     for seconds in (3.0, 2.0, 9.0):
         now[0] += seconds
-        clock.take(0, operations=4)
-        clock.go()
+        clock.assign_to_segment(0, operations=4)
+        clock.resume()
     assert clock.medians_s() == [2.5]
 
 
 def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
     recorder = RankRecorder()
-    recorder.clock.begin(0.0)
+    recorder.clock.start(0.0)
     now[0] += 50.0  # imports
-    recorder.note(Stepped())
-    recorder.operation(Counted(1.0, 1.0))
+    recorder.record_event(Stepped())
+    recorder.add_operation(Counted(1.0, 1.0))
     now[0] += 2.0
     with recorder.silence():
         now[0] += 7.0
@@ -41,31 +41,31 @@ def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
             now[0] += 7.0
         now[0] += 7.0
     now[0] += 1.0
-    recorder.note(Stepped())
+    recorder.record_event(Stepped())
     now[0] += 4.0  # nothing counted: it belongs to what is computed next
-    recorder.note(Stepped())
-    recorder.operation(Counted(2.0, 1.0))
-    recorder.queue_on(1)
+    recorder.record_event(Stepped())
+    recorder.add_operation(Counted(2.0, 1.0))
+    recorder.switch_stream(1)
     now[0] += 0.5
-    recorder.operation(Counted(3.0, 1.0))
-    recorder.flush()
+    recorder.add_operation(Counted(3.0, 1.0))
+    recorder.end_segment()
     assert recorder.clock.medians_s() == [3.0, 4.0, 0.5]
 
 
 def test_other_threads_are_not_looked_at(now: list[float]) -> None:
     clock = SegmentClock()
-    clock.begin(0.0)
+    clock.start(0.0)
     now[0] += 1.0
-    other = threading.Thread(target=lambda: (clock.stop(), clock.go()))
+    other = threading.Thread(target=lambda: (clock.stop(), clock.resume()))
     other.start()
     other.join()
     now[0] += 1.0
-    clock.take(0, 1)
+    clock.assign_to_segment(0, 1)
     assert clock.medians_s() == [2.0]
 
 
 def test_counting_takes_some_time() -> None:
-    assert 0 <= measured.counting_s() < 1e-2
+    assert 0 <= measured.measured_counting_s() < 1e-2
 
 
 def test_the_same_operations_take_as_long_on_all_ranks() -> None:

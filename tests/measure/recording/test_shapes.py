@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from syncline.errors import SpecError, SynclineError
-from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.ranks import ForeignScript, trace_program
 from syncline.measure.recording.record import Computed, MessageSent, RankRecord, Started
-from syncline.measure.recording.shaped_ddp import buckets_of
-from syncline.measure.recording.shapes import Families, ShapedRecord, shaped
+from syncline.measure.recording.shaped_ddp import assign_to_buckets
+from syncline.measure.recording.shapes import Families, ShapedRecord, record_by_shapes
 from tests.measure.recording.shaped_scripts import BATCH, CONTEXT, LAYERS, STEPS, VOCABULARY, WIDTH, Model
 
 SCRIPT = str(Path(__file__).with_name("shaped_scripts.py"))
@@ -20,7 +20,7 @@ TOKENS = BATCH * CONTEXT
 
 
 def by_shapes(workers: int, *words: str, ranks: tuple[int, ...] = ()) -> ShapedRecord:
-    return shaped(ForeignScript(SCRIPT, words), workers, ranks)
+    return record_by_shapes(ForeignScript(SCRIPT, words), workers, ranks)
 
 
 def flops_of(record: RankRecord) -> float:
@@ -57,7 +57,7 @@ def test_flops_are_the_closed_form(words: tuple[str, ...]) -> None:
 def test_fully_sharded_bytes_are_those_of_a_hand_count() -> None:
     workers = 4
     of = by_shapes(workers, "fsdp2", "bf16")
-    assert sorted(of.recorded) == [0, workers - 1] and of.stands_for == [0] * workers
+    assert sorted(of.recorded) == [0, workers - 1] and of.representatives == [0] * workers
     layer, rest = 12 * WIDTH**2 + WIDTH, 2 * VOCABULARY * WIDTH
     # Each layer is gathered for the forward and the backward pass, the root once, as it stays between them.
     gathered = {("all_gather", 2 * layer // workers): 2 * LAYERS, ("all_gather", 2 * rest // workers): 1}
@@ -69,7 +69,7 @@ def test_fully_sharded_bytes_are_those_of_a_hand_count() -> None:
 def test_bytes_and_flops_are_those_of_real_math() -> None:
     """With the reducer of DDP in C++, and every value."""
     for words in (("ddp",), ("fsdp2",)):
-        real = traced(ForeignScript(SCRIPT, words), 2)
+        real = trace_program(ForeignScript(SCRIPT, words), 2)
         of = by_shapes(2, *words, ranks=(0,))
         assert flops_of(of.recorded[0]) == flops_of(real[0])
         mine, theirs = calls_of_record(of.recorded[0]), calls_of_record(real[0])
@@ -81,47 +81,47 @@ def test_bytes_and_flops_are_those_of_real_math() -> None:
 
 
 def test_all_ranks_are_told_of_their_own_groups() -> None:
-    every = by_shapes(3, "ddp").expanded()
+    every = by_shapes(3, "ddp").expand()
     assert [one.events for one in every[1:]] == [every[0].events] * 2  # one group of all
 
 
 def test_a_first_rank_that_does_more_stands_for_itself() -> None:
     of = by_shapes(6, "ddp", "mean")
-    assert of.stands_for == [0, *[1] * 5]
+    assert of.representatives == [0, *[1] * 5]
     assert set(of.recorded) == {0, 1, 5}
 
 
 def test_shards_that_are_uneven_are_found() -> None:
     of = by_shapes(5, "fsdp2", "fused")
-    assert of.stands_for[:2] == [0, 0] and of.stands_for[-1] == 4
+    assert of.representatives[:2] == [0, 0] and of.representatives[-1] == 4
 
 
 def test_a_value_is_refused_with_its_line() -> None:
     with pytest.raises(SynclineError, match=r"shaped_scripts\.py:\d+: asks for values \(\.item\(\)"):
         by_shapes(2, "ddp", "log")
     of = by_shapes(3, "ddp", "log", ranks=(1,))
-    assert of.stands_for == [1, 1, 1]
+    assert of.representatives == [1, 1, 1]
 
 
 def test_a_bucket_is_full_at_its_limit() -> None:
     tensors = [torch.zeros(n) for n in (100, 10, 300, 5)]
-    assert [[len(x) for x in one] for one in buckets_of(tensors, 1200, 400)] == [[100], [10, 300], [5]]
+    assert [[len(x) for x in one] for one in assign_to_buckets(tensors, 1200, 400)] == [[100], [10, 300], [5]]
     mixed = [torch.zeros(3), torch.zeros(3, dtype=torch.bfloat16), torch.zeros(3)]
-    assert [[x.dtype for x in one] for one in buckets_of(mixed, 24)] == [[torch.float32] * 2, [torch.bfloat16]]
+    assert [[x.dtype for x in one] for one in assign_to_buckets(mixed, 24)] == [[torch.float32] * 2, [torch.bfloat16]]
 
 
 def test_places_of_a_mesh() -> None:
     """Two stages of two replicas: the stage counts, as messages travel along it; the replica does not."""
     stages, replicas = [("a", (0, 2)), ("b", (1, 3))], [("c", (0, 1)), ("d", (2, 3))]
     of = Families([("all", (0, 1, 2, 3)), *stages, *replicas])
-    assert len({of.place(rank, {1}) for rank in (0, 1)}) == 1
-    assert of.place(0, {1}) != of.place(2, {1})
+    assert len({of.role(rank, {1}) for rank in (0, 1)}) == 1
+    assert of.role(0, {1}) != of.role(2, {1})
     record = RankRecord([
         MessageSent(1, 2, 8, ("a", 0, 2, 0), "x:1"),
         Started(2, "all_reduce", "all_reduce", 8, (0, 1), ("c", 0), "x:2"),
     ])  # fmt: skip
-    assert of.with_messages([record]) == {1}
-    sent, started = of.as_if(record, 1).events
+    assert of.families_with_messages([record]) == {1}
+    sent, started = of.translate(record, 1).events
     assert sent == MessageSent(1, 3, 8, ("b", 1, 3, 0), "x:1") and started == record.events[1]
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.ranks import ForeignScript, trace_program
 from syncline.measure.recording.record import MessageSent, RankRecord, Started
-from syncline.measure.recording.shapes import shaped
+from syncline.measure.recording.shapes import record_by_shapes
 
 TITAN = str(Path(__file__).parents[3] / "examples" / "titan.py")
 WIDTH, LAYERS, BATCH, CONTEXT, MICRO = 64, 4, 8, 32, 2
@@ -34,9 +34,9 @@ def boundaries(record: RankRecord) -> Counter[tuple[int, int]]:
 @pytest.mark.slow
 def test_a_stage_sends_what_a_hand_count_says() -> None:
     """Two stages of two split ranks: a stage's first layer begins with a gather that the one before left scattered."""
-    of = shaped(ForeignScript(TITAN, ("--tp", "2", "--pp", "2", "--quiet", "--steps", "1")), 4)
-    assert of.stands_for == [0, 0, 2, 2]
-    first, _, last, _ = of.expanded()
+    of = record_by_shapes(ForeignScript(TITAN, ("--tp", "2", "--pp", "2", "--quiet", "--steps", "1")), 4)
+    assert of.representatives == [0, 0, 2, 2]
+    first, _, last, _ = of.expand()
     micro_batches = BATCH // MICRO
     assert boundaries(first) == {(2, 4 * MICRO * CONTEXT * WIDTH // 2): micro_batches}
     assert boundaries(last) == {(0, 4 * MICRO * CONTEXT * WIDTH // 2): micro_batches}
@@ -59,12 +59,12 @@ def test_a_stage_sends_what_a_hand_count_says() -> None:
 def test_it_is_one_process_s_training_and_its_shapes_are_the_real_ones(capfd: pytest.CaptureFixture[str]) -> None:
     words = ("--tp", "2", "--pp", "2")
     alone = subprocess.run([sys.executable, TITAN, "--batch", "16"], capture_output=True, text=True, check=True)
-    real = traced(ForeignScript(TITAN, words), 8)
+    real = trace_program(ForeignScript(TITAN, words), 8)
     assert re.findall("step .*", "".join(capfd.readouterr())) == alone.stdout.splitlines()
-    by_shapes = shaped(ForeignScript(TITAN, (*words, "--quiet")), 8)
-    assert by_shapes.stands_for == [0] * 4 + [4] * 4
+    by_shapes = record_by_shapes(ForeignScript(TITAN, (*words, "--quiet")), 8)
+    assert by_shapes.representatives == [0] * 4 + [4] * 4
     assert sorted(by_shapes.recorded) == [0, 3, 4, 7]
-    for mine, theirs in zip(by_shapes.expanded(), real, strict=True):
+    for mine, theirs in zip(by_shapes.expand(), real, strict=True):
         counted = collectives(theirs)
         for key in [key for key in counted if key[0] == "all_reduce" and len(key[2]) == 8]:
             del counted[key]  # of the loss that is printed

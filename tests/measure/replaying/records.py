@@ -9,7 +9,7 @@ from syncline.measure.recording.record import (
     Computed,
     Counted,
     Event,
-    Lost,
+    Loss,
     Operations,
     RankRecord,
     Started,
@@ -33,7 +33,7 @@ def step(number: int, nbytes: int) -> list[Event]:
         started(number + 1, number, nbytes),
         Computed(0),
         Waited(number + 1),
-        Lost(1 / (number + 1)),
+        Loss(1 / (number + 1)),
         Stepped(),
     ]
 

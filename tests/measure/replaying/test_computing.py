@@ -7,7 +7,7 @@ import pytest
 from syncline.costmodel import HARDWARE, Hardware
 from syncline.errors import SpecError
 from syncline.measure.recording.record import Counted, RankRecord
-from syncline.measure.replaying.replay import MeasuredComputing, computing_on, segment_seconds
+from syncline.measure.replaying.replay import MeasuredComputing, parse_computing, segment_seconds
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 SEGMENTS = [(Counted(2e9, 0.0),), (Counted(0.0, 3e9), Counted(1e9, 0.0))]
@@ -21,12 +21,12 @@ def test_medians_are_scaled_and_operations_are_not_asked() -> None:
 
 
 def test_what_a_user_writes() -> None:
-    assert computing_on("h100", "--hardware") == HARDWARE["h100"]
-    assert computing_on("measured", "--hardware") == MeasuredComputing()
-    assert computing_on("measured:0.5", "--hardware").name == "measured:0.5"
+    assert parse_computing("h100", "--hardware") == HARDWARE["h100"]
+    assert parse_computing("measured", "--hardware") == MeasuredComputing()
+    assert parse_computing("measured:0.5", "--hardware").name == "measured:0.5"
     for wrong in ("measured:fast", "measured:0", "measured:-1", "measured:nan"):
         with pytest.raises(SpecError, match=r"--hardware: got 'measured:.*factor"):
-            computing_on(wrong, "--hardware")
+            parse_computing(wrong, "--hardware")
 
 
 def test_what_nobody_measured_or_counted_is_refused() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from syncline.costmodel import HARDWARE, Link, Network, Sites, TwoLevel
 from syncline.measure.recording.record import Computed, Counted, MessageSent, RankRecord, Started, Stepped
-from syncline.measure.replaying.bottlenecks import links_of_record
+from syncline.measure.replaying.bottlenecks import link_rows
 from syncline.measure.replaying.clocks import TraceRecord
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
 from syncline.specs import network
@@ -36,7 +36,7 @@ def links(
     of: TraceRecord, on: Network, algorithm: str | None = "ring", **changes: float
 ) -> dict[str, dict[str, float]]:
     question = replace(ReplayedOn.from_options([on], HARDWARE["a100"], algorithm), changes=Changes(**changes))
-    return {row["link"]: row for row in links_of_record(of, on, 0.5, question)}
+    return {row["link"]: row for row in link_rows(of, on, 0.5, question)}
 
 
 @pytest.mark.parametrize("ranks", [2, 4, 7])

@@ -9,7 +9,7 @@ from syncline.costmodel import NETWORKS, Link, collective_s
 from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.measure.recording.record import Started
-from syncline.measure.replaying.replay import group_price
+from syncline.measure.replaying.replay import collective_timer
 from syncline.sim import collective_finish_s
 
 INNER, OUTER = Link(1e-6, 100e9, "inner"), Link(5e-6, 10e9, "outer")
@@ -30,25 +30,25 @@ def test_a_group_has_the_price_of_projections(kind: str, wanted: str | None) -> 
         (NETWORKS["dgx-h100-superpod"].network, range(3, 64, 8), range(0, 64, 8)),
     ):
         priced = collective_prices(kind, np.array([64]), 1e6, network, wanted, groups=[first])
-        assert group_price(network, 64, wanted)(started(kind, 1_000_000, ranks)) == priced.seconds.item()
+        assert collective_timer(network, 64, wanted)(started(kind, 1_000_000, ranks)) == priced.seconds.item()
 
 
 @pytest.mark.parametrize("nbytes", [1_000, 100_000_000])
 def test_an_all_reduce_of_all_is_the_fastest_hierarchy(nbytes: int) -> None:
-    told = group_price(NODES, 16, "hierarchical")(started("all_reduce", nbytes, range(16)))
+    told = collective_timer(NODES, 16, "hierarchical")(started("all_reduce", nbytes, range(16)))
     assert told == pytest.approx(float(collective_s("all_reduce", 16, nbytes, NODES, "hierarchical")))
     assert told == pytest.approx(collective_finish_s("all_reduce", 16, nbytes, NODES, "hierarchical").max())
 
 
 def test_a_group_like_no_others_is_simulated_by_itself() -> None:
     """Two pairs in two nodes of four, where nobody else sends: as pairs in nodes of two."""
-    told = group_price(NODES, 64, "ring")(started("all_gather", 1_000_000, (0, 1, 4, 5)))
+    told = collective_timer(NODES, 64, "ring")(started("all_gather", 1_000_000, (0, 1, 4, 5)))
     pairs = TwoLevel(2, INNER, OUTER)
     assert told == pytest.approx(collective_finish_s("all_gather", 4, 1_000_000, pairs, "ring").max())
 
 
 def test_a_price_is_the_closed_form_where_links_are_alike() -> None:
     event = started("all_gather", 1000, range(64))
-    assert group_price(OUTER, 64, "ring")(event) == float(collective_s("all_gather", 64, 1000, OUTER, "ring"))
-    assert group_price(OUTER, 64, None)(event._replace(ranks=(3,))) == 0
-    assert group_price(NODES, 64, "hierarchical")(event) > 0
+    assert collective_timer(OUTER, 64, "ring")(event) == float(collective_s("all_gather", 64, 1000, OUTER, "ring"))
+    assert collective_timer(OUTER, 64, None)(event._replace(ranks=(3,))) == 0
+    assert collective_timer(NODES, 64, "hierarchical")(event) > 0

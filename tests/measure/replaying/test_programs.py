@@ -22,7 +22,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.replay import MOST_PLAYED, known_host, replay
+from syncline.measure.replaying.replay import MAX_SIMULATED_RANKS, host_behaviour, replay
 from tests.measure.replaying.schedules import end_s
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
@@ -78,11 +78,11 @@ def test_what_the_host_reads_holds_what_it_queues_later() -> None:
 
 
 def test_hosts_are_those_of_the_hardware() -> None:
-    assert known_host(None, HARDWARE["a100"]) == "ahead"
-    assert known_host(None, HARDWARE["cpu-core"]) == "waits"
-    assert known_host("ahead", HARDWARE["cpu-core"]) == "ahead"
+    assert host_behaviour(None, HARDWARE["a100"]) == "ahead"
+    assert host_behaviour(None, HARDWARE["cpu-core"]) == "waits"
+    assert host_behaviour("ahead", HARDWARE["cpu-core"]) == "ahead"
     with pytest.raises(SpecError, match=r"--host: got 'wait'; expected one of 'ahead', 'waits' \(did you mean 'waits'"):
-        known_host("wait", HARDWARE["a100"], "--host")
+        host_behaviour("wait", HARDWARE["a100"], "--host")
 
 
 @st.composite
@@ -151,7 +151,7 @@ def test_on_one_stream_both_hosts_say_the_same(rank: RankRecord) -> None:
 
 @given(records(everything=False), st.sampled_from(["ahead", "waits"]))
 def test_many_ranks_take_what_closed_forms_say(rank: RankRecord, host: str) -> None:
-    everybody = tuple(range(MOST_PLAYED + 1))
+    everybody = tuple(range(MAX_SIMULATED_RANKS + 1))
     events = [one._replace(ranks=everybody) if isinstance(one, Started) else one for one in rank.events]
     many = RankRecord(events, rank.segments)
     link = Link(1e-3, 1e6, "link")

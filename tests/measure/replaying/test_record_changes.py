@@ -9,7 +9,7 @@ import pytest
 from syncline.costmodel import HARDWARE
 from syncline.measure.recording.record import Computed, Counted, RankRecord, Started, Waited
 from syncline.measure.replaying.replay import operations_s
-from syncline.measure.replaying.scenario import Changes, compiled, with_async_tp
+from syncline.measure.replaying.scenario import Changes, fuse_elementwise, overlap_tensor_parallelism
 
 H100 = HARDWARE["h100"]
 PRODUCT = Counted(2.0 * 4096**3, 3 * 2.0 * 4096**2, "product", "bf16", (4096.0, 4096.0, 4096.0))
@@ -17,9 +17,9 @@ PRODUCT = Counted(2.0 * 4096**3, 3 * 2.0 * 4096**2, "product", "bf16", (4096.0, 
 
 def test_a_compiler_joins_elementwise_operations_between_products() -> None:
     moved = [Counted(0.0, nbytes) for nbytes in (3.0, 9.0, 1.0, 5.0)]
-    (rank,) = compiled([RankRecord([Computed(0)], [(*moved, PRODUCT, moved[0], PRODUCT)])])
+    (rank,) = fuse_elementwise([RankRecord([Computed(0)], [(*moved, PRODUCT, moved[0], PRODUCT)])])
     assert rank.segments == [(moved[1], moved[3], PRODUCT, moved[0], PRODUCT)]
-    assert compiled([rank]) == [rank]
+    assert fuse_elementwise([rank]) == [rank]
 
 
 def test_async_tp_runs_collectives_beside_computing() -> None:
@@ -30,16 +30,16 @@ def test_async_tp_runs_collectives_beside_computing() -> None:
     first, second = Computed(0), Computed(1)
     events = [gather, Waited(1), first, second, scatter, Waited(2), first]
     ranks = [RankRecord([first, *events], [(PRODUCT,), (PRODUCT,)]) for _ in range(4)]
-    (rank, *_) = with_async_tp(ranks)
+    (rank, *_) = overlap_tensor_parallelism(ranks)
     assert rank.events == [first, gather, first, Waited(1), scatter, second, Waited(2), first]
     everyone = replace(ranks[0], events=[first, gather._replace(ranks=(0, 1, 2, 3)), Waited(1), second])
-    assert with_async_tp([everyone] * 4)[0].events == everyone.events  # data parallelism is not concerned
+    assert overlap_tensor_parallelism([everyone] * 4)[0].events == everyone.events  # data parallelism is not concerned
 
 
 def test_changes_of_records_are_described() -> None:
     changes = Changes(compiled=True, async_tp=True)
     assert changes.describe() == "compiled, async TP"
-    assert changes.record()["compiled"] and changes.record()["async_tp"]
+    assert changes.columns()["compiled"] and changes.columns()["async_tp"]
 
 
 def test_a_recorded_product_takes_its_kernel_and_small_ones_their_dispatch() -> None:

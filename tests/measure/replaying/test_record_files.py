@@ -17,7 +17,7 @@ from syncline.measure.recording.record import (
     Computed,
     Counted,
     HostWaited,
-    Lost,
+    Loss,
     Marked,
     MessageAwaited,
     MessageSent,
@@ -27,7 +27,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.recording.record_files import HEADER, parts_of_record, read_rank, read_record, write_rank
+from syncline.measure.recording.record_files import HEADER, read_rank, read_record, record_tables, write_rank
 
 TAG = ("pair", 0, 1, 0)
 
@@ -38,13 +38,13 @@ def record() -> list[RankRecord]:
     sent, got = MessageSent(2, 1, 4, TAG, "a.py:2"), MessageAwaited(2, 0, TAG, "a.py:3", 1)
     segments = [(Counted(1.0, 2.0), Counted(2.0, 4.0, "product", "bf16", (1.0, 1.0, 1.0))), (Counted(0.0, 5.0),)]
     return [
-        RankRecord([*common, sent, Waited(2), Lost(0.5), Stepped()], segments),
+        RankRecord([*common, sent, Waited(2), Loss(0.5), Stepped()], segments),
         RankRecord([*common, got, Waited(2), Computed(1, 3), Stepped()], segments),
     ]
 
 
 def keep(folder: Path) -> dict[str, pa.Table]:
-    tables = {name: pa.concat_tables(parts) for name, parts in parts_of_record(record()).items()}
+    tables = {name: pa.concat_tables(parts) for name, parts in record_tables(record()).items()}
     for name, table in tables.items():
         pq.write_table(table, folder / f"{name}.parquet")
     return tables
@@ -73,7 +73,7 @@ def test_a_rank_tells_its_parent_all(tmp_path: Path) -> None:
 
 def test_a_rank_without_events_is_there(tmp_path: Path) -> None:
     ranks = [*record(), RankRecord(), RankRecord()]
-    for name, parts in parts_of_record(ranks).items():
+    for name, parts in record_tables(ranks).items():
         pq.write_table(pa.concat_tables(parts), tmp_path / f"{name}.parquet")
     assert read_record(tmp_path) == ranks
 

@@ -22,7 +22,7 @@ from syncline.measure.recording.record import (
     Stepped,
     Waited,
 )
-from syncline.measure.recording.record_files import parts_of_record, read_record
+from syncline.measure.recording.record_files import read_record, record_tables
 from syncline.measure.replaying.replay import MeasuredComputing, operations_s, replay
 from tests.measure.replaying.records import LINK, SECOND, SLOW, both, rank, started, step
 
@@ -91,7 +91,7 @@ def test_groups_run_beside_each_other() -> None:
 
 
 def keep(ranks: Sequence[RankRecord], folder: Path) -> None:
-    for name, parts in parts_of_record(ranks).items():
+    for name, parts in record_tables(ranks).items():
         pq.write_table(pa.concat_tables(parts), folder / f"{name}.parquet")
 
 
@@ -127,7 +127,7 @@ def test_gloo_runs_two_collectives_of_a_group_at_a_time() -> None:
 def test_a_record_keeps_what_was_measured(tmp_path: Path) -> None:
     measured = rank(Computed(0), Computed(1), Stepped(), segments=[SECOND, (Counted(1.0, 2.0), Counted(3.0, 4.0))])
     measured.segment_cpu_s = [0.5, 0.25]
-    for name, parts in parts_of_record([measured]).items():
+    for name, parts in record_tables([measured]).items():
         pq.write_table(pa.concat_tables(parts), tmp_path / f"{name}.parquet")
     (read,) = read_record(tmp_path)
     assert read == measured

@@ -14,11 +14,11 @@ import syncline as sl
 from syncline.costmodel import HARDWARE, Link, Sites
 from syncline.costmodel.bases import communication_uncertainty, computing_uncertainty
 from syncline.errors import SpecError
-from syncline.measure.recording.ranks import ForeignScript, script_of
+from syncline.measure.recording.ranks import ForeignScript, parse_script
 from syncline.measure.recording.record import (
     Computed,
     Event,
-    Lost,
+    Loss,
     MessageAwaited,
     MessageSent,
     RankRecord,
@@ -30,17 +30,17 @@ from syncline.measure.replaying.bottlenecks import sensitivities
 from syncline.measure.replaying.clocks import (
     TraceRecord,
     bytes_by_step,
+    line_rows,
     loss_reached_s,
     loss_rows,
     losses_by_step,
     reachable_loss,
+    replay_and_time,
     replay_rows,
-    replay_timed,
-    sites_of,
     timed_replays,
 )
-from syncline.measure.replaying.scenario import Changes, ReplayedOn, without_overlap, without_site
-from syncline.measure.replaying.tables import decisive
+from syncline.measure.replaying.scenario import Changes, ReplayedOn, remove_line, remove_overlap
+from syncline.measure.replaying.tables import describe_sensitivities
 from syncline.measure.replaying.trace import check_trace, read_records, script_names, trace, whatif
 from syncline.planner.bounds import at_bounds, combined_bounds
 from syncline.runs.folders.run_index import run_entry
@@ -71,7 +71,7 @@ def test_bounds_are_those_of_computing_and_of_communication() -> None:
     """The row's bounds are those of replays in which one of both is at a bound (docs/trust.md)."""
     row, record = told_of(both(3)), TraceRecord("train", both(3))
     bounds = computing_uncertainty(SLOW, None), communication_uncertainty(LINK, "ring")
-    varied = [np.array(replay_timed(record, LINK, RING, factors)[1].step_time_s) for factors in at_bounds(*bounds)]
+    varied = [np.array(replay_and_time(record, LINK, RING, factors)[1].step_time_s) for factors in at_bounds(*bounds)]
     low, high = combined_bounds(np.array(6.002), varied)
     assert (row["step_time_low_s"], row["step_time_high_s"]) == pytest.approx((float(low), float(high)))
     assert low < 6.002 < high
@@ -92,8 +92,8 @@ def test_waits_are_charged_to_the_line_that_began_what_is_waited_for() -> None:
         return events
 
     record = TraceRecord("train", [rank(*program()) for _ in range(2)])
-    replayed, clock = replay_timed(record, LINK, RING)
-    sites = {row["site"]: row for row in sites_of(record, LINK, replayed)}
+    replayed, clock = replay_and_time(record, LINK, RING)
+    sites = {row["site"]: row for row in line_rows(record, LINK, replayed)}
     assert sites["train.py:7"]["exposed_communication_s"] == pytest.approx(5.002)
     assert sites["train.py:9"]["exposed_communication_s"] == pytest.approx(0.0, abs=1e-9)
     assert sites["train.py:9"]["communication_s"] == pytest.approx(0.502)
@@ -114,8 +114,8 @@ def messages() -> list[RankRecord]:
 def test_a_message_is_waited_for_by_the_line_that_asks_for_it() -> None:
     """Each takes two seconds and leaves when the one before has: rank 1 waits a second in each step."""
     record = TraceRecord("pipe", messages())
-    replayed, clock = replay_timed(record, LINK, RING)
-    sites = {row["site"]: row for row in sites_of(record, LINK, replayed)}
+    replayed, clock = replay_and_time(record, LINK, RING)
+    sites = {row["site"]: row for row in line_rows(record, LINK, replayed)}
     assert sites["p.py:2"]["exposed_communication_s"] == pytest.approx(clock.exposed_communication_s)
     assert clock.exposed_communication_s == pytest.approx(0.5)
     assert clock.bytes_per_worker == 1_000_000
@@ -123,7 +123,10 @@ def test_a_message_is_waited_for_by_the_line_that_asks_for_it() -> None:
 
 
 def test_losses_are_means_of_a_step_s_backward_passes_and_of_the_ranks() -> None:
-    ranks = [rank(Lost(1.0), Lost(3.0), Stepped(), Lost(1.0), Stepped(), Stepped()), rank(Lost(4.0), Stepped())]
+    ranks = [
+        rank(Loss(1.0), Loss(3.0), Stepped(), Loss(1.0), Stepped(), Stepped()),
+        rank(Loss(4.0), Stepped()),
+    ]
     record = TraceRecord("train", ranks)
     assert losses_by_step(record).tolist()[:2] == [3.0, 1.0] and np.isnan(losses_by_step(record)[2])
     rows = loss_rows([record])
@@ -134,7 +137,7 @@ def test_targets_are_reached_by_the_mean_over_the_last_tenth() -> None:
     losses = np.linspace(4.0, 2.1, 20)
     noisy = losses.copy()
     noisy[5] = 0.0
-    _, clock = replay_timed(TraceRecord("train", both(20)), LINK, RING)
+    _, clock = replay_and_time(TraceRecord("train", both(20)), LINK, RING)
     assert loss_reached_s(clock, losses, 3.0) == pytest.approx(6.002 * (11 + 0.5 + 0.5 / 19 * 0.0), rel=0.02)
     assert loss_reached_s(clock, losses, None) == np.inf
     assert reachable_loss([losses, noisy]) == pytest.approx(np.mean(losses[-2:]))
@@ -142,7 +145,7 @@ def test_targets_are_reached_by_the_mean_over_the_last_tenth() -> None:
 
 
 def test_a_loss_that_is_lost_is_told() -> None:
-    ranks = [rank(Lost(1.0), Computed(0), Stepped(), Lost(float("nan")), Computed(0), Stepped()) for _ in range(2)]
+    ranks = [rank(Loss(1.0), Computed(0), Stepped(), Loss(float("nan")), Computed(0), Stepped()) for _ in range(2)]
     row = told_of(ranks)
     assert (row["diverged_at"], row["loss"], row["last_loss"]) == (1, None, None)
 
@@ -164,12 +167,12 @@ def test_changes_are_what_the_closed_form_says() -> None:
 
 
 def test_nothing_else_waits_without_overlap_or_without_a_line() -> None:
-    for one in without_overlap(both(2)):
+    for one in remove_overlap(both(2)):
         for before, after in pairwise(one.events):
             assert isinstance(after, Waited) == isinstance(before, Started)
-    (left, _) = without_site(both(2), "train.py:7")
+    (left, _) = remove_line(both(2), "train.py:7")
     assert not any(isinstance(event, Started | Waited) for event in left.events)
-    gone = [event for one in without_site(messages(), "p.py:1") for event in one.events]
+    gone = [event for one in remove_line(messages(), "p.py:1") for event in one.events]
     assert not any(isinstance(event, MessageSent | MessageAwaited | Waited) for event in gone)
 
 
@@ -177,7 +180,7 @@ def decides(ranks: list[RankRecord], on: Link | Sites = LINK) -> dict[tuple[str,
     record = TraceRecord("train", ranks)
     question = ReplayedOn([on], SLOW, "ring")
     (one,) = timed_replays([record], question)
-    found = sensitivities(one, question, sites_of(record, on, one.replayed))
+    found = sensitivities(one, question, line_rows(record, on, one.replayed))
     return {(row["by"], row["name"]): row for row in found}
 
 
@@ -199,7 +202,7 @@ def test_who_comes_last_is_waited_for() -> None:
         ranks[1].events.insert(at, Computed(0))
     # Rank 0 is beside its second half when rank 1 comes: of the second that it comes later nearly all is hidden.
     assert decides(ranks)["rank", "1"]["waited_for_s"] < 0.001
-    at_once = decides(without_overlap(ranks))
+    at_once = decides(remove_overlap(ranks))
     assert at_once["rank", "1"]["waited_for_s"] == pytest.approx(0.5, rel=2e-3)
     assert at_once["rank", "0"]["waited_for_s"] == 0.0
     assert at_once["rank", "1"]["share"] == pytest.approx(0.5 / (5.002 + 0.5), rel=2e-3)
@@ -210,7 +213,7 @@ def test_links_of_a_network_are_told_apart() -> None:
     found = decides(both(3), Sites(2, Link(1e-6, 1e9, "lan"), Link(0.5e-3, 1e6, "up"), "homes"))
     assert found["bandwidth", "up"]["elasticity"] == pytest.approx(-5 / 6.002, rel=1e-2)
     assert found["bandwidth", "lan"]["elasticity"] == pytest.approx(0.0, abs=1e-3)
-    words = decisive(list(found.values()), 6.002)
+    words = describe_sensitivities(list(found.values()), 6.002)
     assert words[0].startswith("6 s; 0.83% shorter with 1% more bandwidth of up, 0.17% shorter with 1% more speed")
     assert words[1] == "Without train.py:7 2 s (-67%)."
 
@@ -264,9 +267,9 @@ def test_records_are_compared_again(folder: Path, tmp_path: Path) -> None:
 
 
 def test_scripts_of_one_name_are_told_apart() -> None:
-    several = [script_of(words.split()) for words in ("train.py --lr 1", "train.py --lr 2")]
+    several = [parse_script(words.split()) for words in ("train.py --lr 1", "train.py --lr 2")]
     assert script_names(several) == ["train --lr 1", "train --lr 2"]
-    assert script_names([several[0], script_of(["-m", "my.other"])]) == ["train", "other"]
+    assert script_names([several[0], parse_script(["-m", "my.other"])]) == ["train", "other"]
     assert script_names([several[0], several[0]]) == ["train --lr 1 (1)", "train --lr 1 (2)"]
 
 
@@ -284,14 +287,14 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="--scale-latency: got 0"):
         Changes(latency=0)
     with pytest.raises(SpecError, match="script: got '-m'"):
-        script_of(["-m"])
+        parse_script(["-m"])
     with pytest.raises(SpecError, match="expected the folder of a trace"):
         sl.whatif(tmp_path)
     with pytest.raises(SpecError, match="workers: got 0"):
         sl.trace(Path(__file__), workers=0)
     with pytest.raises(SpecError, match="what: got 7; expected text or a path or a function or a list"):
         sl.trace(7)  # type: ignore[arg-type]
-    assert script_of(["-m", "my.training", "--lr", "1"]) == ForeignScript("my.training", ("--lr", "1"), True)
+    assert parse_script(["-m", "my.training", "--lr", "1"]) == ForeignScript("my.training", ("--lr", "1"), True)
 
 
 def test_it_emits_what_is_documented(folder: Path) -> None:

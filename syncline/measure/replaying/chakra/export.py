@@ -15,7 +15,7 @@ from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
     HostWaited,
-    Lost,
+    Loss,
     Marked,
     MessageAwaited,
     MessageSent,
@@ -41,186 +41,212 @@ from syncline.measure.replaying.chakra.schema import (
 PREFIX = "syncline."
 """The prefix of attributes that only this package writes, in the head of a file."""
 
-MOST = 2**63 - 1
+MAX_INT64 = 2**63 - 1
 
 
 class ChakraNumbers:
-    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks."""
+    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks.
+
+    Args:
+        ranks: the record of each rank; groups and messages are numbered in the order of its events.
+    """
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
-        """Give numbers to groups, and to the messages between each pair of ranks, in the records' order."""
-        self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
-        self.messages: dict[Any, tuple[int, int]] = {}
-        message_counts: dict[tuple[int, int], int] = {}
-        for rank, record in enumerate(ranks):
+        self.groups: dict[tuple[str, tuple[int, ...]], int] = {}  # number by name and ranks
+        self.messages: dict[Any, tuple[int, int]] = {}  # number between the two ranks, and bytes, by tag
+        num_messages: dict[tuple[int, int], int] = {}  # by sender and receiver
+        for sender, record in enumerate(ranks):
             for event in record.events:
                 if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):
-                    self.groups.setdefault((event.key[0], event.ranks), len(self.groups) + 1)
+                    group_name, _ = event.key
+                    self.groups.setdefault((group_name, event.ranks), len(self.groups) + 1)
                 elif isinstance(event, MessageSent):
-                    number = message_counts.get((rank, event.to), 0)
-                    message_counts[rank, event.to] = number + 1
+                    number = num_messages.get((sender, event.to), 0)
+                    num_messages[sender, event.to] = number + 1
                     self.messages[event.tag] = number, event.payload_bytes
 
-    def file(self) -> str:
+    def groups_as_json(self) -> str:
         """Return the groups of some ranks in the format that ASTRA-sim reads: JSON with the ranks by group number."""
         return json.dumps({str(number): list(ranks) for (_, ranks), number in self.groups.items()}, indent=1) + "\n"
 
 
-def head_of(record: RankRecord, ranks: int, head_fields: dict[str, str]) -> ChakraMessage:
-    """Return the head of a file, with the operations of each segment as alternating FLOPs and bytes."""
+def build_head(record: RankRecord, num_ranks: int, fields: dict[str, str]) -> ChakraMessage:
+    """Return the head of a rank's file, with the operations of each segment of its record.
+
+    Args:
+        record: the record of the rank.
+        num_ranks: number of ranks of the trace.
+        fields: further attributes, by name.
+    """
     head = chakra_messages().metadata(version=VERSION)
-    add_attributes(
-        head, **{f"{PREFIX}ranks": ranks}, **{f"{PREFIX}{name}": value for name, value in head_fields.items()}
-    )
+    attributes: dict[str, Any] = {"ranks": num_ranks} | fields
     if record.segment_cpu_s:
-        add_attributes(head, **{f"{PREFIX}cpu_s": record.segment_cpu_s})
+        attributes["cpu_s"] = record.segment_cpu_s
     for index, operations in enumerate(record.segments):
-        flat = [value for operation in operations for value in operation[:2]]
-        add_attributes(head, **{f"{PREFIX}segment.{index}": flat})
+        flops_and_bytes: list[float] = []
+        for operation in operations:
+            flops_and_bytes += operation.flops, operation.nbytes
+        attributes[f"segment.{index}"] = flops_and_bytes
         if any(operation.shape for operation in operations):
-            kernels = json.dumps([operation[2:] for operation in operations])
-            add_attributes(head, **{f"{PREFIX}kernels.{index}": kernels})
+            kernels = [
+                (operation.kind, operation.precision, operation.shape, operation.causal) for operation in operations
+            ]
+            attributes[f"kernels.{index}"] = json.dumps(kernels)
+    add_attributes(head, **{f"{PREFIX}{name}": value for name, value in attributes.items()})
     return head
 
 
-class NodesOfRank:
-    """A rank's events as nodes.
+class NodeBuilder:
+    """A translation of a rank's events into Chakra nodes, which depend on each other by streams and waits.
 
     Args:
-        ahead: whether the host runs ahead of its streams; otherwise the host is the device.
+        rank: the rank.
+        record: the record of the rank.
+        segment_s: seconds of each segment of the record.
+        numbers: the numbers of groups and messages.
+        is_ahead: whether the host runs ahead of its streams; otherwise the host is the device.
     """
 
     def __init__(
-        self, rank: int, record: RankRecord, seconds: Sequence[float], numbering: ChakraNumbers, ahead: bool
+        self, rank: int, record: RankRecord, segment_s: Sequence[float], numbers: ChakraNumbers, is_ahead: bool
     ) -> None:
-        """Begin without any node; the events follow."""
-        self.rank, self.record, self.seconds, self.numbering, self.ahead = rank, record, seconds, numbering, ahead
-        self._last: dict[int, int] = {}  # last node of each stream
-        self._pending: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node
-        self._host: list[int] = []  # nodes that the host has waited for
-        self._seen: dict[int, int] = {}  # number of the host's nodes that a stream's last node depends on
-        self._marks: dict[int, list[int]] = {}  # nodes before each mark
-        self._calls: dict[int, int] = {}  # node of each call
-        self._unawaited: list[int] = []  # nodes of the calls since the host last waited for everything
-        self._next = 0
+        self.rank, self.record, self.segment_s = rank, record, segment_s
+        self.numbers, self.is_ahead = numbers, is_ahead
+        self._last_node: dict[int, int] = {}  # last node of each stream
+        self._awaited_nodes: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node
+        self._host_nodes: list[int] = []  # nodes that the host has waited for
+        self._num_host_nodes: dict[int, int] = {}  # number of them that a stream's last node depends on
+        self._nodes_before_mark: dict[int, list[int]] = {}
+        self._node_of_call: dict[int, int] = {}
+        self._new_call_nodes: list[int] = []  # nodes of the calls since the host last waited for everything
+        self._next_id = 0
         self._total_s, self._written_us = 0.0, 0
 
-    def __iter__(self) -> Iterator[ChakraMessage]:
+    def build(self) -> Iterator[ChakraMessage]:
         """Yield the rank's nodes in the order of its events."""
         for event in self.record.events:
             if isinstance(event, Computed):
-                yield self._computed(event)
+                yield self._compute_node(event)
             elif isinstance(event, Started):
                 if len(event.ranks) > 1:
-                    yield self._collective(event)
+                    yield self._collective_node(event)
             elif isinstance(event, MessageSent | MessageAwaited):
-                yield self._message(event)
+                yield self._message_node(event)
             elif isinstance(event, Stepped):
                 yield self._metadata_node("step", 0)
-            elif isinstance(event, Lost):
+            elif isinstance(event, Loss):
                 node = self._metadata_node("loss", 0)
                 add_attributes(node, loss=event.loss)
                 yield node
             else:
-                self._waits(event)
-        for stream, waited in list(self._pending.items()):
-            if waited:
+                self._add_waits(event)
+        for stream, nodes in list(self._awaited_nodes.items()):
+            if nodes:
                 yield self._metadata_node("end", stream)
 
-    def _waits(self, event: Any) -> None:
-        """Note the nodes for which a stream or the host has waited; its next node depends on them."""
+    def _add_waits(self, event: Any) -> None:
+        """Add the nodes for which a stream or the host waits in an event; its next node depends on them."""
         if isinstance(event, Waited):
-            if event.call in self._calls:
-                self._pending.setdefault(self._effective_stream(event.stream), []).append(self._calls[event.call])
-        elif not self.ahead:
+            if event.call in self._node_of_call:
+                nodes = self._awaited_nodes.setdefault(self._stream_in_trace(event.stream), [])
+                nodes.append(self._node_of_call[event.call])
+        elif not self.is_ahead:
             return
         elif isinstance(event, Marked):
-            self._marks[event.mark] = self._before(event.stream)
+            self._nodes_before_mark[event.mark] = self._dependencies(event.stream)
         elif isinstance(event, StreamWaited):
-            self._pending.setdefault(event.stream, []).extend(self._marks.get(event.mark, ()))
+            self._awaited_nodes.setdefault(event.stream, []).extend(self._nodes_before_mark.get(event.mark, ()))
         elif isinstance(event, HostWaited) and event.mark != EVERYTHING:
-            self._host += self._marks.get(event.mark, [])
+            self._host_nodes += self._nodes_before_mark.get(event.mark, [])
         elif isinstance(event, HostWaited):
-            streams = sorted({*self._last, *self._pending})
-            self._host += [*(node for stream in streams for node in self._before(stream)), *self._unawaited]
-            self._unawaited = []
+            nodes = []
+            for stream in sorted({*self._last_node, *self._awaited_nodes}):
+                nodes += self._dependencies(stream)
+            self._host_nodes += nodes + self._new_call_nodes
+            self._new_call_nodes = []
 
-    def _effective_stream(self, stream: int) -> int:
+    def _stream_in_trace(self, stream: int) -> int:
         """Return the stream of a node: stream 0 if the host is the device, which has only one."""
-        return stream if self.ahead else 0
+        return stream if self.is_ahead else 0
 
-    def _before(self, stream: int) -> list[int]:
+    def _dependencies(self, stream: int) -> list[int]:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
-        last = [self._last[stream]] if stream in self._last else []
-        return list(dict.fromkeys([*last, *self._pending.get(stream, ()), *self._host[self._seen.get(stream, 0) :]]))
+        nodes = [self._last_node[stream]] if stream in self._last_node else []
+        nodes += self._awaited_nodes.get(stream, [])
+        nodes += self._host_nodes[self._num_host_nodes.get(stream, 0) :]
+        return list(dict.fromkeys(nodes))
 
-    def _node(self, kind: int, name: str, stream: int) -> ChakraMessage:
+    def _new_node(self, node_type: int, name: str, stream: int) -> ChakraMessage:
         """Return a new node behind the queued work of a stream."""
-        node = chakra_messages().node(id=self._next, name=name, type=kind, data_deps=self._before(stream))
-        self._next += 1
+        dependencies = self._dependencies(stream)
+        node = chakra_messages().node(id=self._next_id, name=name, type=node_type, data_deps=dependencies)
+        self._next_id += 1
         if stream:
             add_attributes(node, stream=stream)
         return node
 
-    def _computed(self, event: Computed) -> ChakraMessage:
+    def _compute_node(self, event: Computed) -> ChakraMessage:
         """Return the node of a computing segment."""
-        stream = self._effective_stream(event.stream)
-        node = self._node(COMPUTE, "compute", stream)
-        self._queued(node, stream)
-        self._total_s += self.seconds[event.segment]
-        now_us = round(1e6 * self._total_s)
-        node.duration_micros, self._written_us = now_us - self._written_us, now_us
+        stream = self._stream_in_trace(event.stream)
+        node = self._new_node(COMPUTE, "compute", stream)
+        self._set_last_node(node, stream)
+        # Durations are differences of rounded sums, so that the sum of all stays within half a microsecond.
+        self._total_s += self.segment_s[event.segment]
+        total_us = round(1e6 * self._total_s)
+        node.duration_micros = total_us - self._written_us
+        self._written_us = total_us
         operations = self.record.segments[event.segment]
-        flops, nbytes = (
-            min(MOST, round(sum(getattr(operation, name) for operation in operations))) for name in ("flops", "nbytes")
-        )
+        flops = min(MAX_INT64, round(sum(operation.flops for operation in operations)))
+        nbytes = min(MAX_INT64, round(sum(operation.nbytes for operation in operations)))
         # A roofline divides by both: an operation without arithmetic gets one FLOP, and is still bound by its bytes.
         add_attributes(node, is_cpu_op=False, num_ops=max(1, flops), tensor_size=max(1, nbytes), segment=event.segment)
         return node
 
-    def _collective(self, event: Started) -> ChakraMessage:
+    def _collective_node(self, event: Started) -> ChakraMessage:
         """Return the Chakra node of a recorded collective."""
-        node = self._node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._effective_stream(event.stream))
+        node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._stream_in_trace(event.stream))
         # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
-        number = self.numbering.groups.get((event.key[0], event.ranks), 0)
+        group_name, _ = event.key
+        group_number = self.numbers.groups.get((group_name, event.ranks), 0)
         add_attributes(
             node, is_cpu_op=False, comm_type=COLLECTIVE_TYPES.index(collective.upper()), comm_size=event.payload_bytes,
-            pg_name=str(number), group=event.key[0], site=event.site,
+            pg_name=str(group_number), group=group_name, site=event.site,
         )  # fmt: skip
         if collective != event.asked:
             add_attributes(node, asked=event.asked)
-        self._call(event.call, node)
+        self._set_node_of_call(event.call, node)
         return node
 
-    def _call(self, call: int, node: ChakraMessage) -> None:
-        """Note the node of a call, for which later nodes may wait."""
-        self._calls[call] = node.id
-        self._unawaited.append(node.id)
-
-    def _message(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
+    def _message_node(self, event: MessageSent | MessageAwaited) -> ChakraMessage:
         """Return the node of a sent or received message."""
-        if isinstance(event, MessageSent):
-            kind, word, source, target = SEND, "send", self.rank, event.to
-        else:
-            kind, word, source, target = RECV, "recv", event.source, self.rank
-        node = self._node(kind, f"{word} {event.site}".strip(), self._effective_stream(event.stream))
-        tag, nbytes = self.numbering.messages.get(event.tag, (0, 0))
+        is_send = isinstance(event, MessageSent)
+        group_name, sender, receiver, _ = event.tag
+        name = f"{'send' if is_send else 'recv'} {event.site}".strip()
+        node = self._new_node(SEND if is_send else RECV, name, self._stream_in_trace(event.stream))
+        number, nbytes = self.numbers.messages.get(event.tag, (0, 0))
         add_attributes(
-            node, is_cpu_op=False, comm_src=source, comm_dst=target, comm_tag=tag, comm_size=nbytes,
-            group=event.tag[0], site=event.site,
+            node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,
+            group=group_name, site=event.site,
         )  # fmt: skip
-        if kind == RECV:  # a sent buffer is free at once: no event waits for it
-            self._call(event.call, node)
+        if not is_send:  # a sent buffer is free at once: no event waits for it
+            self._set_node_of_call(event.call, node)
         return node
-
-    def _queued(self, node: ChakraMessage, stream: int) -> None:
-        """Let later nodes of the stream depend on this node alone."""
-        self._last[stream], self._pending[stream], self._seen[stream] = node.id, [], len(self._host)
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
         """Return a node that takes no time and only marks a place, such as a step's end."""
-        node = self._node(METADATA, name, self._effective_stream(stream))
-        self._queued(node, self._effective_stream(stream))
+        node = self._new_node(METADATA, name, self._stream_in_trace(stream))
+        self._set_last_node(node, self._stream_in_trace(stream))
         add_attributes(node, is_cpu_op=True)
         return node
+
+    def _set_node_of_call(self, call: int, node: ChakraMessage) -> None:
+        """Store the node of a call, for which later nodes may wait."""
+        self._node_of_call[call] = node.id
+        self._new_call_nodes.append(node.id)
+
+    def _set_last_node(self, node: ChakraMessage, stream: int) -> None:
+        """Let later nodes of the stream depend on this node alone."""
+        self._last_node[stream] = node.id
+        self._awaited_nodes[stream] = []
+        self._num_host_nodes[stream] = len(self._host_nodes)

@@ -11,32 +11,31 @@ from typing import Any
 from syncline.errors import SpecError, one_of
 from syncline.files import atomic_path, read_json
 from syncline.measure.recording.record import RankRecord
-from syncline.measure.recording.record_files import parts_of_record, read_record
-from syncline.measure.replaying.chakra.export import ChakraNumbers, NodesOfRank, head_of
-from syncline.measure.replaying.chakra.load import RecordOfRank, TraceGroups, groups_in, issued
-from syncline.measure.replaying.chakra.schema import (
-    ChakraMessage,
-    attributes_of,
-    chakra_messages,
-    read_messages,
-    write_messages,
-)
-from syncline.measure.replaying.replay import computing_on, known_host, segment_seconds
+from syncline.measure.recording.record_files import read_record, record_tables
+from syncline.measure.replaying.chakra.export import ChakraNumbers, NodeBuilder, build_head
+from syncline.measure.replaying.chakra.load import RecordBuilder, TraceGroups, order_nodes, read_pytorch_groups
+from syncline.measure.replaying.chakra.schema import attributes_of, chakra_messages, read_messages, write_messages
+from syncline.measure.replaying.replay import host_behaviour, parse_computing, segment_seconds
 from syncline.questions.scripts import ACTIONS, Chakra
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.units import format_bytes
 
-GROUPS = "comm_groups.json"
+GROUPS_FILE = "comm_groups.json"
 """The file name for ASTRA-sim's ``--comm-group-configuration``."""
 
 NAME = "trace"
 """The name of the trace files; ASTRA-sim's ``--workload-configuration`` is ``FOLDER/trace``."""
 
-FILE = re.compile(r"(.*)\.(\d+)\.et")
+TRACE_FILE = re.compile(r"(.*)\.(\d+)\.et")
+"""The name of a trace file: a name and a rank."""
 
 
-def converted(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
-    """Convert a recorded trace to Chakra execution traces, or back; return the rows, the new folder and a line."""
+def convert(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
+    """Convert a recorded trace to Chakra execution traces, or back.
+
+    Returns:
+        Rows, one per rank, the folder that was written, and a line for people.
+    """
     if question.action not in ACTIONS:
         raise SpecError("action", question.action, one_of(ACTIONS, question.action))
     source, exact = question.source, question.out is not None
@@ -52,9 +51,10 @@ def converted(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
 def export_record(
     source: Path, machine: Any, host: str | None, out: Path, exact: bool = False
 ) -> tuple[list[dict[str, Any]], Path]:
-    """Write the record of a folder as Chakra traces, with the microseconds of a machine.
+    """Write the record of a folder as Chakra traces, in which computing takes the time of some hardware.
 
     Args:
+        source: the folder of the record.
         machine: hardware, or ``measured``, as a user writes it.
         host: ``ahead`` or ``waits``; None: as hosts of the hardware do.
         out: the folder to write; see ``RunFolder`` for ``exact``.
@@ -62,24 +62,18 @@ def export_record(
     Returns:
         Rows, one per rank, and the folder.
     """
-    hardware = computing_on(machine, "--hardware")
-    host_mode = known_host(host, hardware, "--host")
+    hardware = parse_computing(machine, "--hardware")
+    host_mode = host_behaviour(host, hardware, "--host")
     ranks = read_record(source)
-    seconds = [segment_seconds(record, hardware) for record in ranks]
-    return write_chakra(
-        ranks,
-        seconds,
-        ahead=host_mode == "ahead",
-        head_fields={"hardware": hardware.name, "host": host_mode},
-        out=out,
-        exact=exact,
-    )
+    segment_s = [segment_seconds(record, hardware) for record in ranks]
+    head_fields = {"hardware": hardware.name, "host": host_mode}
+    return write_chakra(ranks, segment_s, host_mode == "ahead", head_fields, out=out, exact=exact)
 
 
 def write_chakra(
     ranks: Sequence[RankRecord],
-    seconds: Sequence[Sequence[float]],
-    ahead: bool,
+    segment_s: Sequence[Sequence[float]],
+    is_ahead: bool,
     head_fields: dict[str, str],
     out: Path,
     exact: bool = True,
@@ -88,8 +82,8 @@ def write_chakra(
 
     Args:
         ranks: the record of each rank.
-        seconds: seconds of each rank's segments.
-        ahead: whether the host runs ahead of its streams.
+        segment_s: for each rank, the seconds of its segments.
+        is_ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
         out: a new folder; see ``RunFolder`` for ``exact``.
 
@@ -99,16 +93,17 @@ def write_chakra(
     chakra_messages()  # refuses if protobuf is not installed
     with RunFolder(out, exact) as folder:
         (folder.working / "figures").rmdir()
-        numbering = ChakraNumbers(ranks)
+        numbers = ChakraNumbers(ranks)
         rows = []
-        for rank, (record, segment_s) in enumerate(zip(ranks, seconds, strict=True)):
+        for rank, (record, segment_s_of_rank) in enumerate(zip(ranks, segment_s, strict=True)):
             file = f"{NAME}.{rank}.et"
-            nodes: list[ChakraMessage] = list(NodesOfRank(rank, record, segment_s, numbering, ahead))
-            size = write_messages(folder.working / file, [head_of(record, len(ranks), head_fields), *nodes])
-            rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": size})
-        if numbering.groups:
-            with atomic_path(folder.working / GROUPS) as target:
-                target.write_text(numbering.file(), encoding="utf-8")
+            head = build_head(record, len(ranks), head_fields)
+            nodes = list(NodeBuilder(rank, record, segment_s_of_rank, numbers, is_ahead).build())
+            file_bytes = write_messages(folder.working / file, [head, *nodes])
+            rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": file_bytes})
+        if numbers.groups:
+            with atomic_path(folder.working / GROUPS_FILE) as target:
+                target.write_text(numbers.groups_as_json(), encoding="utf-8")
     return rows, folder.path
 
 
@@ -116,6 +111,7 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
     """Read Chakra traces and write them as a record.
 
     Args:
+        source: the folder of the traces.
         out: the folder to write; see ``RunFolder`` for ``exact``.
 
     Returns:
@@ -126,8 +122,8 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
     """
     ranks = read_chakra(source)
     with RunFolder(out, exact) as folder:
-        for name, parts in parts_of_record(ranks).items():
-            folder.long_table(name, parts)
+        for name, tables in record_tables(ranks).items():
+            folder.long_table(name, tables)
         folder.json("run", environment() | {"chakra": str(source), "workers": len(ranks)})
     rows = [
         {"rank": rank, "events": len(record.events), "segments": len(record.segments)}
@@ -139,53 +135,66 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
 def read_chakra(source: Path) -> list[RankRecord]:
     """Return the record of each rank from a folder of Chakra traces."""
     chakra_messages()  # refuses if protobuf is not installed
-    files = files_of(source)
-    groups = _groups_of(source, len(files))
+    files = find_trace_files(source)
+    groups = _read_group_file(source, len(files))
     contents = []
     for file in files:
         head, *nodes = read_messages(file)
-        for name, ranks in groups_in(nodes).items():
-            groups.setdefault(name, _checked(ranks, len(files), str(file)))
-        contents.append((file, attributes_of(head), issued(nodes, str(file))))
-    trace = TraceGroups(len(files), groups, {})
-    return [RecordOfRank(rank, head, trace, file.name).take(nodes) for rank, (file, head, nodes) in enumerate(contents)]
+        for name, group_ranks in read_pytorch_groups(nodes).items():
+            _check_group(group_ranks, len(files), path=str(file))
+            groups.setdefault(name, group_ranks)
+        contents.append((attributes_of(head), order_nodes(nodes, str(file))))
+    trace_groups = TraceGroups(len(files), groups, {})
+    records = []
+    for rank, (head_attributes, ordered_nodes) in enumerate(contents):
+        builder = RecordBuilder(rank, head_attributes, trace_groups, path=files[rank].name)
+        records.append(builder.build(ordered_nodes))
+    return records
 
 
-def files_of(source: Path) -> list[Path]:
-    """Return the files ``NAME.RANK.et`` of a folder, by rank."""
+def find_trace_files(source: Path) -> list[Path]:
+    """Return the files ``NAME.RANK.et`` of a folder, by rank.
+
+    Raises:
+        SpecError: the folder has no such files, files with several names, or no file for one of the ranks.
+    """
     expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
-    programs: dict[str, dict[int, Path]] = {}
+    files_by_name: dict[str, dict[int, Path]] = {}
     for path in source.iterdir() if source.is_dir() else ():
-        if (match := FILE.fullmatch(path.name)) and path.is_file():
-            programs.setdefault(match[1], {})[int(match[2])] = path
-    if len(programs) != 1:
-        raise SpecError("trace", str(source), f"{expected}, of one NAME" if programs else expected)
-    ((name, files),) = programs.items()
-    if sorted(files) != list(range(len(files))):
-        lacks = next(rank for rank in range(len(files)) if rank not in files)
-        raise SpecError("trace", str(source), f"{expected} ({name}.{lacks}.et is not there)")
-    return [files[rank] for rank in range(len(files))]
+        match = TRACE_FILE.fullmatch(path.name)
+        if match is not None and path.is_file():
+            name, rank_digits = match.groups()
+            files_by_name.setdefault(name, {})[int(rank_digits)] = path
+    if len(files_by_name) != 1:
+        raise SpecError("trace", str(source), f"{expected}, of one NAME" if files_by_name else expected)
+    ((name, file_of_rank),) = files_by_name.items()
+    files = []
+    for rank in range(len(file_of_rank)):
+        if rank not in file_of_rank:
+            raise SpecError("trace", str(source), f"{expected} ({name}.{rank}.et is not there)")
+        files.append(file_of_rank[rank])
+    return files
 
 
-def _groups_of(source: Path, ranks: int) -> dict[str, tuple[int, ...]]:
+def _read_group_file(source: Path, num_ranks: int) -> dict[str, tuple[int, ...]]:
     """Return the groups that the file for ASTRA-sim names; none without the file."""
-    path = source / GROUPS
+    path = source / GROUPS_FILE
     if not path.is_file():
         return {}
     try:
-        content = read_json(path)
-        groups = {str(name): tuple(members) for name, members in content.items()}
+        groups = {str(name): tuple(group) for name, group in read_json(path).items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         message = " ".join(str(error).split())
         raise SpecError("trace", str(path), f"ranks by number of a group, as JSON ({message})") from None
-    return {name: _checked(members, ranks, str(path)) for name, members in groups.items()}
+    for group in groups.values():
+        _check_group(group, num_ranks, path=str(path))
+    return groups
 
 
-def _checked(group: Sequence[Any], ranks: int, path: str) -> tuple[int, ...]:
-    """Return the ranks of a group as a tuple; refuse a rank that is not there or twice."""
+def _check_group(group: tuple[Any, ...], num_ranks: int, path: str) -> None:
+    """Refuse a group with a value that is no rank, or with the same rank twice."""
     for rank in group:
-        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < ranks:
-            raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {ranks - 1}")
+        if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < num_ranks:
+            raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {num_ranks - 1}")
     if len(set(group)) < len(group):
-        raise SpecError(f"trace.{path}", json.dumps(list(group)), "ranks of a group, none twice")
-    return tuple(group)
+        raise SpecError(f"trace.{path}", json.dumps(group), "ranks of a group, none twice")

@@ -19,7 +19,7 @@ from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,
     Counted,
-    Lost,
+    Loss,
     Marked,
     MessageAwaited,
     MessageSent,
@@ -54,83 +54,93 @@ HOST_STREAM = 1
 KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
 
 
-class IssuedNode(NamedTuple):
-    """A node with its attributes and the numbers of the nodes that it depends on."""
+class OrderedNode(NamedTuple):
+    """A node with its attributes and the numbers of the nodes that it depends on, none of which takes no time."""
 
     id: int
     name: str
     type: int
     duration_s: float
     attributes: dict[str, Any]
-    deps: list[int]
+    dependencies: list[int]
 
 
 class TraceGroups(NamedTuple):
     """The groups and messages that all ranks have in common.
 
     Attributes:
-        ranks: number of ranks.
+        num_ranks: number of ranks.
         groups: ranks of each group, by its ``pg_name``.
         messages: numbers of messages, by sender, receiver, tag, and the count of earlier messages with these three.
     """
 
-    ranks: int
+    num_ranks: int
     groups: dict[str, tuple[int, ...]]
     messages: dict[tuple[int, int, int, int], int]
 
 
-def issued(nodes: Iterable[ChakraMessage], path: str) -> list[IssuedNode]:
-    """Return nodes in the order in which they are issued.
+def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
+    """Return nodes in the order in which ASTRA-sim would issue them: of those that are ready, the lowest number first.
 
     A dependency on a node that takes no time is replaced by the dependencies of that node.
+
+    Args:
+        nodes: the nodes of a rank.
+        path: path of the file, for error messages.
+
+    Raises:
+        SpecError: two nodes have one number, a type is not supported, a dependency is missing, or nodes wait for each
+            other in a circle.
     """
-    by_id: dict[int, ChakraMessage] = {}
+    node_of: dict[int, ChakraMessage] = {}
     for node in nodes:
-        if node.id in by_id:
+        if node.id in node_of:
             raise SpecError("trace", path, f"nodes of different numbers (two have {node.id})")
         if node.type not in (0, *KNOWN_TYPES):
             name = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else str(node.type)
             supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
             raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
-        by_id[node.id] = node
-    dependencies = {number: {*node.data_deps, *node.ctrl_deps} for number, node in by_id.items()}
+        node_of[node.id] = node
+    direct_dependencies = {number: {*node.data_deps, *node.ctrl_deps} for number, node in node_of.items()}
     dependents: dict[int, list[int]] = {}
-    for number, all_deps in dependencies.items():
-        for dep in all_deps:
-            if dep not in by_id:
-                raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dep})")
-            dependents.setdefault(dep, []).append(number)
-    num_waiting = {number: len(deps) for number, deps in dependencies.items()}
-    ready = [number for number, count in num_waiting.items() if not count]
+    for number, dependencies in direct_dependencies.items():
+        for dependency in dependencies:
+            if dependency not in node_of:
+                raise SpecError("trace", path, f"dependencies that are there (node {number} waits for {dependency})")
+            dependents.setdefault(dependency, []).append(number)
+
+    num_waiting = {number: len(dependencies) for number, dependencies in direct_dependencies.items()}
+    ready = [number for number, count in num_waiting.items() if count == 0]
     heapq.heapify(ready)
-    order: list[IssuedNode] = []
-    waited_for: dict[int, list[int]] = {}  # the nodes for which a dependency on each node waits
+    ordered: list[OrderedNode] = []
+    stands_for: dict[int, list[int]] = {}  # the nodes for which a dependency on each node waits
     while ready:
         number = heapq.heappop(ready)
-        node = by_id[number]
-        deps = list(dict.fromkeys(dependent for dep in sorted(dependencies[number]) for dependent in waited_for[dep]))
-        waited_for[number] = deps if node.type in (0, METADATA) else [number]
-        order.append(
-            IssuedNode(
-                number,
-                node.name,
-                node.type,
-                duration_s=1e-6 * node.duration_micros,
-                attributes=attributes_of(node),
-                deps=deps,
+        node = node_of[number]
+        awaited: dict[int, None] = {}  # an ordered set
+        for dependency in sorted(direct_dependencies[number]):
+            awaited |= dict.fromkeys(stands_for[dependency])
+        takes_no_time = node.type in (0, METADATA)
+        stands_for[number] = list(awaited) if takes_no_time else [number]
+        ordered.append(
+            OrderedNode(
+                number, node.name, node.type, duration_s=1e-6 * node.duration_micros,
+                attributes=attributes_of(node), dependencies=list(awaited),
             )
-        )
+        )  # fmt: skip
         for dependent in dependents.get(number, ()):
             num_waiting[dependent] -= 1
-            if not num_waiting[dependent]:
+            if num_waiting[dependent] == 0:
                 heapq.heappush(ready, dependent)
-    if len(order) < len(by_id):
-        stuck = min(number for number, count in num_waiting.items() if count)
-        raise SpecError("trace", path, f"nodes that do not wait for each other in a circle (node {stuck} does)")
-    return order
+    if len(ordered) < len(node_of):
+        first_in_circle = min(number for number, count in num_waiting.items() if count)
+        raise SpecError(
+            "trace", path, f"nodes that do not wait for each other in a circle (node {first_in_circle} does)"
+        )
+    return ordered
 
 
-def groups_in(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
+def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
     """Return the process groups that PyTorch's own traces have: JSON among the inputs of a METADATA node."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
@@ -144,217 +154,222 @@ def groups_in(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
     return groups
 
 
-class RecordOfRank:
-    """A rank's record, built from its nodes.
+class RecordBuilder:
+    """A translation of a rank's Chakra nodes into a record.
 
     Args:
+        rank: the rank.
         head: attributes of the file's head.
-        trace: groups and messages of the whole trace.
+        trace_groups: groups and messages of the whole trace.
         path: path of the file, for error messages.
     """
 
-    def __init__(self, rank: int, head: dict[str, Any], trace: TraceGroups, path: str) -> None:
-        """Begin an empty record, with the segments that the file's head may contain."""
-        self.rank, self.trace, self.path = rank, trace, path
+    def __init__(self, rank: int, head: dict[str, Any], trace_groups: TraceGroups, path: str) -> None:
+        self.rank, self.trace_groups, self.path = rank, trace_groups, path
         self.record = RankRecord()
-        self._stored, self._stored_s = _segments_of(head, path)  # segments that this package has written
+        # Segments in the head, if this package has written the file.
+        self._stored_segments, self._stored_s = _read_segments(head, path)
         self._segments: dict[tuple[Operations, float], int] = {}
+        self._segment_s: list[float] = []
         self._stream_of: dict[int, int] = {}  # stream of each computing node
-        self._last: dict[int, int] = {}  # last computing node of each stream
-        self._at: dict[int, int] = {}  # number of events up to each computing node
+        self._last_node: dict[int, int] = {}  # last computing node of each stream
+        self._num_events_to: dict[int, int] = {}  # number of events up to each computing node
         self._marks: dict[int, int] = {}  # mark behind a computing node
         self._calls: dict[int, int] = {}  # call of each communicating node
-        self._waited: set[tuple[int, int]] = set()  # nodes for which a stream has waited
-        self._numbers: Counter[Any] = Counter()
-        self._streams = HOST_STREAM
-        self._seconds: list[float] = []
+        self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
+        self._next_numbers: Counter[Any] = Counter()
+        self._last_stream = HOST_STREAM
 
-    def take(self, nodes: Sequence[IssuedNode]) -> RankRecord:
-        """Add nodes to the record in the order of their issue, and return the record."""
-        computing = [node for node in nodes if node.type == COMPUTE]
-        has_gpu_nodes = any(not node.attributes.get("is_cpu_op") for node in computing)
-        streams = [value for node in nodes if isinstance(value := node.attributes.get("stream"), int)]
-        self._streams = max([HOST_STREAM, *streams])
+    def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
+        """Return the record of nodes that are in the order of their issue."""
+        has_device_nodes = any(node.type == COMPUTE and not node.attributes.get("is_cpu_op") for node in nodes)
+        streams = [node.attributes.get("stream") for node in nodes]
+        self._last_stream = max([HOST_STREAM, *(stream for stream in streams if isinstance(stream, int))])
         for node in nodes:
             if node.type == COMPUTE:
-                stream = self._stream_for(
-                    node, HOST_STREAM if has_gpu_nodes and node.attributes.get("is_cpu_op") else 0
-                )
-                self._await(node, stream)
-                self._compute(node, stream)
+                is_beside_device = has_device_nodes and node.attributes.get("is_cpu_op")
+                stream = self._stream_for(node, default=HOST_STREAM if is_beside_device else 0)
+                self._add_waits(node, stream)
+                self._add_computing(node, stream)
             elif node.type in (SEND, RECV, COLLECTIVE):
-                stream = self._stream_for(node, None)
-                self._await(node, stream)
-                self._communicate(node, stream)
-            else:
-                self._note(node)
-        for dep, mark in sorted(self._marks.items(), key=lambda pair: -self._at[pair[0]]):
-            self.record.events.insert(self._at[dep], Marked(mark, self._stream_of[dep]))
-        if self._stored is None or self._stored_s:
-            self.record.segment_cpu_s = self._seconds
+                stream = self._stream_for(node, default=None)
+                self._add_waits(node, stream)
+                if node.type == COLLECTIVE:
+                    self._add_collective(node, stream)
+                else:
+                    self._add_message(node, stream)
+            elif self._stored_segments is not None:  # only files of this package have steps and losses
+                self._add_waits(node, self._non_negative_int(node, "stream", default=0))
+                if node.name == "step":
+                    self.record.events.append(Stepped())
+                elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
+                    self.record.events.append(Loss(node.attributes["loss"]))
+        # Insert marks from the last one backwards, so that the positions of the others stay valid.
+        for node_id, mark in sorted(self._marks.items(), key=lambda item: -self._num_events_to[item[0]]):
+            self.record.events.insert(self._num_events_to[node_id], Marked(mark, self._stream_of[node_id]))
+        if self._stored_segments is None or self._stored_s:
+            self.record.segment_cpu_s = self._segment_s
         return self.record
 
-    def _stream_for(self, node: IssuedNode, otherwise: int | None) -> int:
+    def _stream_for(self, node: OrderedNode, default: int | None) -> int:
         """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
-        if "stream" in node.attributes or self._stored is not None:
-            return self._non_negative_int(node, "stream", otherwise=0)
-        if otherwise is not None:
-            return otherwise
-        if node.deps in ([], [self._last.get(0)]):
+        if "stream" in node.attributes or self._stored_segments is not None:
+            return self._non_negative_int(node, "stream", default=0)
+        if default is not None:
+            return default
+        if node.dependencies in ([], [self._last_node.get(0)]):
             return 0
-        self._streams += 1
-        return self._streams
+        self._last_stream += 1
+        return self._last_stream
 
-    def _await(self, node: IssuedNode, stream: int) -> None:
+    def _add_waits(self, node: OrderedNode, stream: int) -> None:
         """Append the waits of a stream for the nodes on which a node depends."""
-        for dep in node.deps:
-            if dep in self._calls:
-                if (dep, stream) not in self._waited:
-                    self._waited.add((dep, stream))
-                    self.record.events.append(Waited(self._calls[dep], stream))
-            elif self._stream_of.get(dep, stream) != stream and (dep, stream) not in self._waited:
-                self._waited.add((dep, stream))
-                mark = self._marks.setdefault(dep, len(self._marks) + 1)
+        for dependency in node.dependencies:
+            is_call = dependency in self._calls
+            is_on_stream = not is_call and self._stream_of.get(dependency, stream) == stream
+            if is_on_stream or (dependency, stream) in self._waits:
+                continue
+            self._waits.add((dependency, stream))
+            if is_call:
+                self.record.events.append(Waited(self._calls[dependency], stream))
+            else:
+                mark = self._marks.setdefault(dependency, len(self._marks) + 1)
                 self.record.events.append(StreamWaited(mark, stream))
 
-    def _compute(self, node: IssuedNode, stream: int) -> None:
+    def _add_computing(self, node: OrderedNode, stream: int) -> None:
         """Append the computing of a node to the record, as a segment of operations."""
-        if self._stored is not None:
+        operations: Operations
+        if self._stored_segments is not None:
             number = self._non_negative_int(node, "segment")
-            if number >= len(self._stored):
-                raise self._refused(node, f"a segment below {len(self._stored)}", number)
-            operations = self._stored[number]
+            if number >= len(self._stored_segments):
+                raise self._error(node, f"a segment below {len(self._stored_segments)}", number)
+            operations = self._stored_segments[number]
             seconds = self._stored_s[number] if self._stored_s else 0.0
+            key = operations, float(number)
         else:
-            number = -1
-            flops, nbytes = (
-                float(self._non_negative_int(node, name, otherwise=0)) for name in ("num_ops", "tensor_size")
-            )
+            flops = float(self._non_negative_int(node, "num_ops", default=0))
+            nbytes = float(self._non_negative_int(node, "tensor_size", default=0))
             operations, seconds = (Counted(flops, nbytes),), node.duration_s
-        key = operations, seconds if number < 0 else float(number)
+            key = operations, seconds
         if key not in self._segments:
             self._segments[key] = len(self.record.segments)
             self.record.segments.append(operations)
-            self._seconds.append(seconds)
+            self._segment_s.append(seconds)
         self.record.events.append(Computed(self._segments[key], stream))
-        self._stream_of[node.id], self._last[stream] = stream, node.id
-        self._at[node.id] = len(self.record.events)  # the position after which a mark may be inserted
+        self._stream_of[node.id], self._last_node[stream] = stream, node.id
+        self._num_events_to[node.id] = len(self.record.events)  # the position at which a mark may be inserted
 
-    def _communicate(self, node: IssuedNode, stream: int) -> None:
-        """Append the collective or the message of a node."""
+    def _add_collective(self, node: OrderedNode, stream: int) -> None:
+        """Append the collective of a node."""
         call, site = node.id + 1, str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
-        if node.type == COLLECTIVE:
-            number = self._non_negative_int(node, "comm_type")
-            if number >= len(COLLECTIVE_TYPES):
-                raise self._refused(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", number)
-            collective = str(node.attributes.get("asked", COLLECTIVE_TYPES[number].lower()))
-            kind = COLLECTIVE_TYPES[number].lower()
-            ranks = self._group(node)
-            name = str(node.attributes.get("group", node.attributes.get("pg_name", "") or "0"))
-            key = name, self._next((name, ranks))
-            self.record.events.append(
-                Started(
-                    call,
-                    TIMED_AS.get(kind, kind),
-                    asked=collective,
-                    payload_bytes=nbytes,
-                    ranks=ranks,
-                    key=key,
-                    site=site,
-                    stream=stream,
-                )
-            )
-            if len(ranks) > 1:
-                self._calls[node.id] = call
-            return
-        sends = node.type == SEND
-        peer = self._non_negative_int(node, "comm_dst" if sends else "comm_src")
-        if peer >= self.trace.ranks or peer == self.rank:
-            raise self._refused(node, f"another one of {self.trace.ranks} ranks", peer)
-        ends = (self.rank, peer) if sends else (peer, self.rank)
-        tagged = (*ends, self._non_negative_int(node, "comm_tag", otherwise=0))
-        message = (*tagged, self._next((sends, *tagged)))
-        number = self.trace.messages.setdefault(message, len(self.trace.messages))
-        tag = (str(node.attributes.get("group", "")), *ends, number)
-        if sends:
+        type_index = self._non_negative_int(node, "comm_type")
+        if type_index >= len(COLLECTIVE_TYPES):
+            raise self._error(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", type_index)
+        collective = COLLECTIVE_TYPES[type_index].lower()
+        ranks = self._group_ranks(node)
+        group_name = str(node.attributes.get("group", node.attributes.get("pg_name", "") or "0"))
+        started = Started(
+            call, TIMED_AS.get(collective, collective), asked=str(node.attributes.get("asked", collective)),
+            payload_bytes=nbytes, ranks=ranks, key=(group_name, self._next_number((group_name, ranks))), site=site,
+            stream=stream,
+        )  # fmt: skip
+        self.record.events.append(started)
+        if len(ranks) > 1:
+            self._calls[node.id] = call
+
+    def _add_message(self, node: OrderedNode, stream: int) -> None:
+        """Append the sent or received message of a node."""
+        call, site = node.id + 1, str(node.attributes.get("site", node.name))
+        nbytes = self._non_negative_int(node, "comm_size")
+        is_send = node.type == SEND
+        peer = self._non_negative_int(node, "comm_dst" if is_send else "comm_src")
+        num_ranks = self.trace_groups.num_ranks
+        if peer >= num_ranks or peer == self.rank:
+            raise self._error(node, f"another one of {num_ranks} ranks", peer)
+        sender, receiver = (self.rank, peer) if is_send else (peer, self.rank)
+        chakra_tag = self._non_negative_int(node, "comm_tag", default=0)
+        num_earlier = self._next_number((is_send, sender, receiver, chakra_tag))
+        messages = self.trace_groups.messages
+        number = messages.setdefault((sender, receiver, chakra_tag, num_earlier), len(messages))
+        tag = (str(node.attributes.get("group", "")), sender, receiver, number)
+        if is_send:
             self.record.events.append(MessageSent(call, peer, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
             self.record.events.append(MessageAwaited(call, peer, tag, site, stream))
             self._calls[node.id] = call
 
-    def _note(self, node: IssuedNode) -> None:
-        """Append a step or a loss, which only files of this package have, and the waits before it."""
-        if self._stored is None:
-            return
-        self._await(node, self._non_negative_int(node, "stream", otherwise=0))
-        if node.name == "step":
-            self.record.events.append(Stepped())
-        elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
-            self.record.events.append(Lost(node.attributes["loss"]))
-
-    def _group(self, node: IssuedNode) -> tuple[int, ...]:
+    def _group_ranks(self, node: OrderedNode) -> tuple[int, ...]:
         """Return the ranks of the group of a collective."""
         name = str(node.attributes.get("pg_name", ""))
-        ranks = self.trace.groups.get(name, () if name in ("", "0") else None)
+        ranks = self.trace_groups.groups.get(name, () if name in ("", "0") else None)
         if ranks is None:
-            raise self._refused(node, "a pg_name that comm_groups.json has", name)
+            raise self._error(node, "a pg_name that comm_groups.json has", name)
         if not ranks:  # the group of all ranks, which PyTorch writes as an empty list
-            return tuple(range(self.trace.ranks))
+            return tuple(range(self.trace_groups.num_ranks))
         if self.rank not in ranks:
-            raise self._refused(node, f"a group with rank {self.rank}", name)
+            raise self._error(node, f"a group with rank {self.rank}", name)
         return ranks
 
-    def _next(self, key: Any) -> int:
-        """Return the number of earlier calls with the same key, and count this one."""
-        self._numbers[key] += 1
-        return self._numbers[key] - 1
+    def _next_number(self, key: Any) -> int:
+        """Return the next number for a key: 0 at the first call with this key, then 1, and so on."""
+        number = self._next_numbers[key]
+        self._next_numbers[key] += 1
+        return number
 
-    def _non_negative_int(self, node: IssuedNode, name: str, otherwise: int | None = None) -> int:
+    def _non_negative_int(self, node: OrderedNode, name: str, default: int | None = None) -> int:
         """Return an attribute that is a number of at least 0."""
-        value = node.attributes.get(name, otherwise)
+        value = node.attributes.get(name, default)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         if not isinstance(value, int) or value < 0:
-            raise self._refused(node, f"{name}, a number that is not negative", value)
+            raise self._error(node, f"{name}, a number that is not negative", value)
         return value
 
-    def _refused(self, node: IssuedNode, expected: str, value: object) -> SpecError:
+    def _error(self, node: OrderedNode, expected: str, value: object) -> SpecError:
         """Return the error for a node with an attribute that cannot be used."""
         return SpecError(f"trace.{self.path}.node {node.id}", value, expected)
 
 
-def _kernels_of(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
-    """Return the kind, number format, shape and mask of each operation of a segment; nothing if it has none."""
+def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
+    """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
+    if f"{PREFIX}ranks" not in head:
+        return None, []
+
+    def are_numbers(value: Any) -> bool:
+        return isinstance(value, list) and all(isinstance(x, float) and 0 <= x < math.inf for x in value)
+
+    segments: list[Operations] = []
+    while f"{PREFIX}segment.{len(segments)}" in head:
+        flops_and_bytes = head[f"{PREFIX}segment.{len(segments)}"]
+        if not are_numbers(flops_and_bytes) or len(flops_and_bytes) % 2:
+            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
+        flops, nbytes = flops_and_bytes[::2], flops_and_bytes[1::2]
+        kernels = _read_kernels(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flops), path)
+        operations = [Counted(*values, *kernel) for *values, kernel in zip(flops, nbytes, kernels, strict=True)]
+        segments.append(tuple(operations))
+    seconds = head.get(f"{PREFIX}cpu_s", [])
+    if seconds and not (are_numbers(seconds) and len(seconds) == len(segments)):
+        raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")
+    return segments, seconds
+
+
+def _read_kernels(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
+    """Return kind, number format, shape and mask of each operation of a segment; empty tuples if it has no kernels.
+
+    Args:
+        text: a JSON list with these four values for each operation, or None.
+        count: number of operations of the segment.
+        path: path of the file, for error messages.
+    """
     if text is None:
         return [()] * count
+    kernels: list[tuple[Any, ...]] = []
     try:
-        kernels = [(kind, precision, tuple(map(float, shape)), bool(causal))
-                   for kind, precision, shape, causal in json.loads(text)]  # fmt: skip
+        for kind, precision, shape, is_causal in json.loads(text):
+            kernels.append((kind, precision, tuple(float(size) for size in shape), bool(is_causal)))
     except (ValueError, TypeError):
         kernels = []
     if len(kernels) != count or not all(kind in get_args(Kind) for kind, *_ in kernels):
         raise SpecError("trace", path, f"kinds and shapes of {count} operations in {PREFIX}kernels")
     return kernels
-
-
-def _segments_of(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
-    """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
-    if f"{PREFIX}ranks" not in head:
-        return None, []
-
-    def is_numbers(value: Any) -> bool:
-        return isinstance(value, list) and all(isinstance(x, float) and 0 <= x < math.inf for x in value)
-
-    segments: list[Operations] = []
-    while f"{PREFIX}segment.{len(segments)}" in head:
-        flat = head[f"{PREFIX}segment.{len(segments)}"]
-        if not is_numbers(flat) or len(flat) % 2:
-            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
-        kernels = _kernels_of(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flat) // 2, path)
-        pairs = zip(flat[::2], flat[1::2], kernels, strict=True)
-        segments.append(tuple(Counted(flops, nbytes, *kernel) for flops, nbytes, kernel in pairs))
-    seconds = head.get(f"{PREFIX}cpu_s", [])
-    if seconds and not (is_numbers(seconds) and len(seconds) == len(segments)):
-        raise SpecError("trace", path, f"seconds of each segment in {PREFIX}cpu_s")
-    return segments, seconds

@@ -57,7 +57,7 @@ class ChakraMessages(NamedTuple):
     node: type[ChakraMessage]
 
 
-def _file() -> Any:
+def _schema() -> Any:
     """Return the schema as protobuf's file descriptor."""
     from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
 
@@ -66,31 +66,34 @@ def _file() -> Any:
     for number, name in enumerate(NODE_TYPES):
         node_types.value.add(name=f"{name}_NODE", number=number)
 
-    def add(message: Any, name: str, number: int, kind: str, repeated: bool = False, one_of: bool = False) -> None:
+    def add_field(
+        message: Any, name: str, number: int, type_name: str, is_repeated: bool = False, is_one_of: bool = False
+    ) -> None:
         """Add a field to a protobuf message's description."""
-        label = FieldDescriptorProto.LABEL_REPEATED if repeated else FieldDescriptorProto.LABEL_OPTIONAL
+        label = FieldDescriptorProto.LABEL_REPEATED if is_repeated else FieldDescriptorProto.LABEL_OPTIONAL
         field = message.field.add(name=name, number=number, label=label)
-        if kind in SCALARS:
-            field.type = getattr(FieldDescriptorProto, f"TYPE_{kind.upper()}")
+        if type_name in SCALARS:
+            field.type = getattr(FieldDescriptorProto, f"TYPE_{type_name.upper()}")
         else:
-            field.type = getattr(FieldDescriptorProto, f"TYPE_{'ENUM' if kind == 'NodeType' else 'MESSAGE'}")
-            field.type_name = f".{PACKAGE}.{kind}"
-        if one_of:
+            is_enum = type_name == "NodeType"
+            field.type = FieldDescriptorProto.TYPE_ENUM if is_enum else FieldDescriptorProto.TYPE_MESSAGE
+            field.type_name = f".{PACKAGE}.{type_name}"
+        if is_one_of:
             field.oneof_index = 0
 
     attribute = file.message_type.add(name="AttributeProto")
     attribute.oneof_decl.add(name="value")
-    add(attribute, "name", 1, "string")
-    add(attribute, "doc_string", 2, "string")
-    for index, kind in enumerate(SCALARS):
-        list_message = f"{kind.capitalize()}List"
-        add(attribute, f"{kind}_val", 3 + 2 * index, kind, one_of=True)
-        add(attribute, f"{kind}_list", 4 + 2 * index, list_message, one_of=True)
-        add(file.message_type.add(name=list_message), "values", 1, kind, repeated=True)
-    for message, fields in FIELDS.items():
-        descriptor = file.message_type.add(name=message)
-        for number, (name, kind, repeated) in enumerate(fields, start=1):
-            add(descriptor, name, number, kind, repeated)
+    add_field(attribute, "name", 1, "string")
+    add_field(attribute, "doc_string", 2, "string")
+    for index, scalar in enumerate(SCALARS):
+        list_message = f"{scalar.capitalize()}List"
+        add_field(attribute, f"{scalar}_val", 3 + 2 * index, scalar, is_one_of=True)
+        add_field(attribute, f"{scalar}_list", 4 + 2 * index, list_message, is_one_of=True)
+        add_field(file.message_type.add(name=list_message), "values", 1, scalar, is_repeated=True)
+    for message_name, fields in FIELDS.items():
+        message = file.message_type.add(name=message_name)
+        for number, (name, type_name, is_repeated) in enumerate(fields, start=1):
+            add_field(message, name, number, type_name, is_repeated)
     return file
 
 
@@ -102,9 +105,12 @@ def chakra_messages() -> ChakraMessages:
     except ImportError:
         raise SynclineError("Chakra traces need protobuf: pip install 'syncline[chakra]'") from None
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(_file())
-    descriptors = (pool.FindMessageTypeByName(f"{PACKAGE}.{name}") for name in ("GlobalMetadata", "Node"))
-    return ChakraMessages(*(message_factory.GetMessageClass(descriptor) for descriptor in descriptors))
+    pool.Add(_schema())
+    metadata, node = (
+        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+        for name in ("GlobalMetadata", "Node")
+    )
+    return ChakraMessages(metadata, node)
 
 
 def attributes_of(message: ChakraMessage) -> dict[str, Any]:
@@ -122,35 +128,35 @@ def add_attributes(message: ChakraMessage, **values: Any) -> None:
     """Add attributes with the types that ASTRA-sim's feeder expects: int64, uint64, int32, bool, string, lists."""
     for name, value in values.items():
         attribute = message.attr.add(name=name)
-        field = KNOWN.get(name) or {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}.get(
-            type(value), "double_list"
-        )
-        if field.endswith("_list"):
-            getattr(attribute, field).values.extend(value)
+        if isinstance(value, list):
+            attribute.double_list.values.extend(value)
         else:
-            setattr(attribute, field, value)
+            setattr(attribute, FIELD_OF_NAME.get(name) or FIELD_OF_TYPE[type(value)], value)
 
 
-KNOWN = {
+FIELD_OF_TYPE = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}
+"""The field of an attribute's value, by Python's type of the value."""
+
+FIELD_OF_NAME = {
     "tensor_size": "uint64_val", "comm_src": "int32_val", "comm_dst": "int32_val", "comm_tag": "int32_val",
 }  # fmt: skip
-"""Attributes whose type differs from that of other numbers."""
+"""The field of an attribute's value for integers that are no int64, by the attribute's name."""
 
 
-def write_messages(path: Path, several: Iterable[ChakraMessage]) -> int:
-    """Write messages to a file, and return its size in bytes."""
+def write_messages(path: Path, messages: Iterable[ChakraMessage]) -> int:
+    """Write messages to a file, each behind its length as a varint, and return the size of the file in bytes."""
     with atomic_path(path) as target, target.open("wb") as out:
-        for message in several:
+        for message in messages:
             data = message.SerializeToString()
-            out.write(varint(len(data)))
+            out.write(encode_varint(len(data)))
             out.write(data)
     return path.stat().st_size
 
 
-def varint(number: int) -> bytes:
+def encode_varint(number: int) -> bytes:
     """Return a number as bytes of seven bits each, the lowest first; all but the last byte have their highest bit set.
 
-    >>> varint(300)
+    >>> encode_varint(300)
     b'\\xac\\x02'
     """
     encoded = bytearray()
@@ -161,43 +167,47 @@ def varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def _length(file: BinaryIO, path: Path) -> int | None:
+def _read_length(file: BinaryIO, path: Path) -> int | None:
     """Return the length of the next message, a varint of seven bits per byte; None at the end of the file."""
     number = shift = 0
     while True:
         byte = file.read(1)
         if not byte:
             if shift:
-                raise _broken(path, "it ends within a length")
+                raise _file_error(path, "it ends within a length")
             return None
         number |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
             return number
         shift += 7
         if shift > 31:
-            raise _broken(path, "a length has more than 32 bits")
+            raise _file_error(path, "a length has more than 32 bits")
 
 
-def _broken(path: Path, why: str) -> SpecError:
+def _file_error(path: Path, reason: str) -> SpecError:
     """Return the error for a file that is no Chakra execution trace, with the reason."""
-    return SpecError("trace", str(path), f"a Chakra execution trace, messages behind their lengths ({why})")
+    return SpecError("trace", str(path), f"a Chakra execution trace, messages behind their lengths ({reason})")
 
 
 def read_messages(path: Path) -> Iterator[ChakraMessage]:
-    """Yield the head of a file, then its nodes."""
+    """Yield the head of a file, then its nodes.
+
+    Raises:
+        SpecError: the file is no Chakra execution trace.
+    """
     from google.protobuf.message import DecodeError
 
-    kinds = chakra_messages()
-    kind = kinds.metadata
-    size = path.stat().st_size
+    classes = chakra_messages()
+    message_class = classes.metadata  # of the next message
+    file_bytes = path.stat().st_size
     with path.open("rb") as file:
-        while (length := _length(file, path)) is not None:
-            if length > size - file.tell():
-                raise _broken(path, "it ends within a message")
+        while (length := _read_length(file, path)) is not None:
+            if length > file_bytes - file.tell():
+                raise _file_error(path, "it ends within a message")
             try:
-                yield kind.FromString(file.read(length))
+                yield message_class.FromString(file.read(length))
             except DecodeError as error:
-                raise _broken(path, " ".join(str(error).split())) from None
-            kind = kinds.node
-    if kind is kinds.metadata:
-        raise _broken(path, "it is empty")
+                raise _file_error(path, " ".join(str(error).split())) from None
+            message_class = classes.node
+    if message_class is classes.metadata:
+        raise _file_error(path, "it is empty")

@@ -19,7 +19,7 @@ from syncline.measure.recording.record import (
     Counted,
     Event,
     HostWaited,
-    Lost,
+    Loss,
     Marked,
     MessageAwaited,
     MessageSent,
@@ -39,8 +39,8 @@ from syncline.measure.replaying.chakra.schema import (
     add_attributes,
     attributes_of,
     chakra_messages,
+    encode_varint,
     read_messages,
-    varint,
     write_messages,
 )
 from syncline.measure.replaying.replay import MeasuredComputing, Replayed, replay, segment_seconds
@@ -85,7 +85,7 @@ def test_nodes_are_what_astra_sim_reads(tmp_path: Path) -> None:
     tag = ("all", 0, 1, 0)
     ranks = [
         rank(Computed(1), started(1, 0, 4000, (0, 1, 2), "reduce_scatter"), Computed(0), Waited(1),
-             MessageSent(2, 1, 77, tag, "p.py:1"), Computed(2), Lost(0.5), Stepped()),
+             MessageSent(2, 1, 77, tag, "p.py:1"), Computed(2), Loss(0.5), Stepped()),
         rank(Computed(1), started(1, 0, 4000, (0, 1, 2), "reduce_scatter"), MessageAwaited(2, 0, tag, "p.py:2"),
              started(3, 0, 9, (1, 2)), Waited(1), Waited(2), Waited(3), Computed(0)),
         rank(Computed(1), started(1, 0, 4000, (0, 1, 2), "reduce_scatter"), started(3, 0, 9, (1, 2)), Waited(3)),
@@ -136,7 +136,7 @@ def records(draw: st.DrawFn) -> list[RankRecord]:
                 ranks[at].events.append(Computed(chance.randrange(3)))
         if what == "step":
             for one in ranks:
-                one.events += [Lost(chance.random()), Stepped()]
+                one.events += [Loss(chance.random()), Stepped()]
         elif what == "send":
             source, to = among[0], among[-1]
             number = numbers[source, to] = numbers.get((source, to), -1) + 1
@@ -267,7 +267,7 @@ def test_refusals_name_the_node(nodes: list[dict[str, object]], said: str, tmp_p
 def test_a_file_that_is_none_is_refused_in_one_line(
     cut: int, flip: int, at: bool, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    folder = given_to(tmp_path_factory.mktemp("given"), [rank(Computed(0), Lost(1.0), Stepped())])
+    folder = given_to(tmp_path_factory.mktemp("given"), [rank(Computed(0), Loss(1.0), Stepped())])
     file = folder / "trace.0.et"
     data = bytearray(file.read_bytes())
     if at:
@@ -294,7 +294,7 @@ def test_folders_that_have_no_traces(tmp_path: Path) -> None:
 
 
 def test_lengths() -> None:
-    assert [varint(one) for one in (0, 1, 127, 128, 300)] == [b"\0", b"\1", b"\x7f", b"\x80\x01", b"\xac\x02"]
+    assert [encode_varint(one) for one in (0, 1, 127, 128, 300)] == [b"\0", b"\1", b"\x7f", b"\x80\x01", b"\xac\x02"]
 
 
 def test_streams_come_back(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_streams_come_back(tmp_path: Path) -> None:
         Marked(3, 0),
         HostWaited(3),
         started(2, 1, 1_000_000, (0, 1))._replace(stream=3),
-        Lost(0.5),
+        Loss(0.5),
         Stepped(),
         Computed(0, 3),
         HostWaited(EVERYTHING),

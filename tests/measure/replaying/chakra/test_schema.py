@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from syncline.measure.recording.record import Computed, Lost, RankRecord, Started, Stepped, Waited
+from syncline.measure.recording.record import Computed, Loss, RankRecord, Started, Stepped, Waited
 from syncline.measure.replaying.chakra import schema
 from syncline.measure.replaying.chakra.folders import write_chakra
 
@@ -63,7 +63,7 @@ def test_their_classes_read_what_ours_write(theirs: Any, tmp_path: Path) -> None
         for name in ("Node", "GlobalMetadata")
     )
     call = Started(1, "all_gather", "all_gather", 12, (0,) * 2, ("all", 0), "t.py:3")
-    record = RankRecord([Computed(0), call, Waited(1), Computed(0), Lost(0.25), Stepped()], [((3e6, 4e6),)])
+    record = RankRecord([Computed(0), call, Waited(1), Computed(0), Loss(0.25), Stepped()], [((3e6, 4e6),)])
     write_chakra([record], [[2e-6]], False, {"hardware": "made up"}, tmp_path / "out")
     data = (tmp_path / "out" / "trace.0.et").read_bytes()
     read: list[Any] = []
