@@ -8,7 +8,8 @@ from itertools import islice
 from rich.console import Group
 
 from syncline.costmodel import Network
-from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE
+from syncline.costmodel.collectives.nccl import NVLINK, nvlink_algorithm
+from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, gpu_nodes
 from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.network.places import ring_text
 from syncline.planner.collectives import (
@@ -64,7 +65,7 @@ def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group
             _from_last_start(row, last_s) for row in islice(remaining_rows, len(question.algorithms_of(kind, network)))
         ]
         changes = crossovers(kind, question.workers, network, question.protocol)
-        notes = [_fastest(changes, pair_rows, ring_text(network, question.workers))] if len(pair_rows) > 1 else []
+        notes = [_fastest(changes, pair_rows, network)] if len(pair_rows) > 1 else []
         if not any(row["chosen_by"] for row in pair_rows):
             algorithm_choices = choices(question, kind, network).items()
             notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
@@ -114,13 +115,16 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
     return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
 
 
-def _fastest(changes: list[Crossover], rows: list[Record], ring: str) -> str:
-    """Return a line with the fastest algorithm, the choices of `auto` by size, and the ``ring`` of the places."""
-    chosen = next((row["algorithm"] for row in rows if "auto" in row["chosen_by"]), None)
-    if chosen in TIMED_AS_A_WHOLE:
-        return (
-            f"'auto' takes {chosen}, which includes the library's software; the times of messages are of links alone."
-        )
+def _fastest(changes: list[Crossover], rows: list[Record], network: Network) -> str:
+    """Return a line with the fastest algorithm and the choices of `auto` by size."""
+    chosen = next((row for row in rows if "auto" in row["chosen_by"]), {"algorithm": None})
+    if chosen["algorithm"] in TIMED_AS_A_WHOLE:
+        name = chosen["algorithm"]
+        if name == NVLINK:
+            nodes = gpu_nodes(network, chosen["workers"])
+            name += f" (here NCCL's {nvlink_algorithm(chosen['collective'], chosen['nbytes'], nodes)})"
+        return f"'auto' takes {name}, which includes the library's software; the times of messages are of links alone."
+    ring = ring_text(network, rows[0]["workers"])
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
         if ring:

@@ -29,38 +29,47 @@ assume that a slice leaves when the port is free and the slice S before it has a
 single one of twice the rate: at the end of a loop a channel must receive its last slice before it sends the next loop's
 first, and the other channel uses the link meanwhile.
 
-torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Trees, the
-protocols LL and LL128 (small messages), PAT and NVLS are not modelled.
+torch's gather is sends and receives in a group (``torch::cuda::nccl::gather``), like an all-to-all. Over sockets,
+trees, the protocols LL and LL128 (small messages) and PAT are not modelled.
 
 Source: NVIDIA NCCL 2.10.3: as `syncline.costmodel.network.software_costs`; src/collectives/device/all_reduce.h (a
 ring's loops), broadcast.h (the chain), src/transport/net_socket.cc (on AWS 2 threads with 8 sockets each for every
 channel and peer).
 
-**Among GPUs with NVLink** (`nvlink_s`), in one node or in several, NCCL runs rings, trees and reductions by switches.
-P = g m GPUs in m nodes take part. A ring has a channel for each of the node's network cards, and leaves and enters the
-node by another card on each channel, so that the cards carry the bytes together:
+**Among GPUs with NVLink** (`nvlink_s`), in one node or in several, NCCL runs rings, trees and reductions by switches
+(NVLS, and NVLSTree between nodes), in one of three protocols: LL and LL128 have short steps and waste bytes, Simple
+has all bytes and long steps. P = g m GPUs in m nodes take part. A ring has a channel for each of the node's network
+cards, and leaves and enters the node by another card on each channel, so that the cards carry the bytes together:
 
-    B = min(b_r NVLink, b_c g card)                  (b_r NVLink in one node),
+    B = min(b NVLink, C) with C = b_c g card,        B = b NVLink in one node,
 
-where "card" is the rate of a GPU's share of its node's cards. With S bytes in all and ``w = S / (S + S_h)``,
+where "card" is the rate of a GPU's share of its node's cards, and b the part of NVLink's rate that NCCL counts on,
+times a fitted part that all algorithms share. S are the bytes in all, ``w = S / (S + S_h)``, e the efficiency of
+reducing switches, a protocol's rate is a part p of B (LL at most a limit), its base t_0, its steps t_r inside a node
+and t_n between nodes, and the levels of a tree t_t and t_m. There are ``L = ceil(log2 m)`` levels between nodes.
 
-| algorithm                    | seconds                                                                    |
-|------------------------------|----------------------------------------------------------------------------|
-| ring, all-reduce             | t + 2 (P - 1)/P S/B + 2 w (t_r + (P - m) a) + 2 (m - 1) max(w a_m, alpha)  |
-| ring, gather, reduce-scatter | half of the terms with a factor 2                                          |
-| chain, broadcast, reduce     | the same as a gather, with S/B for all bytes                               |
-| switches (NVLS), one node    | t + S / (b_s NVLink) + w P t_s                                             |
-| tree, several nodes          | t + S / (b_t min(NVLink, g card)) + t_L                                    |
+| algorithm                    | seconds                                                                              |
+|------------------------------|--------------------------------------------------------------------------------------|
+| ring, all-reduce             | t + t_0 + 2 ((P - m) t_r + (m - 1) max(t_n, alpha)) + 2 (P - 1)/P S/(p B) + 2 w t_l  |
+| ring, gather, reduce-scatter | the same with 1 in place of the factors 2                                            |
+| chain, broadcast, reduce     | the same with S/(p B) for all bytes, and P max(t_n, alpha) for all steps if m > 1    |
+| tree, several nodes          | t + t_0 + 2 ((g - 1) t_t + L max(t_m, alpha)) + 2 S/(0.92 p B) + 2 w t_l             |
+| NVLS, one node               | t + t_v + S (1 + 1/g)/(e b NVLink) + w g t_s                                         |
+| NVLSTree, several nodes      | t + t_v + 2 L max(t_x, alpha) + max(that of NVLS, 2 (P - 1)/P S/C) + w g t_s         |
 
-t is the time of a call, larger between nodes, and alpha the latency between nodes. A tree has L = ceil(log2 m) levels:
-``t_L = (L - 1) a_t``, or ``2 L alpha`` if ``2 alpha > a_t``. NCCL runs the fastest of these. Small tensors use
-protocols with shorter steps, so that the seconds of steps grow with the size.
+t is the time of a call, larger between nodes, and alpha the latency between nodes. Only Simple pays t_l, the time that
+a lap of large tensors takes on top. A switch reads a GPU's S bytes and returns its part S/g, then the GPU sends its
+part and receives S bytes: S (1 + 1/g) each way. NCCL runs the fastest of these by its own model, which has the same
+rates and latencies (`nvlink_algorithm` names it). NCCL's corrections for trees of medium sizes, its longer latencies of
+rings between nodes, CollNet and PAT (one GPU per node) are left out, and so is the double rate that newer releases
+count on for NVLSTree among two nodes: our two nodes do not reach it.
 
-Sources: the rates' parts, t, t_r, t_s and S_h are fitted to 84 published times (nccl-tests and torch.distributed) on
-A100, H200, B200, GB200 and H20, see `syncline.measure.validation.published`. b_c is set by published all-reduces of
-several nodes of H100 and H200, which reach 0.89 to 0.97 of the cards' rate. The seconds of a step are those of NCCL's
-src/graph/tuning.cc, protocol Simple; of a tree's level, LL128. From how many GPUs on switches reduce: NCCL 2.27
-on H200 and B200 (stas00/ml-engineering).
+Sources: NCCL's src/graph/tuning.cc (latencies, parts of protocols and trees, limits of LL, efficiencies of switches),
+topo.h (part of NVLink's rate). Six constants, t, its part between nodes, t_l, t_s, S_h and the part of b, are fitted to
+84 published times (nccl-tests and torch.distributed) on A100, H200, B200, GB200 and H20, see
+`syncline.measure.validation.published`. b_c is set by published all-reduces of several nodes of H100 and H200, which
+reach 0.89 to 0.97 of the cards' rate. From how many GPUs on switches reduce: NCCL 2.27 on H200 and B200
+(stas00/ml-engineering).
 
 **Measured all-reduces** among the GPUs of a node (`measured_all_reduce_s`) are interpolated between sizes and between
 numbers of GPUs. The time is linear between measured sizes. For a number P of GPUs without measurements, the time is
@@ -229,6 +238,33 @@ NCCL_KINDS = tuple(NCCL_ALGORITHMS)
 """The collectives that NCCL carries over sockets."""
 
 
+PROTOCOLS = ("LL", "LL128", "Simple")
+"""NCCL's protocols, in the order of the numbers below. Source of the numbers: src/graph/tuning.cc of NCCL 2.30."""
+
+BASE_US = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
+"""NCCL's latency of a collective by algorithm and protocol, in microseconds."""
+STEP_US = {
+    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
+    "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
+    "net": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
+}
+"""NCCL's latency of a step by fabric, algorithm and protocol, in microseconds."""
+
+NETWORK_POST_US = (1.0, 1.0, 3.0)
+"""Least latency of each step of a ring between nodes by protocol, in microseconds: the time to post a message."""
+
+SWITCH_US, SWITCH_TREE_LEVEL_US = 25.0, 20.9
+"""NCCL's latency of a reduction by switches, and of a level of a tree of such nodes one way, in microseconds."""
+
+LL_BYTES_PER_S = {3: 87.7e9, 4: 141e9, 5: 282e9}
+"""The maximum bytes per second of protocol LL in a node, by generation of NVLink."""
+
+NETWORK_LL_BYTES_PER_S = (39e9, 20.4e9)
+"""The maximum bytes per second of protocol LL on two and on more nodes, with Intel's processors."""
+
+RING_PARTS, TREE_PARTS, TREE_PART = (0.5, 0.92, 1.0), (1 / 3.8, 120 / 128, 1.0), 0.92
+"""Parts of the rate that a protocol's rings and trees between nodes reach; trees reach `TREE_PART` of that."""
+
 LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
 """Laps of a ring by collective; the collectives with a time among GPUs with NVLink."""
 
@@ -294,35 +330,78 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> Flo
     Raises:
         NoClosedForm: no NVLink inside nodes, or a collective without such a time.
 
-    >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, NvlinkCosts(4))  # 16 nodes of H100, 400 Gbit/s per GPU
+    >>> from syncline.costmodel.network.software_costs import nvlink_costs
+    >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, nvlink_costs(4))  # 16 nodes of H100, 400 Gbit/s per GPU
     >>> [round(1e3 * float(nvlink_s("all_reduce", nbytes, gpus)), 2) for nbytes in (2**20, 2**30)]
-    [0.16, 6.87]
+    [0.16, 6.1]
     """
+    fastest_s = np.inf
+    for seconds in _nvlink_algorithms_s(kind, nbytes, gpu_nodes).values():
+        fastest_s = np.minimum(fastest_s, seconds)
+    return fastest_s
+
+
+def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> str:
+    """Return the name of NCCL's fastest algorithm and protocol for a collective among GPUs with NVLink.
+
+    >>> from syncline.costmodel.network.software_costs import nvlink_costs
+    >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, nvlink_costs(4))
+    >>> [nvlink_algorithm("all_reduce", nbytes, gpus) for nbytes in (2**16, 2**22, 2**30)]
+    ['tree LL', 'tree LL128', 'NVLSTree']
+    """
+    times = _nvlink_algorithms_s(kind, nbytes, gpu_nodes)
+    return min(times, key=lambda name: float(times[name]))
+
+
+def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> dict[str, FloatOrArray]:
+    """Return the seconds of each algorithm and protocol of NCCL; infinite where NCCL does not have the algorithm."""
     if gpu_nodes is None or kind not in LAPS:
         raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
-    gpus, nodes, nvlink_rate, card_rate, alpha_s, costs = gpu_nodes
+    gpus, nodes, link_rate, card_rate, alpha_s, costs = gpu_nodes
     laps, workers = LAPS[kind], np.multiply(gpus, nodes)
+    factor, microsecond = costs.factor, 1e-6 * costs.factor
     total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
     large_part = total_bytes / (total_bytes + costs.half_bytes)  # w: how much the seconds of large tensors count
     is_multi_node = np.greater(nodes, 1)
-    node_rate = np.where(is_multi_node, gpus * card_rate, np.inf)
-    call_s = costs.factor * (costs.call_s + is_multi_node * costs.network_call_s)
-    lap_bytes = total_bytes * (1.0 if kind in CHAINS else (workers - 1) / workers)
-    ring_rate = np.minimum(costs.ring_part * nvlink_rate, costs.card_part * node_rate)
-    inside_s = costs.factor * large_part * laps * (costs.lap_s + (workers - nodes) * costs.ring_step_s)
-    between_s = laps * (nodes - 1) * np.maximum(costs.factor * large_part * costs.network_step_s, alpha_s)
-    seconds = call_s + laps * lap_bytes / ring_rate + inside_s + between_s
-    if kind == "all_reduce":
-        depth, level_s = tree_depth(nodes), costs.factor * costs.tree_level_s
-        tree_s = call_s + np.where(2 * alpha_s > level_s, depth * 2 * alpha_s, np.maximum(depth - 1, 0) * level_s)
-        tree_s = tree_s + total_bytes / (costs.tree_part * np.minimum(nvlink_rate, node_rate))
-        seconds = np.minimum(seconds, np.where(is_multi_node, tree_s, np.inf))
-        if costs.switches is not None:
-            switched_s = call_s + total_bytes / (costs.switches.rate_part * nvlink_rate)
-            switched_s = switched_s + costs.factor * large_part * workers * costs.switch_gpu_s
-            can_switch = ~is_multi_node & np.greater_equal(gpus, costs.switches.fewest_gpus)
-            seconds = np.minimum(seconds, np.where(can_switch, switched_s, np.inf))
-    return np.where((workers > 1) & (total_bytes > 0), seconds, 0.0)[()]
+    nvlink_rate = costs.nvlink_part * link_rate
+    network_rate = np.where(is_multi_node, costs.card_part * gpus * card_rate, np.inf)
+    rate = np.minimum(nvlink_rate, network_rate)
+    call_s = factor * (costs.call_s + is_multi_node * costs.network_call_s)
+    ring_bytes = laps * total_bytes * (1.0 if kind in CHAINS else (workers - 1) / workers)
+    node_limit, *network_limits = LL_BYTES_PER_S[costs.generation], *NETWORK_LL_BYTES_PER_S
+    ll_rate = np.where(nodes == 1, node_limit, np.where(nodes == 2, *network_limits)) / factor
+    depth = tree_depth(nodes)
+    times: dict[str, FloatOrArray] = {}
+    for index, protocol in enumerate(PROTOCOLS):
+        limit = ll_rate if protocol == "LL" else np.inf
+        lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
+        ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
+        ring_inner_s, tree_inner_s = (microsecond * STEP_US["nvlink"][name][index] for name in ("ring", "tree"))
+        ring_outer_s, tree_outer_s = (
+            np.maximum(microsecond * STEP_US["net"][name][index], alpha_s) for name in ("ring", "tree")
+        )
+        ring_inner_s = np.maximum(ring_inner_s, microsecond * NETWORK_POST_US[index] * is_multi_node)
+        steps_s = laps * ((workers - nodes) * ring_inner_s + (nodes - 1) * ring_outer_s)
+        if kind in CHAINS:
+            chain_outer_s = tree_outer_s if protocol == "Simple" else ring_outer_s
+            steps_s = np.where(is_multi_node, workers * chain_outer_s, steps_s)
+        bytes_s = ring_bytes / np.minimum(limit, RING_PARTS[index] * rate)
+        times[f"ring {protocol}"] = call_s + ring_base_s + steps_s + bytes_s + lap_s
+        if kind == "all_reduce":
+            steps_s = 2 * ((gpus - 1) * tree_inner_s + depth * tree_outer_s)
+            bytes_s = 2 * total_bytes / np.minimum(limit, TREE_PART * TREE_PARTS[index] * rate)
+            tree_s = call_s + tree_base_s + steps_s + bytes_s + lap_s
+            times[f"tree {protocol}"] = np.where(is_multi_node, tree_s, np.inf)
+    if kind == "all_reduce" and costs.switches is not None:
+        switches_s = total_bytes * (1 + 1 / np.asarray(gpus)) / (costs.switches.efficiency * nvlink_rate)
+        fixed_s = call_s + microsecond * SWITCH_US + factor * large_part * gpus * costs.switch_gpu_s
+        levels_s = 2 * depth * np.maximum(microsecond * SWITCH_TREE_LEVEL_US, alpha_s)
+        tree_s = fixed_s + levels_s + np.maximum(switches_s, ring_bytes / network_rate)
+        can_switch = np.greater_equal(gpus, costs.switches.fewest_gpus)
+        times["NVLS"] = np.where(can_switch & ~is_multi_node, fixed_s + switches_s, np.inf)
+        times["NVLSTree"] = np.where(can_switch & is_multi_node, tree_s, np.inf)
+    has_messages = (workers > 1) & (total_bytes > 0)
+    return {name: np.where(has_messages, seconds, 0.0)[()] for name, seconds in times.items()}
 
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]

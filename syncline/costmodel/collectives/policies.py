@@ -41,7 +41,18 @@ import numpy as np
 
 from syncline.costmodel.collectives.cost import best_algorithm
 from syncline.costmodel.collectives.hierarchical import node_size
-from syncline.costmodel.collectives.nccl import NVLINK
+from syncline.costmodel.collectives.nccl import (
+    BASE_US,
+    LL_BYTES_PER_S,
+    NETWORK_LL_BYTES_PER_S,
+    NETWORK_POST_US,
+    NVLINK,
+    PROTOCOLS,
+    RING_PARTS,
+    STEP_US,
+    TREE_PART,
+    TREE_PARTS,
+)
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     TABLE,
@@ -76,21 +87,6 @@ NCCL = {
     "send": "message",
 }
 """The algorithm nearest to NCCL's by collective, except for an all-reduce."""
-
-PROTOCOLS = ("LL", "LL128", "Simple")
-"""NCCL's protocols, in the order of the numbers below."""
-
-BASE_US = {"tree": (6.8, 14.0, 8.4), "ring": (6.6, 14.0, 8.4)}
-"""NCCL's latency of a collective by algorithm and protocol, in microseconds (src/graph/tuning.cc)."""
-STEP_US = {
-    "nvlink": {"tree": (0.6, 1.25, 4.0), "ring": (0.6, 1.9, 3.4)},
-    "pcie": {"tree": (1.0, 1.9, 4.0), "ring": (1.0, 2.5, 5.7)},
-    "net": {"tree": (5.0, 8.5, 14.0), "ring": (2.7, 4.0, 14.0)},
-}
-"""NCCL's latency of a step by fabric, algorithm and protocol, in microseconds (src/graph/tuning.cc)."""
-
-LL_BYTES_PER_S = (141e9, 39e9, 20.4e9)
-"""The maximum bytes per second of protocol LL on one, two and more nodes (Hopper; Intel)."""
 
 TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
@@ -219,7 +215,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
     """
     nodes, fabric, bus_rate = _nccl_view(network, workers)  # bus: all channels of a node together
     node_workers, steps, network_steps = workers // nodes, 2 * (workers - 1), 2 * (nodes - 1)
-    ll_limit = LL_BYTES_PER_S[min(nodes, 3) - 1]
+    ll_limit = LL_BYTES_PER_S[4] if nodes == 1 else NETWORK_LL_BYTES_PER_S[min(nodes, 3) - 2]
     tree_doublings = nodes.bit_length() - 1
     size_index = int(np.log2(max(nbytes, 64.0) / 64))
     estimates: dict[tuple[str, str], FloatOrArray] = {}
@@ -228,18 +224,18 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
             continue
         inner_us = {name: row[index] for name, row in STEP_US[fabric].items()}
         network_us = {name: row[index] for name, row in STEP_US["net"].items()}
-        ring_us = max(inner_us["ring"], (3.0 if protocol == "Simple" else 1.0) if nodes > 1 else 0.0)
+        ring_us = max(inner_us["ring"], NETWORK_POST_US[index] if nodes > 1 else 0.0)
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
         ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
         if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
             ring_s *= 1.4
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
-        ring_rate = {"LL": np.minimum(ll_limit, bus_rate / 2), "LL128": 0.92 * bus_rate}.get(protocol, bus_rate)
-        tree_part = {"LL": 1 / 3.8, "LL128": 7 / 9 if nodes == 1 else 120 / 128, "Simple": 1.0}[protocol]
-        tree_rate = 0.92 * bus_rate * tree_part
+        ring_rate = RING_PARTS[index] * bus_rate
+        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]
+        tree_rate = TREE_PART * tree_part * bus_rate
         if protocol == "LL":
-            tree_rate = np.minimum(ll_limit, tree_rate)
+            ring_rate, tree_rate = np.minimum(ll_limit, ring_rate), np.minimum(ll_limit, tree_rate)
         corrections = TREE_CORRECTION[index]
         correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)

@@ -289,16 +289,19 @@ class Switches(NamedTuple):
     """NVLink switches that reduce (NVLS).
 
     Attributes:
-        rate_part: n bytes per second of an all-reduce of n bytes, as a part of a GPU's NVLink rate.
+        efficiency: part of NVLink's rate that NCCL counts on.
         fewest_gpus: smallest number of GPUs for which NCCL uses the switches.
     """
 
-    rate_part: float
+    efficiency: float
     fewest_gpus: int
 
 
-SWITCHES: dict[int, Switches] = {4: Switches(0.61, 5), 5: Switches(0.5, 6)}
-"""Switches that reduce, by generation of NVLink."""
+SWITCHES: dict[int, Switches] = {4: Switches(0.85, 5), 5: Switches(0.74, 6)}
+"""Switches that reduce, by generation of NVLink. Source of the efficiencies: NCCL 2.30, src/graph/tuning.cc."""
+
+LINK_PARTS = {3: 20.0 / 25, 4: 20.6 / 25, 5: 40.1 / 50}
+"""Part of a link's rate that NCCL counts on, by generation of NVLink. Source: NCCL 2.30, src/graph/topo.h."""
 
 GENERATIONS = {3: 300e9, 4: 450e9, 5: 900e9}
 """Bytes per second of a GPU in one direction, by generation of NVLink through switches (data sheets of A100, H100,
@@ -324,32 +327,28 @@ class NvlinkCosts:
         factor: factor of all seconds; 1 unless the network is slowed down.
         call_s: seconds of a call inside a node.
         network_call_s: additional seconds of a call between nodes.
-        lap_s: seconds that a lap of a ring of large tensors takes on top of its steps.
-        ring_step_s: seconds of a ring's step inside a node.
-        network_step_s: seconds of a ring's step between nodes.
-        switch_gpu_s: seconds per GPU of an all-reduce of large tensors by switches.
-        tree_level_s: seconds of each level beyond the first of a tree between nodes, up and down.
+        lap_s: seconds that a lap of a ring or tree of large tensors takes on top of its steps.
+        switch_gpu_s: seconds per GPU of a node of an all-reduce of large tensors by switches.
         half_bytes: size at which half of the seconds for large tensors count.
-        ring_part: part of NVLink's rate that rings reach.
-        card_part: part of the rate of a node's network cards that rings reach.
-        tree_part: n bytes per second of a tree's all-reduce of n bytes, as a part of the slower of NVLink and the
-            cards.
+        link_part: part of the NVLink rate that NCCL counts on (``LINK_PARTS``) that all its algorithms reach.
+        card_part: part of the rate of a node's network cards that they reach.
     """
 
     generation: int
     switches: Switches | None = None
     factor: float = 1.0
-    call_s: float = 43e-6
-    network_call_s: float = 64e-6
-    lap_s: float = 87.5e-6
-    ring_step_s: float = 3.4e-6
-    network_step_s: float = 14e-6
-    switch_gpu_s: float = 9.7e-6
-    tree_level_s: float = 17e-6
-    half_bytes: float = 17.4e6
-    ring_part: float = 0.80
+    call_s: float = 28.7e-6
+    network_call_s: float = 29.5e-6
+    lap_s: float = 106e-6
+    switch_gpu_s: float = 16.9e-6
+    half_bytes: float = 79.7e6
+    link_part: float = 0.980
     card_part: float = 0.93
-    tree_part: float = 0.40
+
+    @property
+    def nvlink_part(self) -> float:
+        """Return b, the part of a GPU's NVLink rate that NCCL's algorithms reach."""
+        return self.link_part * LINK_PARTS[self.generation]
 
 
 def nvlink_costs(generation: int | None) -> NvlinkCosts | None:

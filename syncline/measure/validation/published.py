@@ -9,7 +9,7 @@ The file `measured/nvlink_collectives.csv` of NCCL's collectives has a row per m
 whether switches may reduce, GPUs per node, nodes, the rate of a GPU's share of its node's network cards, collective,
 bytes of the whole, time.
 
-`fitted_constants` fits `syncline.costmodel.network.software_costs` to such rows. `errors_of_machines_left_out` predicts
+`fitted_costs` fits `syncline.costmodel.network.software_costs` to such rows. `errors_of_machines_left_out` predicts
 each machine with constants fitted to all other machines; the bounds of predictions rest on these errors.
 """
 
@@ -20,13 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from syncline.costmodel import Hardware, ModelShape, Network, StepTime
 from syncline.costmodel.collectives.nccl import GpuNodes, nvlink_s
-from syncline.costmodel.network.software_costs import GENERATIONS, SWITCHES, NvlinkCosts, Switches
+from syncline.costmodel.network.software_costs import GENERATIONS, SWITCHES, NvlinkCosts
 from syncline.errors import SpecError, one_of
 from syncline.files import parse_yaml
 from syncline.measure.logs import MACHINES, positive_number
@@ -49,16 +49,12 @@ START = NvlinkCosts(
     lap_s=25e-6,
     switch_gpu_s=5e-6,
     half_bytes=8e6,
-    ring_part=0.9,
-    tree_part=0.45,
+    link_part=0.9,
 )
 """Constants from which a fit starts; those that no row determines keep these values."""
 
-START_SWITCHES = {4: Switches(0.55, 5), 5: Switches(0.55, 6)}
-"""Switches that reduce, from which a fit starts."""
-
-FITTED = "call_s", "network_call_s", "lap_s", "switch_gpu_s", "half_bytes", "ring_part", "tree_part"
-"""The fitted fields of `NvlinkCosts`; the part of the rate that switches reach is fitted for each generation, too."""
+FITTED = "call_s", "network_call_s", "lap_s", "switch_gpu_s", "half_bytes", "link_part"
+"""The fitted fields of `NvlinkCosts`."""
 
 NEAR_START = 0.03
 """Weight of the logarithm of a constant's distance from its start, which decides where no row does."""
@@ -66,20 +62,7 @@ NEAR_START = 0.03
 FAR = 0.3
 """Logarithm of an error's ratio above which a row counts little in a fit."""
 
-
-class Constants(NamedTuple):
-    """Constants of NCCL on NVLink.
-
-    Attributes:
-        costs: the constants of all generations.
-        switches: the switches of each generation that has them.
-    """
-
-    costs: NvlinkCosts
-    switches: Mapping[int, Switches]
-
-
-BUNDLED_CONSTANTS = Constants(NvlinkCosts(3), SWITCHES)
+BUNDLED_COSTS = NvlinkCosts(3)
 """The constants of the package."""
 
 
@@ -89,11 +72,10 @@ def nvlink_collectives() -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def nvlink_row_s(row: Row, constants: Constants = BUNDLED_CONSTANTS) -> float:
+def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
-    switches = constants.switches.get(generation) if int(row["switches"]) else None
-    costs = replace(constants.costs, generation=generation, switches=switches)
+    switches = SWITCHES.get(generation) if int(row["switches"]) else None
     card = float(row["card_gbit_s"] or np.inf) * 1e9 / 8
     nbytes = float(row["bytes"]) / (gpus * nodes if row["collective"] == "all_gather" else 1)
     return float(
@@ -106,47 +88,34 @@ def nvlink_row_s(row: Row, constants: Constants = BUNDLED_CONSTANTS) -> float:
                 nvlink_bytes_per_s=GENERATIONS[generation],
                 card_bytes_per_s=card,
                 card_latency_s=0.0,
-                costs=costs,
+                costs=replace(costs, generation=generation, switches=switches),
             ),
         )
     )
 
 
-def errors_of(rows: Sequence[Row], constants: Constants = BUNDLED_CONSTANTS) -> np.ndarray:
+def errors_of(rows: Sequence[Row], costs: NvlinkCosts = BUNDLED_COSTS) -> np.ndarray:
     """Return ``predicted / measured - 1`` of each row of NCCL's collectives, ``(N,)``."""
-    return np.array([1e6 * nvlink_row_s(row, constants) / float(row["time_us"]) - 1 for row in rows])
+    return np.array([1e6 * nvlink_row_s(row, costs) / float(row["time_us"]) - 1 for row in rows])
 
 
-def fitted_constants(rows: Sequence[Row]) -> Constants:
-    """Return the constants with the least errors on these rows, by robust least squares of the logarithms.
-
-    A generation of switches without rows takes the fitted part of the other.
-    """
+def fitted_costs(rows: Sequence[Row]) -> NvlinkCosts:
+    """Return the constants with the least errors on these rows, by robust least squares of the logarithms."""
     from scipy.optimize import least_squares  # scipy takes long to import
 
-    with_rows = {int(row["nvlink"]) for row in rows if int(row["switches"]) and int(row["nodes"]) == 1}
-    first_with_rows = next(generation for generation in START_SWITCHES if generation in with_rows)
-
-    def constants_at(factors: np.ndarray) -> Constants:
-        """Return the start values times these factors: of the costs, then of each generation of switches."""
-        of_costs = factors[: len(FITTED)]
-        of_switches = dict(zip(START_SWITCHES, factors[len(FITTED) :], strict=True))
-        costs: dict[str, Any] = {
-            name: factor * getattr(START, name) for name, factor in zip(FITTED, of_costs, strict=True)
+    def costs_at(factors: np.ndarray) -> NvlinkCosts:
+        """Return the start values times these factors."""
+        fitted: dict[str, Any] = {
+            name: factor * getattr(START, name) for name, factor in zip(FITTED, factors, strict=True)
         }
-        switches = {}
-        for generation, start in START_SWITCHES.items():
-            factor = of_switches[generation if generation in with_rows else first_with_rows]
-            switches[generation] = start._replace(rate_part=start.rate_part * factor)
-        return Constants(replace(START, **costs), switches)
+        return replace(START, **fitted)
 
     def distances(factors: np.ndarray) -> np.ndarray:
         """Return the bounded errors of the rows, and the weighted distances of the factors from 1."""
-        row_errors = np.tanh(np.log1p(errors_of(rows, constants_at(factors))) / FAR)
+        row_errors = np.tanh(np.log1p(errors_of(rows, costs_at(factors))) / FAR)
         return np.concatenate([row_errors, NEAR_START * np.log(factors)])
 
-    start = np.ones(len(FITTED) + len(START_SWITCHES))
-    return constants_at(least_squares(distances, start, bounds=(0.1, 10.0)).x)
+    return costs_at(least_squares(distances, np.ones(len(FITTED)), bounds=(0.1, 10.0)).x)
 
 
 def errors_of_machines_left_out(rows: Sequence[Row]) -> dict[str, np.ndarray]:
@@ -154,7 +123,7 @@ def errors_of_machines_left_out(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     return {
         machine: errors_of(
             [row for row in rows if row["machine"] == machine],
-            fitted_constants([row for row in rows if row["machine"] != machine]),
+            fitted_costs([row for row in rows if row["machine"] != machine]),
         )
         for machine in dict.fromkeys(row["machine"] for row in rows)
     }

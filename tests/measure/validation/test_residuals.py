@@ -88,7 +88,7 @@ def test_most_measurements_are_within_what_the_others_say(rows: list[dict]) -> N
     trainings = [row["regime"] for row in rows if "global_batch" in row]  # bounds from sources left out, below
     large = [regime for regime in large if regime not in trainings]
     assert len(large) == 4 + len(by_machine)
-    assert all(np.mean(hits[regime]) >= 0.8 and np.median(errors[regime]) < 0.1 for regime in by_machine)
+    assert all(np.mean(hits[regime]) >= 0.8 and np.median(errors[regime]) < 0.13 for regime in by_machine)
     for regime in set(large) - set(by_machine):
         assert 0.8 <= np.mean(hits[regime]) <= 0.97, regime
         assert np.median(errors[regime]) < 0.05 and np.median(widths[regime]) < 0.15, regime

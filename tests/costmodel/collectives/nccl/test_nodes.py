@@ -10,15 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_s
-from syncline.costmodel.collectives.nccl import LAPS
+from syncline.costmodel.collectives.nccl import LAPS, nvlink_algorithm
 from syncline.costmodel.collectives.policies import chosen_algorithm
 from syncline.costmodel.collectives.prices import collective_prices
+from syncline.costmodel.collectives.table import gpu_nodes
 from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.traffic.call import Call
 from syncline.sim import clock, collective_finish_s
 from syncline.specs import network, network_fields
 
 DGX = NETWORKS["dgx-h100"].network
+H100_RATE = 0.98 * 20.6 / 25 * 450e9
+"""What NCCL's rings reach of NVLink among H100: its src/graph/topo.h counts on 20.6 of 25 GB/s per link."""
 kinds, sizes = st.sampled_from(sorted(LAPS)), st.floats(1e3, 1e11)
 
 
@@ -31,7 +34,7 @@ def seconds(kind: str, workers: int, nbytes: float, on: object = DGX) -> float:
 
 def test_large_tensors_take_the_bytes_over_the_narrowest_part() -> None:
     n = 1e13
-    rates = {"dgx-a100": 8 * 0.93 * 25e9, "dgx-h100": 0.8 * 450e9, "dgx-b200": 8 * 0.93 * 50e9}  # cards, NVLink, cards
+    rates = {"dgx-a100": 8 * 0.93 * 25e9, "dgx-h100": H100_RATE, "dgx-b200": 8 * 0.93 * 50e9}  # cards, NVLink, cards
     for name, rate in rates.items():
         on = NETWORKS[name].network
         scatter_s = n * 31 / 32 / rate
@@ -41,21 +44,44 @@ def test_large_tensors_take_the_bytes_over_the_narrowest_part() -> None:
 
 
 def test_a_broadcast_passes_every_node_and_then_its_bytes() -> None:
-    """NCCL's src/graph/tuning.cc, Simple: 14 us for each further node, 3.4 us for each further GPU of a node."""
+    """NCCL's src/graph/tuning.cc, Simple: 14 us for each GPU."""
     for kind in ("broadcast", "reduce"):
-        assert seconds(kind, 32, 1e13) == pytest.approx(1e13 / (0.8 * 450e9), rel=1e-3)
+        assert seconds(kind, 32, 1e13) == pytest.approx(1e13 / H100_RATE, rel=1e-3)
         further = seconds(kind, 1024, 1e12) - seconds(kind, 512, 1e12)
-        assert further == pytest.approx(64 * 14e-6 + 448 * 3.4e-6, rel=1e-3)
+        assert further == pytest.approx(512 * 14e-6, rel=1e-3)
 
 
 def test_switches_reduce_from_five_gpus_of_h100_and_six_of_b200_on() -> None:
-    n = 1e12
-    for name, first, part in (("nvlink4", 5, 0.61), ("nvlink5", 6, 0.5)):
+    """NCCL's src/graph/tuning.cc: 0.85 and 0.74 of the rate; each GPU's links carry its bytes and its part of them."""
+    n = 1e13
+    for name, first, efficiency, link_rate in (
+        ("nvlink4", 5, 0.85, H100_RATE),
+        ("nvlink5", 6, 0.74, 0.98 * 40.1 * 18e9),
+    ):
         link = NETWORKS[name].network
-        assert isinstance(link, Link)
-        ring_s = 2 * (first - 2) / (first - 1) * n / (0.8 * link.bandwidth_bytes_per_s)
+        ring_s = 2 * (first - 2) / (first - 1) * n / link_rate
         assert seconds("all_reduce", first - 1, n, link) == pytest.approx(ring_s, rel=1e-3)
-        assert seconds("all_reduce", first, n, link) == pytest.approx(n / (part * link.bandwidth_bytes_per_s), rel=1e-3)
+        assert seconds("all_reduce", first, n, link) == pytest.approx(
+            n * (1 + 1 / first) / (efficiency * link_rate), rel=1e-3
+        )
+
+
+def test_small_tensors_take_protocols_with_short_steps() -> None:
+    """A byte among eight A100 takes 14 steps of LL, 0.6 us each; in nodes of H100 up and down a tree."""
+    nvlink3 = NETWORKS["nvlink3"].network
+    assert isinstance(nvlink3, Link)
+    alone = replace(nvlink3, measured=None)
+    assert seconds("all_reduce", 8, 1, alone) == pytest.approx(28.7e-6 + 6.6e-6 + 14 * 0.6e-6, rel=1e-6)
+    tree_s = 58.2e-6 + 6.8e-6 + 2 * (7 * 0.6e-6 + 4 * 5e-6)
+    assert seconds("all_reduce", 128, 1) == pytest.approx(tree_s, rel=1e-3)
+
+
+def test_the_algorithm_changes_with_size() -> None:
+    nodes = gpu_nodes(DGX, 128)
+    names = [nvlink_algorithm("all_reduce", nbytes, nodes) for nbytes in (2**10, 2**22, 2**30)]
+    assert names == ["tree LL", "tree LL128", "NVLSTree"]
+    assert nvlink_algorithm("reduce_scatter", 2**33, nodes) == "ring Simple"
+    assert nvlink_algorithm("all_reduce", 2**33, gpu_nodes(NETWORKS["nvlink4"].network, 8)) == "NVLS"
 
 
 def test_every_card_of_a_node_carries() -> None:
