@@ -117,12 +117,11 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
 
 def _fastest(changes: list[Crossover], rows: list[Record], network: Network) -> str:
     """Return a line with the fastest algorithm and the choices of `auto` by size."""
-    chosen = next((row for row in rows if "auto" in row["chosen_by"]), {"algorithm": None})
-    if chosen["algorithm"] in TIMED_AS_A_WHOLE:
-        name = chosen["algorithm"]
+    name = next((row["algorithm"] for row in rows if "auto" in row["chosen_by"]), None)
+    if name in TIMED_AS_A_WHOLE:
         if name == NVLINK:
-            nodes = gpu_nodes(network, chosen["workers"])
-            name += f" (here NCCL's {nvlink_algorithm(chosen['collective'], chosen['nbytes'], nodes)})"
+            kind, nbytes, workers = (rows[0][column] for column in ("collective", "nbytes", "workers"))
+            name += f" (here NCCL's {nvlink_algorithm(kind, nbytes, gpu_nodes(network, workers))})"
         return f"'auto' takes {name}, which includes the library's software; the times of messages are of links alone."
     ring = ring_text(network, rows[0]["workers"])
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])

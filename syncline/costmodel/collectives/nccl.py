@@ -335,7 +335,7 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> Flo
     >>> [round(1e3 * float(nvlink_s("all_reduce", nbytes, gpus)), 2) for nbytes in (2**20, 2**30)]
     [0.16, 6.1]
     """
-    fastest_s = np.inf
+    fastest_s: FloatOrArray = np.inf
     for seconds in _nvlink_algorithms_s(kind, nbytes, gpu_nodes).values():
         fastest_s = np.minimum(fastest_s, seconds)
     return fastest_s
@@ -376,11 +376,12 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
         limit = ll_rate if protocol == "LL" else np.inf
         lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
         ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
-        ring_inner_s, tree_inner_s = (microsecond * STEP_US["nvlink"][name][index] for name in ("ring", "tree"))
+        post_s = microsecond * NETWORK_POST_US[index] * is_multi_node
+        ring_inner_s = np.maximum(microsecond * STEP_US["nvlink"]["ring"][index], post_s)
+        tree_inner_s = microsecond * STEP_US["nvlink"]["tree"][index]
         ring_outer_s, tree_outer_s = (
             np.maximum(microsecond * STEP_US["net"][name][index], alpha_s) for name in ("ring", "tree")
         )
-        ring_inner_s = np.maximum(ring_inner_s, microsecond * NETWORK_POST_US[index] * is_multi_node)
         steps_s = laps * ((workers - nodes) * ring_inner_s + (nodes - 1) * ring_outer_s)
         if kind in CHAINS:
             chain_outer_s = tree_outer_s if protocol == "Simple" else ring_outer_s
