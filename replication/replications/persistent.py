@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -213,6 +214,11 @@ class Trainer:
             self.interrupted = True
             self.close()
 
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Return the versions and the machine of this call's trainings."""
+        return environment() | {"code": code_version()}
+
     def _submitted(self, job: Job) -> Future[Line]:
         """Start a job in one of the processes, or carry it out here if there is only one."""
         if self.most_jobs > 1:
@@ -254,10 +260,11 @@ class Trainer:
     def _keep(self, job: Job, line: Line, on_line: Callable[[Job, Line], None]) -> None:
         """Append a finished training to the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        about = self._facts | {"device": line["device"]}
         with self.path.open("a", encoding="utf-8") as file:
-            if not self.about:
-                self.about = environment() | {"code": code_version(), "device": line["device"]}
-                file.write(json.dumps({"about": self.about}) + "\n")
+            if about != self.about:
+                self.about = about
+                file.write(json.dumps({"about": about}) + "\n")
             file.write(json.dumps(line) + "\n")
         self.lines[job.key] = line
         self.longest_s = max(self.longest_s, line["wall_s"])
