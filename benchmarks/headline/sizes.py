@@ -1,28 +1,29 @@
-"""The same methods' step times at sizes that are worth a cluster: closed form, on the networks of the headline."""
+"""Step times of the same methods for models that are worth a cluster, in closed form, on the headline's networks."""
 
 from __future__ import annotations
 
+from statistics import fmean
 from typing import NamedTuple
 
-from benchmarks.headline.kept import Finals
+from benchmarks.headline.finals import Finals
 from syncline.planner.projection.project import project_all
 from syncline.specs import ProjectSpec, validate
 
 MODELS = ("gpt-160m", "gpt-1.3b")
-"""CurvaDion's Table 4, the smallest and the largest."""
+"""The smallest and the largest of CurvaDion's Table 4."""
 
 TOKENS = 32_768
-"""Per worker and step, as in the bundled projection of gpt-160m."""
-
-AGAIN = ("ddp-adam-untuned",)
-"""It differs from another in what no clock sees."""
+"""Tokens of a worker and a step, as in the bundled projection of gpt-160m."""
 
 PAPERS_RATE = 0.01
-"""Of CurvaDion's averages, in its Table 3."""
+"""Share of the steps in which CurvaDion averages, in its Table 3."""
+
+AT_PAPERS_RATE = "curvadion at 1 %"
+"""CurvaDion with averages in as many steps."""
 
 
 class Size(NamedTuple):
-    """A method's mean step of one model on one network; ``compute_s`` is what a worker alone takes for it."""
+    """A method's mean step of a model on a network; ``compute_s`` is what a worker alone takes for it."""
 
     model: str
     method: str
@@ -31,41 +32,33 @@ class Size(NamedTuple):
     compute_s: float
 
 
-def trigger_rate(finals: Finals, method: str = "curvadion") -> float:
-    """In which part of the steps anything but the flag was sent."""
-    one = finals.trained[method]
-    flag = min(call.payload_bytes for call in one.ledger)
-    return len({call.step for call in one.ledger if call.payload_bytes > flag}) / one.history.steps
+def trigger_rate(finals: Finals) -> float:
+    """The share of the steps in which CurvaDion averaged, a mean over the seeds."""
+    return fmean(sum(averages) / len(averages) for averages in finals.averaged["curvadion"])
 
 
 def sizes(finals: Finals) -> list[Size]:
-    """The toy's steps as they were timed, and those of larger models; of CurvaDion also at the rate of its paper."""
-    toy = f"this GPT ({round(finals.parameters / 1e6, 2):g}M)"
+    """The small model's steps as they were timed, and those of larger models, of CurvaDion also at its paper's rate."""
+    small_model = f"this GPT ({round(finals.parameters / 1e6, 2):g}M)"
     rows = [
-        Size(toy, row.method, row.network, row.step_time_s, row.compute_s)
-        for row in finals.rows()
-        if row.method not in AGAIN
+        Size(small_model, method, network, step_time_s, cell.compute_s)
+        for method, cell in finals.cells.items()
+        for network, step_time_s in cell.step_time_s.items()
     ]
-    methods = [one.model_dump() for one in finals.spec.methods if one.name not in AGAIN]
-    for one in methods:
-        if one["kind"] == "curvadion":
-            one["expected_sync_rate"] = trigger_rate(finals)
-    papers = [
-        one | {"label": AT_PAPERS_RATE, "expected_sync_rate": PAPERS_RATE}
-        for one in methods
-        if one["kind"] == "curvadion"
-    ]
+    methods = []
+    for run in finals.runs.values():
+        fields = run.method.model_dump()
+        methods.append(fields)
+        if fields["kind"] == "curvadion":
+            methods.append(fields | {"label": AT_PAPERS_RATE, "expected_sync_rate": PAPERS_RATE})
+            fields["expected_sync_rate"] = trigger_rate(finals)
     for model in MODELS:
-        fields = {
+        spec = {
             "kind": "project", "name": "headline-sizes", "model": model, "tokens_per_worker": TOKENS,
-            "workers": finals.spec.workers, "steps": 9984, "methods": [*methods, *papers],
-            "networks": list(finals.spec.networks), "compute": {"hardware": "h100"},
-            "overlap": finals.spec.overlap, "algorithm": finals.spec.algorithm, "precision": "bf16",
+            "workers": finals.setting.workers, "steps": 9984, "methods": methods,
+            "networks": list(finals.networks.values()), "compute": {"hardware": "h100"}, "precision": "bf16",
+            "overlap": "ddp", "algorithm": "auto",
         }  # fmt: skip
-        for row in project_all([validate(ProjectSpec, fields)], thresholds=False):
+        for row in project_all([validate(ProjectSpec, spec)], thresholds=False):
             rows.append(Size(model, row["method"], row["network"], row["step_time_s"], row["compute_s"]))
     return rows
-
-
-AT_PAPERS_RATE = "curvadion at 1 %"
-"""Averages in 1 % of the steps."""

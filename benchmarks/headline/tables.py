@@ -1,110 +1,109 @@
-"""What is told of the headline: tables in Markdown, the same in the terminal and in the documentation."""
+"""The headline's tables in Markdown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from statistics import median
 
-from benchmarks.headline.kept import TARGETS, Finals, Reached, Row
+from benchmarks.headline.finals import TARGETS, Finals
 from benchmarks.headline.sizes import Size
 from syncline.units import format_bytes
 
 
 def seconds(value: float) -> str:
-    """Three digits.
+    """Write seconds with three digits.
 
     >>> seconds(1.2345), seconds(61.24), seconds(1234.5), seconds(math.inf), seconds(0.9996)
     ('1.23 s', '61.2 s', '1234 s', 'never', '1.00 s')
     """
     if not math.isfinite(value):
         return "never"
-    if value < 0.9995:  # what rounds to 1000 ms is told in seconds
+    if value < 0.9995:  # 0.9996 s would be written as 1000 ms
         return f"{value * 1e3:.3g} ms"
     return f"{value:.{max(0, 2 - int(math.log10(value)))}f} s"
 
 
-def reached(one: Reached, seeds: int) -> str:
-    """The median, and the first and last seed; how many, where not all did."""
-    if not one.seeds:
+def spread(times_s: Sequence[float]) -> str:
+    """Write the median over the seeds with the first and the last; if some never arrive, how many do.
+
+    >>> spread([3.0, 1.0, 2.0]), spread([math.inf, 1.0, 2.0]), spread([math.inf])
+    ('2.00 s (1.00 s to 3.00 s)', '2 of 3 seeds: 1.00 s to 2.00 s', 'never')
+    """
+    arrived = sorted(time_s for time_s in times_s if math.isfinite(time_s))
+    if not arrived:
         return "never"
-    spread = f"{seconds(one.low_s)} to {seconds(one.high_s)}"
-    if one.seeds < seeds:
-        return f"{one.seeds} of {seeds} seeds: {spread}"
-    return f"{seconds(one.median_s)} ({spread})" if seeds > 1 else seconds(one.median_s)
+    span = f"{seconds(arrived[0])} to {seconds(arrived[-1])}"
+    if len(arrived) < len(times_s):
+        return f"{len(arrived)} of {len(times_s)} seeds: {span}"
+    return f"{seconds(median(arrived))} ({span})"
 
 
-def loss(row: Row) -> str:
-    """The median, and the range over the seeds."""
-    if row.loss_min == row.loss_max:
-        return f"{row.loss:.3f}"
-    return f"{row.loss:.3f} ({row.loss_min:.3f} to {row.loss_max:.3f})"
+def loss(values: Sequence[float]) -> str:
+    """Write the median of losses over the seeds, and their range.
+
+    >>> loss([1.5, 2.5, 2.0])
+    '2.000 (1.500 to 2.500)'
+    """
+    return f"{median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
-def losses(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
-    """What no network changes: final losses, bytes, steps to each target."""
-    seeds = len(finals.spec.seeds)
-    head = ["method", "final loss", "sent per step", *(f"steps to {target:.2f}" for target in targets)]
-    first = finals.spec.networks[0].name
-    rows = (row for row in finals.rows(tuple(targets)) if row.network == first)
-    return markdown(head, (losses_row(finals, row, targets, seeds) for row in rows))
+def losses(finals: Finals) -> str:
+    """A table of what no network changes: final losses, bytes, and steps to each target."""
+    rows = []
+    for method, cell in finals.cells.items():
+        row = [method, loss(finals.last_losses(method)), format_bytes(cell.bytes_per_worker)]
+        for target in TARGETS:
+            steps = [step for step in finals.steps(method, target) if math.isfinite(step)]
+            if len(steps) == finals.seeds:
+                row.append(f"{median(steps):.0f}")
+            else:
+                row.append(f"{len(steps)} of {finals.seeds} seeds" if steps else "never")
+        rows.append(row)
+    return markdown(["method", "final loss", "sent per step", *(f"steps to {target:.2f}" for target in TARGETS)], rows)
 
 
-def by_network(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
-    """A table of each network: step times, and times to each target."""
-    rows, seeds = finals.rows(tuple(targets)), len(finals.spec.seeds)
-    parts = []
-    for link in finals.spec.networks:
-        head = [f"on {link.name}", "step", *(f"to {target:.2f}" for target in targets)]
-        own = [row for row in rows if row.network == link.name]
-        cells = (
-            [row.method, seconds(row.step_time_s), *(reached(row.reached[t], seeds) for t in targets)] for row in own
-        )
-        parts.append(markdown(head, cells))
-    return "\n".join(parts)
-
-
-def losses_row(finals: Finals, row: Row, targets: Sequence[float], seeds: int) -> list[str]:
-    """What no network changes."""
-    steps = [finals.steps_to(row.method, target) for target in targets]
-    shown = ["never" if not one.seeds else f"{one.median_s:.0f}" if one.seeds == seeds else
-             f"{one.seeds} of {seeds} seeds" for one in steps]  # fmt: skip
-    return [row.method, loss(row), format_bytes(row.bytes_per_worker), *shown]
+def by_network(finals: Finals) -> str:
+    """A table for each network: step times, and times to each target."""
+    tables = []
+    for network in finals.networks:
+        rows = [
+            [
+                method,
+                seconds(cell.step_time_s[network]),
+                *(spread(finals.times_s(method, network, target)) for target in TARGETS),
+            ]
+            for method, cell in finals.cells.items()
+        ]
+        tables.append(markdown([f"on {network}", "step", *(f"to {target:.2f}" for target in TARGETS)], rows))
+    return "\n".join(tables)
 
 
 def by_size(rows: Sequence[Size]) -> str:
-    """Step times of each model on each network."""
-    models = list(dict.fromkeys(row.model for row in rows))
-    networks = list(dict.fromkeys(row.network for row in rows))
-    methods = list(dict.fromkeys(row.method for row in rows))
-    at = {(row.model, row.method, row.network): row.step_time_s for row in rows}
-    head = ["step", *(f"{model} on {network}" for model in models for network in networks)]
+    """A table of step times: methods by models and networks."""
+    columns = list(dict.fromkeys((row.model, row.network) for row in rows))
+    by_method: dict[str, dict[tuple[str, str], str]] = {}
+    for row in rows:
+        by_method.setdefault(row.method, {})[row.model, row.network] = seconds(row.step_time_s)
+    lines = [[method, *(cells.get(column, "") for column in columns)] for method, cells in by_method.items()]
+    return markdown(["step", *(f"{model} on {network}" for model, network in columns)], lines)
 
-    def cell(*key: str) -> str:
-        return seconds(at[key]) if key in at else ""  # type: ignore[index]
 
-    cells = (
-        [method, *(cell(model, method, network) for model in models for network in networks)] for method in methods
-    )
-    return markdown(head, cells)
+def first_three(finals: Finals) -> str:
+    """A table of the three methods that are first at each target, and of how many reach it with most seeds."""
+    rows = []
+    for network in finals.networks:
+        row = [network]
+        for target in TARGETS:
+            times_s = {method: finals.median_time_s(method, network, target) for method in finals.cells}
+            arrived = [method for method in sorted(times_s, key=times_s.__getitem__) if math.isfinite(times_s[method])]
+            first = ", ".join(f"{method} {seconds(times_s[method])}" for method in arrived[:3])
+            row.append(f"{first}; {len(arrived)} of {len(times_s)}" if arrived else "none")
+        rows.append(row)
+    return markdown(["first at a loss of", *(f"{target:.2f}" for target in TARGETS)], rows)
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, a line each."""
+    """Write a table, a line for each row."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join("| " + " | ".join(line) + " |\n" for line in lines)
-
-
-def first_three(finals: Finals, targets: Sequence[float] = TARGETS) -> str:
-    """Who reaches each target first on each network, and how many methods reach it with most seeds."""
-    rows = finals.rows(tuple(targets))
-    cells = []
-    for link in finals.spec.networks:
-        own = [row for row in rows if row.network == link.name]
-        line = [link.name]
-        for target in targets:
-            there = sorted((row.reached[target].median_s, row.method) for row in own)
-            there = [one for one in there if math.isfinite(one[0])]
-            first = ", ".join(f"{name} {seconds(at_s)}" for at_s, name in there[:3])
-            line.append(f"{first}; {len(there)} of {len(own)}" if there else "none")
-        cells.append(line)
-    return markdown(["first at a loss of", *(f"{target:.2f}" for target in targets)], cells)

@@ -58,6 +58,7 @@ class TimedCell:
         clock_s: by network the clock of each seed, ``(S, n)``.
         bytes_per_worker: mean per step, over the seeds.
         step_time_s: by network, mean over the seeds.
+        compute_s: what a worker alone takes for a step; NaN if the cell has no clock.
         timed_by: `CALLS`, `AVERAGES` or `EVENTS`; None if the cell has no clock.
     """
 
@@ -66,6 +67,7 @@ class TimedCell:
     clock_s: Mapping[str, np.ndarray]
     bytes_per_worker: float
     step_time_s: Mapping[str, float]
+    compute_s: float
     timed_by: str | None
 
     @property
@@ -107,8 +109,8 @@ def timed_cells(
     tasks, cells = _Tasks(), []
     for stage in stages:
         runs: dict[str, list[RunSpec]] = {}
-        trained = {run.method.name: run for run in _runs_over(stage, (None,))}
-        for run in _runs_over(stage, spec.networks):
+        trained = {run.method.name: run for run in runs_over(stage, (None,))}
+        for run in runs_over(stage, spec.networks):
             runs.setdefault(run.method.name, []).append(run)
         extra = stage.name.removeprefix("extra ") if stage.name != FINALS else ""
         for label, label_runs in runs.items():
@@ -120,7 +122,7 @@ def timed_cells(
     return cells
 
 
-def _runs_over(stage: ReplicationStage, networks: Sequence[Any]) -> Iterator[RunSpec]:
+def runs_over(stage: ReplicationStage, networks: Sequence[Any]) -> Iterator[RunSpec]:
     """Yield each method of a stage on each network; the network None stands for that of the trainings.
 
     A network that cannot join the number of workers of an extra is left out.
@@ -156,6 +158,7 @@ def _timed(
     sent_per_step = fmean(sent.values()) if sent else math.nan
     clocks: dict[str, np.ndarray] = {}
     step_s: dict[str, float] = {}
+    compute_s = math.nan
     source = CALLS if seen is None else AVERAGES
     for run in runs:
         method = run.method.in_precision(run.number_format)
@@ -188,9 +191,10 @@ def _timed(
         name = run.network.name
         clocks[name] = np.stack([np.concatenate([[0.0], clock.step_end_s])[steps] for clock in ends])
         step_s[name] = fmean(clock.step_time_s for clock in ends)
+        compute_s = ends[0].compute_s
     curve = Curve(cell.method, np.array(steps), loss, {name: of_seeds.mean(0) for name, of_seeds in clocks.items()})
     by_seed = {name: np.broadcast_to(of_seeds, loss.shape) for name, of_seeds in clocks.items()}
-    return TimedCell(cell, curve, by_seed, sent_per_step, step_s, source if clocks else None)
+    return TimedCell(cell, curve, by_seed, sent_per_step, step_s, compute_s, source if clocks else None)
 
 
 def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> bool:

@@ -46,7 +46,8 @@ def run_of(name: str) -> Run:
     comparisons = {claim.claim: claim.comparisons for claim in spec.claims}
     few = {row["claim"] for row in replicated.verdicts if row["seeds"] < spec.min_seeds}
     rows = [row | ({"probability": np.nan} if row["claim"] in few else {}) for row in replicated.verdicts]
-    return Run(setting(spec.training), spec.search.trials, comparisons, rows)
+    trials = min(replicated.effort.values(), default=spec.search.trials)  # a search one by one may end earlier
+    return Run(setting(spec.training), trials, comparisons, rows)
 
 
 def _headline() -> Run:
