@@ -2,10 +2,10 @@
 
     python -m benchmarks.compare [--steps 125] [--rounds 2] [--json]
 
-The spec is compare-text with its full-size model and few steps. CPU seconds, which other work on the machine changes less than wall-clock
-time: of one process all methods together, of two the one that is at work for longer. Beside it is what the asking
-process does alone, before the trainings (imports, checks; the server of processes imports meanwhile) and after them
-(clocks, tables).
+The spec is compare-text with a larger model and fewer steps. CPU seconds, which other work on the machine changes less
+than wall-clock time: of one process all methods together, of two the one that is at work for longer. Beside it is what
+the asking process does alone, before the trainings (imports, checks; the server of processes imports meanwhile) and
+after them (clocks, tables).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from statistics import median
 from typing import Any, NamedTuple
 
 from benchmarks.command import cpu_s, parser_of, show
-
 
 PROBLEM = {"kind": "text-gpt"}
 """A GPT of 363,168 parameters: steps that are long enough to be shared among processes."""
