@@ -16,7 +16,7 @@ from syncline.costmodel.traffic.exchanges import calls_at
 from syncline.measure.recording.record import RankRecord, Started, Stepped, Waited
 from syncline.measure.replaying.replay import replay
 from syncline.methods import method_of
-from syncline.planner.advice.plan_costs import OF_PROJECTION, price_plans
+from syncline.planner.advice.plan_costs import PROJECTION_COLUMNS, price_plans
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.explore.answers import ranking_of
@@ -145,7 +145,7 @@ def test_advice_has_the_price_of_the_same_plan(number: int) -> None:
         method = method_of(plan["method"])
         advised = TrainingPlan(method, layout, plan["overlap"], plan["algorithm"], plan["sharding"])
         (priced,) = price_plans(question, [advised])
-        for name in sorted(set(OF_PROJECTION) - MEANT):
+        for name in sorted(set(PROJECTION_COLUMNS) - MEANT):
             assert row[name] == near(priced[name]), (name, layout)
 
 

@@ -12,7 +12,7 @@ from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import compare_with_first, fastest_by_loss, first_changes
 from syncline.planner.advice.replayed import REPLAYED, replay_by_events
 from syncline.planner.advice.search import search_plans
-from syncline.planner.advice.sentences import changes, decides, unknown, verdict
+from syncline.planner.advice.sentences import cause_sentences, change_sentences, unknown_sentences, verdict
 from syncline.planner.assumptions import Assumption
 
 MOST_COMPARED = 12
@@ -63,14 +63,15 @@ class Advice:
 
     def record(self) -> dict[str, Any]:
         """Return the advice as plain values, which ``--json`` prints."""
-        lists = {"ranked": self.ranked, "loss unknown": self.loss_unknown, "infeasible": self.infeasible}
-        rows = [{"list": name} | row for name, list_rows in lists.items() for row in list_rows]
-        names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
-        plain_rows: list[dict[str, Any]] = [{name: row.get(name) for name in names} for row in rows]
-        for plain_row, row in zip(plain_rows, rows, strict=True):
-            plan: Any = row["plan"]
-            plain_row["fields"] = None if plan is None else plan.fields | {"steps": self.question.steps}
         question = self.question
+        rows: list[PlanRow] = [{"list": "ranked"} | row for row in self.ranked]
+        rows += [{"list": "loss unknown"} | row for row in self.loss_unknown]
+        rows += [{"list": "infeasible"} | row for row in self.infeasible]
+        names = dict.fromkeys(name for row in rows for name in row if name not in OBJECTS)
+        plain_rows: list[dict[str, Any]] = []
+        for row in rows:
+            plan_fields = None if row["plan"] is None else row["plan"].fields | {"steps": question.steps}
+            plain_rows.append({name: row.get(name) for name in names} | {"fields": plan_fields})
         return {
             "question": {
                 "model": question.model.name,
@@ -102,12 +103,12 @@ class Advice:
 
 def compute_advice(question: AdviceQuestion) -> Advice:
     """Return the advice on a question: the search over plans, their ranking, and the sentences about it."""
-    plans, undivided = search_plans(question)
+    plans, refused_rows = search_plans(question)
     rows = with_computing_alone(question, price_plans(question, plans))
     feasible = sorted((row for row in rows if row["infeasible"] is None), key=lambda row: row["time_s"])
     infeasible = [row for row in rows if row["infeasible"] is not None]
     infeasible.sort(key=lambda row: math.inf if row["time_s"] is None else row["time_s"])
-    infeasible += undivided
+    infeasible += refused_rows
     ranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is None])
     unranked = compare_with_first(question, [row for row in feasible if row["loss_unknown"] is not None], MOST_COMPARED)
     first_list = ranked or unranked
@@ -116,13 +117,15 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         for row in first_list[:REPLAYED]
     ]
     main_list = ranked if len(ranked) > 1 else unranked
-    distinct = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
-    thresholds = first_changes(question, distinct)
-    change_lines = changes(question, distinct, thresholds)
+    compared_rows = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
+    thresholds = first_changes(question, compared_rows)
+    change_lines = change_sentences(question, compared_rows, thresholds)
     named_thresholds = []
     for threshold in thresholds:
-        row = None if threshold["becomes"] is None else distinct[threshold["becomes"]]
-        plan = row and {name: row[name] for name in ("method", "layout", "overlap")}
+        plan = None
+        if threshold["becomes"] is not None:
+            row = compared_rows[threshold["becomes"]]
+            plan = {name: row[name] for name in ("method", "layout", "overlap")}
         named_thresholds.append(threshold | {"becomes": plan})
     return Advice(
         question,
@@ -131,8 +134,8 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         infeasible=infeasible,
         ties=[index for index, row in enumerate(ranked) if row["tied"]],
         thresholds=named_thresholds,
-        decides=decides(question, ranked, unranked, infeasible),
+        decides=cause_sentences(question, ranked, unranked, infeasible),
         changes=change_lines,
-        unknown=unknown(question, ranked, unranked),
+        unknown=unknown_sentences(question, ranked, unranked),
         verdict=verdict(question, ranked, unranked, change_lines),
     )

@@ -76,17 +76,17 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 
     The question sets the loss by a target, or by the tokens of data parallelism.
     """
-    covered = method_covered(method)
+    fit_method = method_covered(method)
     try:
         base = _data_parallel_tokens(question)
     except SpecError as error:
         return TokensNeeded(question.tokens, unknown=_missing_fit_reason(error, DATA_PARALLEL))
-    if covered == DATA_PARALLEL:
+    if fit_method == DATA_PARALLEL:
         return base
     if question.model.experts > 1:
         return TokensNeeded(base.tokens, unknown=NO_EXPERTS)
-    trained = TrainingAtScale(
-        covered,
+    training = TrainingAtScale(
+        fit_method,
         float(question.model.parameters),
         base.tokens,
         replicas=float(replicas),
@@ -94,14 +94,12 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         batch_tokens=float(question.batch_tokens),
     )
     try:
-        needed_factor = token_factor(trained, question.extrapolate)
+        needed_factor = token_factor(training, question.extrapolate)
     except SpecError as error:
-        return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, covered))
+        return TokensNeeded(base.tokens, unknown=_missing_fit_reason(error, fit_method))
     if needed_factor is None or needed_factor.relative.low is None:
-        return TokensNeeded(
-            base.tokens,
-            unknown=NO_TOKENS if needed_factor is None else _no_bounds_reason(needed_factor.relative.prediction),
-        )
+        reason = NO_TOKENS if needed_factor is None else _no_bounds_reason(needed_factor.relative.prediction)
+        return TokensNeeded(base.tokens, unknown=reason)
     tokens = base.tokens * needed_factor.factor
     return replace(
         base,
@@ -109,7 +107,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         factor=needed_factor.factor,
         factor_low=needed_factor.low,
         factor_high=needed_factor.high,
-        loss=predicted_loss(replace(trained, tokens=tokens), extrapolate=True),
+        loss=predicted_loss(replace(training, tokens=tokens), extrapolate=True),
         ratio=needed_factor.relative.ratio,
         beyond=_beyond_text(needed_factor.relative.prediction),
         basis=needed_factor.basis,
@@ -132,14 +130,13 @@ def _no_bounds_reason(prediction: PredictedLoss) -> str:
     return f"nobody has measured how far off the fit of {prediction.training.method} is beyond: {'; '.join(fields)}"
 
 
-def _missing_fit_reason(error: SpecError, covered: str) -> str:
+def _missing_fit_reason(error: SpecError, fit_method: str) -> str:
     """Return the reason why no fit gives a loss, in words."""
     if error.path == "method":
         return NO_FIT
     value = f"{error.value:.4g}" if isinstance(error.value, float) else error.value
-    return (
-        f"beyond the fit of {covered}: {error.path} {value}, where it has seen {error.expected.partition(', which')[0]}"
-    )
+    seen_range, _, _ = error.expected.partition(", which")
+    return f"beyond the fit of {fit_method}: {error.path} {value}, where it has seen {seen_range}"
 
 
 THE_SAME = "the same training, whatever its layout"
@@ -161,21 +158,20 @@ def _data_parallel_tokens(question: AdviceQuestion) -> TokensNeeded:
         if question.target_loss is None:
             return TokensNeeded(question.tokens, basis=THE_SAME)
         raise SpecError("method", question.model.name, NO_EXPERTS)
-    trained = TrainingAtScale(
+    training = TrainingAtScale(
         DATA_PARALLEL, float(question.model.parameters), question.tokens, batch_tokens=float(question.batch_tokens)
     )
     if question.target_loss is None:
         try:
-            prediction = predicted_loss(trained, extrapolate=question.extrapolate)
+            prediction = predicted_loss(training, extrapolate=question.extrapolate)
         except SpecError:
             return TokensNeeded(question.tokens, basis=THE_SAME)
         return TokensNeeded(question.tokens, loss=prediction, beyond=_beyond_text(prediction), basis=prediction.basis)
-    reached = tokens_for_loss(question.target_loss, trained, extrapolate=question.extrapolate)
-    low, high = (None if bound is None else bound / reached.value for bound in (reached.low, reached.high))
+    reached = tokens_for_loss(question.target_loss, training, extrapolate=question.extrapolate)
     return TokensNeeded(
         reached.value,
-        base_low=low or 1.0,
-        base_high=high or 1.0,
+        base_low=reached.low / reached.value if reached.low else 1.0,
+        base_high=reached.high / reached.value if reached.high else 1.0,
         loss=reached.prediction,
         beyond=_beyond_text(reached.prediction),
         basis=reached.prediction.basis,

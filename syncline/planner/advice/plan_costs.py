@@ -53,13 +53,13 @@ def failing_plan(
         sharding: the states that are sharded; in data parallelism over all replicas.
     """
     replicas = plan.layout.replicas(question.workers)
-    state = _state(question.model, plan.method, replicas)
+    state = _checkpoint_size(question.model, plan.method, replicas)
     return failing_training(plan.method, state, question.network, question.workers, replicas, sharding, step_s, steps)
 
 
 @lru_cache(maxsize=4096)
-def _state(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
-    """Return the size of a checkpoint, from a cache."""
+def _checkpoint_size(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
+    """Return the size of a method's checkpoint of a model, from a cache."""
     return kept_state(method, model.tensors, replicas)
 
 
@@ -80,12 +80,12 @@ def time_with_failures_s(
     """Return the seconds of a plan's training with failures; infinite without progress; see `failing_plan`."""
     if question.failures is None or not math.isfinite(step_s):
         return steps * step_s
-    outcome = plan_goodput(question, plan, step_s, steps, sharding)
-    assert outcome is not None
-    return steps * step_s / outcome.goodput if outcome.goodput else math.inf
+    estimate = plan_goodput(question, plan, step_s, steps, sharding)
+    assert estimate is not None
+    return steps * step_s / estimate.goodput if estimate.goodput else math.inf
 
 
-FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s")
+GOODPUT_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "spares", "rejoin_s")
 """Fields of a row, null without failures."""
 
 
@@ -93,51 +93,51 @@ MOST_FAILURES = 20_000
 """Limit on the simulated failures, which take less than a second; above it only the formula gives the goodput."""
 
 
-def goodput_by_events(question: AdviceQuestion, row: dict[str, object]) -> float | None:
+def goodput_by_events(question: AdviceQuestion, row: PlanRow) -> float | None:
     """Return the simulated goodput of a row's plan with the failures of one seed.
 
     The result is None if nothing fails, or if failures are so frequent that the simulation would take minutes.
     """
-    plan, step_s, steps, goodput = (row[name] for name in ("plan", "step_time_s", "steps", "goodput"))
-    if question.failures is None or not goodput:
+    if question.failures is None or not row["goodput"]:
         return None
     from syncline.planner.goodput.planned import simulated_goodput
 
-    assert isinstance(plan, TrainingPlan) and isinstance(step_s, float) and isinstance(steps, float)
-    assert isinstance(goodput, float)
-    if steps * step_s / goodput > MOST_FAILURES * question.failures.mtbf_s(question.workers):
+    step_s, steps = row["step_time_s"], row["steps"]
+    if steps * step_s / row["goodput"] > MOST_FAILURES * question.failures.mtbf_s(question.workers):
         return None
     failures = question.failures.model_copy(update={"recovery": row["recovery"]})
-    return simulated_goodput(failures, failing_plan(question, plan, step_s, steps, sharding=str(row["sharding"])))[0]
+    training = failing_plan(question, row["plan"], step_s, steps, sharding=row["sharding"])
+    goodput, _ = simulated_goodput(failures, training)
+    return goodput
 
 
-def failure_words(question: AdviceQuestion, row: dict[str, object]) -> list[str]:
+def failure_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     """Return a sentence on the rate of failures and the plan's goodput, or no sentence without failures."""
     if question.failures is None or row["goodput"] is None:
         return []
-    interval_s, goodput = row["checkpoint_interval_s"], row["goodput"]
-    assert isinstance(goodput, float)
-    saves = "at its end alone" if interval_s is None else f"every {format_seconds(float(str(interval_s)))}"
+    interval_s = row["checkpoint_interval_s"]
+    saves = "at its end alone" if interval_s is None else f"every {format_seconds(interval_s)}"
     mtbf = format_seconds(question.failures.mtbf_s(question.workers))
     text = (
-        f"Something fails every {mtbf}: of the first's time {goodput:.1%} is in steps that count. "
-        f"{HOW[str(row['recovery'])]}; it saves {saves}."
+        f"Something fails every {mtbf}: of the first's time {row['goodput']:.1%} is in steps that count. "
+        f"{RECOVERY_TEXTS[row['recovery']]}; it saves {saves}."
     )
     if row["recovery"] == "elastic":
-        text += f" A replica that returns fetches its state in {format_seconds(float(str(row['rejoin_s'])))}."
+        text += f" A replica that returns fetches its state in {format_seconds(row['rejoin_s'])}."
     return [text]
 
 
-HOW = {
+RECOVERY_TEXTS = {
     "restart": "All go back to the last checkpoint",
     "elastic": "The replicas that are there go on",
 }
-"""Ways in which a training continues, in words."""
+"""Ways in which a training continues after a failure, in words."""
 
 
 PlanRow = dict[str, Any]
+"""The time, traffic, memory and cost of a plan by the names of columns, with the fields in `OBJECTS`."""
 
-OF_PROJECTION = (
+PROJECTION_COLUMNS = (
     "workers", "replicas", "precision", "timed_by", "not_timed", "step_time_s", "step_time_low_s", "step_time_high_s",
     "compute_s", "encode_s", "trigger_s", "optimizer_s", "inside_s", "tensor_s", "context_s", "expert_s", "pipeline_s",
     "communication_s", "exposed_communication_s", "utilisation", "fits", "micro_batches", "sharding", "activations",
@@ -152,16 +152,17 @@ OBJECTS = ("plan", "prepared")
 
 def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
     """Return a row of time, traffic, memory and cost for each plan, in order."""
-    places_by_setting: dict[Any, list[int]] = {}
-    for plan_index, plan in enumerate(plans):
-        places_by_setting.setdefault(plan.setting, []).append(plan_index)
-    rows: dict[int, PlanRow] = {}
-    for plan_indices in places_by_setting.values():
-        rows |= zip(plan_indices, _rows_of(question, [plans[plan_index] for plan_index in plan_indices]), strict=True)
-    return [rows[plan_index] for plan_index in range(len(plans))]
+    indices_by_setting: dict[Any, list[int]] = {}
+    for index, plan in enumerate(plans):
+        indices_by_setting.setdefault(plan.setting, []).append(index)
+    row_by_index: dict[int, PlanRow] = {}
+    for indices in indices_by_setting.values():
+        setting_rows = _price_setting(question, [plans[index] for index in indices])
+        row_by_index |= zip(indices, setting_rows, strict=True)
+    return [row_by_index[index] for index in range(len(plans))]
 
 
-def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
+def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
     """Return the rows of plans that differ only in their methods, which are priced together."""
     try:
         spec = specs_of(question, plans, [plan.method for plan in plans])
@@ -169,10 +170,10 @@ def _rows_of(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[Pl
     except SpecError as error:
         if len(plans) == 1:
             return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
-        return [row for plan in plans for row in _rows_of(question, [plan])]
+        return [row for plan in plans for row in _price_setting(question, [plan])]
     network = plans[0].on(question.network, question.workers)
     projected = ColumnRows([plan_columns(prepared, [network], with_thresholds=False)]).tolist()
-    return [_row(question, plan, prepared, index, projected=projected[index]) for index, plan in enumerate(plans)]
+    return [_plan_row(question, plan, prepared, index, projected[index]) for index, plan in enumerate(plans)]
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -180,12 +181,12 @@ def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> l
 
     The comparison is with the data-parallel plan that computes fastest; the field is None for slower plans.
     """
-    computing_s = [
-        row["tokens"] / row["tokens_factor"] / question.batch_tokens * row["compute_s"]
-        for row in rows
-        if row["plan"] and row["plan"].method.sends_in_backward and row["tokens_factor"] and row["compute_s"]
-    ]
-    least_s = min(computing_s, default=0.0)
+    least_s = math.inf
+    for row in rows:
+        if row["plan"] and row["plan"].method.sends_in_backward and row["tokens_factor"] and row["compute_s"]:
+            steps = row["tokens"] / row["tokens_factor"] / question.batch_tokens
+            least_s = min(least_s, steps * row["compute_s"])
+    least_s = 0.0 if math.isinf(least_s) else least_s  # without data parallelism there is nothing to compare with
     result = []
     for row in rows:
         reason = None
@@ -196,41 +197,41 @@ def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> l
     return result
 
 
-NUMBERS = (
+NULL_FIELDS = (
     "time_s", "low_s", "high_s", "utilisation", "memory_bytes", "wan_bytes", "cost", "energy_j", "loss_unknown",
 )  # fmt: skip
 """Fields that are null in the row of an infeasible plan."""
 
 
-def refused_row(method: str, layout: str, why: str) -> PlanRow:
+def refused_row(method: str, layout: str, reason: str) -> PlanRow:
     """Return the row of an infeasible plan, which has no numbers, with the reason."""
     names = {"method": method, "layout": layout, "placement": GIVEN}
-    return names | dict.fromkeys(NUMBERS) | {"infeasible": why, "why": why, "plan": None, "prepared": None}
+    return names | dict.fromkeys(NULL_FIELDS) | {"infeasible": reason, "why": reason, "plan": None, "prepared": None}
 
 
-def _row(
-    question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, number: int, projected: PlanRow
+def _plan_row(
+    question: AdviceQuestion, plan: TrainingPlan, prepared: ProjectionPlan, method_index: int, projected: PlanRow
 ) -> PlanRow:
-    """Return the row of a plan.
+    """Return the time, traffic, memory and cost of a plan, with bounds.
 
     Args:
         question: the question of advice.
         plan: the plan.
         prepared: projection of the plan's setting.
-        number: index of the plan's method in the projection.
+        method_index: index of the plan's method in the projection.
         projected: row of the projection.
     """
     needed = tokens_needed(question, plan.method, plan.layout.replicas(question.workers))
     steps = needed.tokens / question.batch_tokens
     goodput = plan_goodput(question, plan, step_s=projected["step_time_s"], steps=steps, sharding=projected["sharding"])
-    seconds = with_failures(_seconds(steps, needed, projected), goodput)
-    levels = level_bytes_per_step(prepared, number, plan.on(question.network, question.workers))
-    leaving = _bytes_leaving_sites(question, plan, levels, prepared.spec, projected)
-    sent_bytes = None if leaving is None else leaving * steps
-    money = training_cost(projected, question.prices or Prices(), steps, seconds, sent_bytes)
-    money.pop("egress_bytes")
-    level_totals = None if levels is None else [float(nbytes) * steps for nbytes in levels]
-    outermost_bytes = sent_bytes if level_totals is None else level_totals[-1]
+    seconds = with_failures(_training_seconds(steps, needed, projected), goodput)
+    step_bytes = level_bytes_per_step(prepared, method_index, plan.on(question.network, question.workers))
+    step_egress_bytes = _egress_bytes_per_step(question, plan, step_bytes, prepared.spec, projected)
+    egress_bytes = None if step_egress_bytes is None else step_egress_bytes * steps
+    cost_fields = training_cost(projected, question.prices or Prices(), steps, seconds, egress_bytes)
+    cost_fields.pop("egress_bytes")
+    level_bytes = None if step_bytes is None else [float(nbytes) * steps for nbytes in step_bytes]
+    outermost_bytes = egress_bytes if level_bytes is None else level_bytes[-1]
     time_s, low_s, high_s = seconds or (None, None, None)
     row = {
         "method": plan.method.name,
@@ -247,33 +248,38 @@ def _row(
         "utilisation_high": _utilisation_at(projected, projected["step_time_low_s"]),
         "wan_bytes": outermost_bytes,
     }
-    for sign, end in ENDS:
+    for sign, end in BOUNDS:
         factor = deviation(sign, *_token_ratios(needed, end))
         row[f"wan_bytes_{end}"] = None if outermost_bytes is None or factor is None else outermost_bytes * factor
-    row |= {"level_bytes": level_totals, **money, "steps": steps, **needed.record()}
-    row |= {name: projected[name] for name in OF_PROJECTION}
+    row |= {"level_bytes": level_bytes, **cost_fields, "steps": steps, **needed.record()}
+    row |= {name: projected[name] for name in PROJECTION_COLUMNS}
     row["carried_by"] = projected["algorithm"]
-    row |= dict.fromkeys(FIELDS) if goodput is None else goodput.fields()
-    row["infeasible"] = f"failures: {goodput.stuck}" if goodput and goodput.stuck else infeasible(question, row)
+    row |= dict.fromkeys(GOODPUT_FIELDS) if goodput is None else goodput.fields()
+    if goodput and goodput.stuck:
+        row["infeasible"] = f"failures: {goodput.stuck}"
+    else:
+        row["infeasible"] = infeasibility(question, row)
     row["why"] = row["infeasible"] or step_time_parts(row)
-    return row | {"plan": plan, "prepared": (prepared, number)}
+    return row | {"plan": plan, "prepared": (prepared, method_index)}
 
 
-def _bytes_leaving_sites(
-    question: AdviceQuestion, plan: TrainingPlan, levels: Floats | None, spec: ProjectSpec, projected: PlanRow
+def _egress_bytes_per_step(
+    question: AdviceQuestion, plan: TrainingPlan, step_bytes: Floats | None, spec: ProjectSpec, projected: PlanRow
 ) -> float | None:
     """Return the billed bytes of a step that leave sites: 0 if all workers are at one site, None if unknown."""
     sizes = site_sizes(question.network, question.workers)
     if sizes is not None and len(sizes) == 1:
         return 0.0
-    if sizes is not None and levels is not None:
-        return float(levels[-1])
+    if sizes is not None and step_bytes is not None:
+        return float(step_bytes[-1])
     return egress_per_step(plan.method, spec, plan.on(question.network, question.workers), row=projected)
 
 
 def _utilisation_at(projected: PlanRow, step_s: float | None) -> float | None:
     """Return the utilisation of the hardware if a step took ``step_s`` seconds; None if it is unknown."""
-    return projected["utilisation"] * projected["step_time_s"] / step_s if projected["utilisation"] and step_s else None
+    if not projected["utilisation"] or not step_s:
+        return None
+    return float(projected["utilisation"] * projected["step_time_s"] / step_s)
 
 
 def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
@@ -289,25 +295,29 @@ def _token_ratios(needed: TokensNeeded, end: str) -> tuple[float | None, ...]:
     return None if factor is None else factor / needed.factor, base
 
 
-def _seconds(steps: float, needed: TokensNeeded, projected: PlanRow) -> tuple[float, float | None, float | None] | None:
+def _training_seconds(
+    steps: float, needed: TokensNeeded, projected: PlanRow
+) -> tuple[float, float | None, float | None] | None:
     """Return the seconds of a training with their bounds, from those of a step and of the tokens; None if unknown."""
     step_s = projected["step_time_s"]
     if step_s is None:
         return None
     if needed.unknown is not None:
         return steps * step_s, steps * projected["step_time_low_s"], steps * projected["step_time_high_s"]
-    low, high = (
-        deviation(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end)) for sign, end in ENDS
-    )
     time_s = steps * step_s
-    return time_s, None if low is None else time_s * low, None if high is None else time_s * high
+    bounds_s = []
+    for sign, end in BOUNDS:
+        factor = deviation(sign, projected[f"step_time_{end}_s"] / step_s, *_token_ratios(needed, end))
+        bounds_s.append(None if factor is None else time_s * factor)
+    low_s, high_s = bounds_s
+    return time_s, low_s, high_s
 
 
-ENDS = ((-1, "low"), (1, "high"))
+BOUNDS = ((-1, "low"), (1, "high"))
 """The bounds of a value: sign of their deviation, and end of their names."""
 
 
-def infeasible(question: AdviceQuestion, row: PlanRow) -> str | None:
+def infeasibility(question: AdviceQuestion, row: PlanRow) -> str | None:
     """Return the reason why a plan is infeasible, in words, or None if it is feasible."""
     if row["fits"] is False:
         return f"memory: {format_bytes(row['memory_bytes'])} of {format_bytes(usable_bytes(question.hardware))}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -127,10 +129,10 @@ def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
     Args:
         periods: steps between exchanges to try; empty: those of each method's preset.
     """
-    tried = [method_of("ddp-adam")]
+    methods = [method_of("ddp-adam")]
     for common_period in periods or (None,):
         period = common_period or period_of(method_of("diloco"))
-        tried += [
+        methods += [
             _labelled_method("diloco", f"diloco every {period}", period=period),
             _labelled_method("diloco", f"diloco every {period}, bf16", period=period, wire="bf16"),
             _labelled_method("diloco", f"diloco every {period}, 8 bits", period=period, compressor="lp"),
@@ -141,12 +143,12 @@ def candidate_methods(periods: Sequence[int]) -> tuple[MethodBase, ...]:
             for tau, delay_text in ((1, ""), (5, ", 5 late")):
                 label = f"streaming-diloco every {period}{format_text}{delay_text}"
                 stream = {"fragments": 4, "tau": tau}
-                tried.append(_labelled_method("streaming-diloco", label, period=period, wire=wire, stream=stream))
+                methods.append(_labelled_method("streaming-diloco", label, period=period, wire=wire, stream=stream))
         for name in PERIODIC:
             period = common_period or period_of(method_of(name))
-            tried.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
-    tried += [method_of(name) for name in OTHERS]
-    return tuple(tried)
+            methods.append(method_of({**named(name), "period": period, "label": f"{name} every {period}"}))
+    methods += [method_of(name) for name in OTHERS]
+    return tuple(methods)
 
 
 PERIODIC = ("local-adam", "des-loc", "mt-dao")
@@ -166,11 +168,7 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
     sizes = None if isinstance(network, Link) else level_sizes(network, workers)
     if sizes is None:
         return (workers,)
-    out, capacity = [], 1
-    for size in sizes:
-        capacity *= size
-        out.append(capacity)
-    return tuple(out)
+    return tuple(itertools.accumulate(sizes, operator.mul))
 
 
 def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
@@ -184,8 +182,8 @@ def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
 def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     """Return the reason why a batch does not divide into whole sequences for a layout's workers, or None if it does."""
     sequences = question.batch_tokens // question.sequence
-    model_parallel = layout.workers // layout.data
-    groups = question.workers // model_parallel
+    model_parallel_workers = layout.workers // layout.data
+    groups = question.workers // model_parallel_workers
     if sequences % groups == 0:
         return None
     return f"{sequences:,} sequences of a batch are not shared out evenly over {groups:,} that compute them"
@@ -221,7 +219,7 @@ def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | No
     spec = first_spec(question).model_copy(
         update={"methods": question.methods or candidate_methods(question.periods[:1])}
     )
-    by_name = {assumption.name: assumption for assumption in projection_assumptions([spec], (), origins)}
+    by_name = {assumption.name: assumption for assumption in projection_assumptions([spec], rows=(), origins=origins)}
     if not question.methods:
         periods = ", ".join(f"{period:,}" for period in question.periods)
         text = f"{periods} steps, for methods that exchange now and then"

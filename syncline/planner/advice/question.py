@@ -132,33 +132,33 @@ def advice_question(question: Advise) -> AdviceQuestion:
     Raises:
         SpecError: a value is invalid; the error names the field and the accepted values.
     """
-    shape = transformer(question.model)
-    plan_network, machine, count = _cluster(question)
-    failing = failures_of(question)
-    if failing is not None:
-        check_workers(failing, count)
+    model = transformer(question.model)
+    network, hardware, workers = _cluster(question)
+    failures = failures_of(question)
+    if failures is not None:
+        check_workers(failures, workers)
     assumptions = []
     if question.sequence is None:
-        assumptions.append(sequence_assumption(shape))
+        assumptions.append(sequence_assumption(model))
     else:
-        shape = replace(shape, sequence=question.sequence)
-        assumptions.append(sequence_assumption(shape, GIVEN))
-    trained = TOKENS_PER_PARAMETER * shape.parameters
+        model = replace(model, sequence=question.sequence)
+        assumptions.append(sequence_assumption(model, GIVEN))
+    tokens = TOKENS_PER_PARAMETER * model.parameters
     if question.tokens is not None:
-        trained = parse_count(question.tokens, "tokens")
-    text = f"{trained / 1e9:,.4g} B by data parallelism, the other methods to its loss"
+        tokens = parse_count(question.tokens, "tokens")
+    text = f"{tokens / 1e9:,.4g} B by data parallelism, the other methods to its loss"
     if question.target_loss is not None:
         text = f"as many as each method needs for a loss of {question.target_loss:g}"
     origin, source = (FITS, TOKENS_SOURCE) if question.tokens is None and question.target_loss is None else (GIVEN, "")
-    assumptions.append(Assumption("tokens", trained, unit="tokens", text=text, origin=origin, source=source))
+    assumptions.append(Assumption("tokens", tokens, unit="tokens", text=text, origin=origin, source=source))
     if question.batch_tokens is None:
-        batch = default_batch(shape.parameters, count, shape.sequence)
-        origin, source = FITS, batch_source(shape.parameters)
+        batch_tokens = default_batch(model.parameters, workers, model.sequence)
+        origin, source = FITS, batch_source(model.parameters)
     else:
-        batch_count = parse_count(question.batch_tokens, "batch_tokens")
-        batch, source = whole_batch(batch_count, count, shape.sequence), ""
-        origin = GIVEN if batch == batch_count else f"the nearest to {batch_count:,.0f} in whole sequences"
-    assumptions.append(batch_assumption(batch, count, origin, source))
+        wanted_tokens = parse_count(question.batch_tokens, "batch_tokens")
+        batch_tokens, source = whole_batch(wanted_tokens, workers, model.sequence), ""
+        origin = GIVEN if batch_tokens == wanted_tokens else f"the nearest to {wanted_tokens:,.0f} in whole sequences"
+    assumptions.append(batch_assumption(batch_tokens, workers, origin, source))
     methods = tuple(methods_at_period(names_of(question.methods or ()), question.period, "method"))
     periods: tuple[int, ...] = PERIODS
     if question.period is not None:
@@ -170,12 +170,12 @@ def advice_question(question: Advise) -> AdviceQuestion:
         text = f"{periods[0]:,} steps, for methods that exchange now and then"
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
     return AdviceQuestion(
-        shape,
-        plan_network,
-        hardware=machine,
-        workers=count,
-        batch_tokens=batch,
-        tokens=trained,
+        model,
+        network,
+        hardware=hardware,
+        workers=workers,
+        batch_tokens=batch_tokens,
+        tokens=tokens,
         target_loss=question.target_loss,
         budget=None if question.budget is None else parse_count(question.budget, "budget"),
         deadline_s=None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
@@ -184,8 +184,8 @@ def advice_question(question: Advise) -> AdviceQuestion:
         methods=methods,
         periods=periods,
         assumptions=tuple(assumptions),
-        defaults=tuple(_free_costs(failing)),
-        failures=failing,
+        defaults=tuple(_free_costs(failures)),
+        failures=failures,
     )
 
 
@@ -198,31 +198,33 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
     cluster = None if question.cluster is None else named_cluster(question.cluster)
     if cluster is not None and question.network is not None:
         raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({cluster.name})")
-    plan_network = (
-        cluster.network if cluster else network_of(question.network) if question.network is not None else None
-    )
-    if plan_network is None:
+    network = hardware = workers = None
+    if cluster is not None:
+        network, hardware, workers = cluster.network, cluster.hardware, cluster.workers
+    elif question.network is not None:
+        network = network_of(question.network)
+        workers = worker_count(network)
+    if network is None:
         raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
-    own_machine = None if question.hardware is None else hardware_of(question.hardware)
-    machine = own_machine or (cluster.hardware if cluster else None)
-    if machine is None:
+    if question.hardware is not None:
+        hardware = hardware_of(question.hardware)
+    if hardware is None:
         raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
-    count = (
-        question.workers if question.workers is not None else cluster.workers if cluster else worker_count(plan_network)
-    )
-    if count is None:
+    if question.workers is not None:
+        workers = question.workers
+    if workers is None:
         raise SpecError("workers", None, "how many: the cluster does not say")
-    if not 1 <= count <= MANY:
-        raise SpecError("workers", count, f"a number of workers from 1 to {MANY:,}")
-    plan_network.among(count)
-    return plan_network, machine, count
+    if not 1 <= workers <= MANY:
+        raise SpecError("workers", workers, f"a number of workers from 1 to {MANY:,}")
+    network.among(workers)
+    return network, hardware, workers
 
 
-def _free_costs(failing: FailuresSpec | None) -> Iterator[str]:
+def _free_costs(failures: FailuresSpec | None) -> Iterator[str]:
     """Yield a line for each cost of failures that is 0 because the inputs do not set it."""
-    if failing is None:
+    if failures is None:
         return
-    if not (failing.restart_time or failing.detection_timeout):
+    if not (failures.restart_time or failures.detection_timeout):
         yield "restart: a failure costs no time but that of lost steps (--restart)"
-    if not failing.checkpoint.write_time and failing.checkpoint.bandwidth is None:
+    if not failures.checkpoint.write_time and failures.checkpoint.bandwidth is None:
         yield "checkpoint: it takes no time (--checkpoint, or the --bandwidth of the storage)"

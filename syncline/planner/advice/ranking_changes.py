@@ -41,30 +41,37 @@ from syncline.planner.projection.training_totals import method_covered
 
 
 class VariedStep(NamedTuple):
-    """Seconds of a plan's step, as predicted, and with computing and communication at their bounds, one at a time."""
+    """Seconds of a plan's step, as predicted, and with computing and communication at their bounds, one at a time.
+
+    Attributes:
+        step_s: predicted seconds.
+        at_bounds_s: seconds in the order of `syncline.planner.bounds.StepTimeVariants`.
+    """
 
     step_s: float
-    at_bounds: tuple[float, ...]
+    at_bounds_s: tuple[float, ...]
 
 
 def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     """Return the step time of a row's plan, as predicted and at the bounds of computing and communication."""
-    prepared, number = row["prepared"]
+    projection, method_index = row["prepared"]
     network = row["plan"].on(question.network, question.workers)
-    computing = computing_bounds(prepared)
-    communicating = communication_bounds(prepared, [network])
     cache: dict[Any, Any] = {}
-    step = prepared.step(number, network, cache=cache)
-    varied_times = step_time_variants(prepared, number, network, cache, step, computing, communication=communicating)
-    return VariedStep(
-        float(np.ravel(step.step_time_s)[0]), tuple(float(np.ravel(time_s)[0]) for time_s in varied_times)
-    )
+    step = projection.step(method_index, network, cache=cache)
+    variants = step_time_variants(
+        projection, method_index, network, cache, step, computing=computing_bounds(projection),
+        communication=communication_bounds(projection, [network]),
+    )  # fmt: skip
+    at_bounds_s = tuple(float(np.ravel(step_s)[0]) for step_s in variants)
+    return VariedStep(float(np.ravel(step.step_time_s)[0]), at_bounds_s)
 
 
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
     """Return the key that rows share if the errors of their losses are the same: method, period and replicas."""
-    covered = method_covered(row["plan"].method)
-    return (covered,) if covered == "ddp-adam" else (covered, row["period"], row["replicas"])
+    fit_method = method_covered(row["plan"].method)
+    if fit_method == "ddp-adam":
+        return (fit_method,)
+    return fit_method, row["period"], row["replicas"]
 
 
 def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
@@ -114,24 +121,25 @@ def time_ratio_bounds(
     """
     if row is base:
         return 1.0, 1.0
-    ratio = step.step_s / base_step.step_s
-    varied = zip(step.at_bounds, base_step.at_bounds, strict=True)
-    ratios = [np.array(step_s / base_step_s) for step_s, base_step_s in varied]
-    low, high = (float(bound) for bound in combined_bounds(np.array(ratio), ratios))
-    total_ratio = row["time_s"] / base["time_s"]
+    step_ratio = step.step_s / base_step.step_s
+    both_at_bounds = zip(step.at_bounds_s, base_step.at_bounds_s, strict=True)
+    ratios_at_bounds = [np.array(step_s / base_step_s) for step_s, base_step_s in both_at_bounds]
+    low, high = (float(bound) for bound in combined_bounds(np.array(step_ratio), ratios_at_bounds))
+    time_ratio = row["time_s"] / base["time_s"]
     if row["loss_unknown"] is not None or loss_key(row) == loss_key(base):
-        return total_ratio * low / ratio, total_ratio * high / ratio
+        return time_ratio * low / step_ratio, time_ratio * high / step_ratio
 
-    def bound(step_ratio: float, end: str, other_end: str, sign: int) -> float | None:
-        """Return a bound of the ratio of two times from the bounds of its step and token factors."""
-        token_bound, base_bound = row[f"tokens_factor_{end}"], base[f"tokens_factor_{other_end}"]
-        if token_bound is None or base_bound is None:
+    def bound(step_bound: float, end: str, base_end: str, sign: int) -> float | None:
+        """Return a bound of the ratio of the times from a bound of the ratio of the steps and bounds of the tokens."""
+        tokens_bound, base_tokens_bound = row[f"tokens_factor_{end}"], base[f"tokens_factor_{base_end}"]
+        if tokens_bound is None or base_tokens_bound is None:
             return None
-        token_ratios = token_bound / row["tokens_factor"], base_bound / base["tokens_factor"]
-        factor = deviation(sign, step_ratio / ratio, *token_ratios)
-        return None if factor is None else total_ratio * factor
+        tokens_ratio = tokens_bound / row["tokens_factor"]
+        base_tokens_ratio = base_tokens_bound / base["tokens_factor"]
+        factor = deviation(sign, step_bound / step_ratio, tokens_ratio, base_tokens_ratio)
+        return None if factor is None else time_ratio * factor
 
-    return bound(low, "low", "high", -1), bound(high, "high", "low", 1)
+    return bound(low, "low", base_end="high", sign=-1), bound(high, "high", base_end="low", sign=1)
 
 
 DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
@@ -140,53 +148,47 @@ DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
 BISECTIONS = 7
 """Number of bisections of a factor of two: to half a percent."""
 
-Timed = Callable[[float], list[float]]
+PlanTimes = Callable[[float], list[float]]
+"""A function from a factor on the present value of a quantity to the seconds of each plan."""
 
 
 class PreparedPlan(NamedTuple):
     """A plan that can be priced on any network, with the steps of its training.
 
     Attributes:
-        plan: projection with the plan.
-        duration_s: function from the seconds of a step to those of the training, which failures may lengthen.
-        place: function from a network to the same network with the ranks where the plan puts them.
-        number: index of the plan's method in the projection.
+        question: the question, with the workers and the failures.
+        plan: the plan.
+        tokens: tokens of the training.
+        projection: projection with the plan.
+        method_index: index of the plan's method in the projection.
+        sharding: states that are sharded, for the size of a checkpoint.
     """
 
-    plan: ProjectionPlan
-    duration_s: Callable[[float], float]
-    place: Callable[[Network], Network]
-    number: int = 0
+    question: AdviceQuestion
+    plan: TrainingPlan
+    tokens: float
+    projection: ProjectionPlan
+    method_index: int = 0
+    sharding: str = "none"
 
     def time_s(self, network: Network) -> float:
         """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown."""
-        step = self.plan.step(self.number, self.place(network), cache={})
-        seconds = self.duration_s(float(np.ravel(step.step_time_s)[0]))
+        placed_network = self.plan.on(network, self.question.workers)
+        step = self.projection.step(self.method_index, placed_network, cache={})
+        step_s, steps = float(np.ravel(step.step_time_s)[0]), self.tokens / self.question.batch_tokens
+        seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds
 
 
-def prepared(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
+def prepare_plan(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
     """Return a plan that trains on ``tokens`` tokens with the question's workers, and can be priced on any network."""
-    steps = tokens / question.batch_tokens
-    return PreparedPlan(
-        ProjectionPlan([plan.spec(question)]),
-        lambda step_s: time_with_failures_s(question, plan, step_s, steps),
-        lambda network: plan.on(network, question.workers),
-    )
+    return PreparedPlan(question, plan, tokens, ProjectionPlan([plan.spec(question)]))
 
 
-def prepared_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
+def prepare_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
     """Return the plan of a row, which can be priced on any network."""
-    projection, number = row["prepared"]
-    plan = row["plan"]
-    steps = row["tokens"] / question.batch_tokens
-    sharding = row["sharding"]
-    return PreparedPlan(
-        projection,
-        lambda step_s: time_with_failures_s(question, plan, step_s, steps, sharding),
-        place=lambda network: plan.on(network, question.workers),
-        number=number,
-    )
+    projection, method_index = row["prepared"]
+    return PreparedPlan(question, row["plan"], row["tokens"], projection, method_index, row["sharding"])
 
 
 def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
@@ -204,41 +206,43 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     if len(rows) < 2:
         return []
     outermost = outermost_links(question.network)
-    plans = [prepared_row(question, row) for row in rows]
+    plans = [prepare_row(question, row) for row in rows]
 
-    def times_s(**factors: float) -> list[float]:
-        """Return the seconds of each plan with factors on the outermost links' bandwidth or latency."""
-        network = scaled(question.network, selected=outermost.links, **factors)
-        return [prepared_plan.time_s(network) for prepared_plan in plans]
+    def times_at_bandwidth_s(factor: float) -> list[float]:
+        network = scaled(question.network, selected=outermost.links, bandwidth=factor)
+        return [plan.time_s(network) for plan in plans]
+
+    def times_at_latency_s(factor: float) -> list[float]:
+        network = scaled(question.network, selected=outermost.links, latency=factor)
+        return [plan.time_s(network) for plan in plans]
 
     first_setting, first_network = np.zeros((2, 1), dtype=np.int64)
-    computing = computing_bounds(plans[0].plan)
-    communication = communication_bounds(plans[0].plan, [question.network])
-    ends = threshold_bounds(computing, communication, first_setting, first_network)
-    bounds = float(ends[0][0, 0]), float(ends[1][0, 0])
-    results = []
+    computing = computing_bounds(plans[0].projection)
+    communication = communication_bounds(plans[0].projection, [question.network])
+    low, high = threshold_bounds(computing, communication, first_setting, first_network)
+    bounds = float(low[0, 0]), float(high[0, 0])
+    records = []
     bandwidth = float(outermost.link.bandwidth_bytes_per_s)
     latency = float(outermost.link.latency_s)
-    for quantity, now, timed in (
-        ("bandwidth", bandwidth, lambda factor: times_s(bandwidth=factor)),
-        ("latency", latency, lambda factor: times_s(latency=factor)),
+    for quantity, now, plan_times_s in (
+        ("bandwidth", bandwidth, times_at_bandwidth_s),
+        ("latency", latency, times_at_latency_s),
     ):
         if not now > 0:
             continue
-        for is_increase in (True, False):
-            change = _find_change(timed, DOUBLINGS[quantity][0 if is_increase else 1], is_increase)
-            results.append(_threshold_record(quantity, now, is_increase, change, bounds))
-    parallel = {index for index, row in enumerate(rows) if row["plan"].method.sends_in_backward}
-    if parallel and 0 not in parallel:
-        unranked = set(range(len(rows))) - parallel
-        change = _find_change(
-            lambda factor: times_s(bandwidth=factor), DOUBLINGS["bandwidth"][0], up=True, before=unranked
-        )
-        results.append(
-            _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
-            | {"of": "data parallelism"}
-        )
-    return results + [_with_workers(question, rows, is_increase) for is_increase in (True, False)]
+        doublings, halvings = DOUBLINGS[quantity]
+        change = _find_change(plan_times_s, doublings, is_increase=True)
+        records.append(_threshold_record(quantity, now, is_increase=True, change=change, bounds=bounds))
+        change = _find_change(plan_times_s, halvings, is_increase=False)
+        records.append(_threshold_record(quantity, now, is_increase=False, change=change, bounds=bounds))
+    # With how much bandwidth would data parallelism be the first?
+    other_indices = {index for index, row in enumerate(rows) if not row["plan"].method.sends_in_backward}
+    if 0 in other_indices and len(other_indices) < len(rows):
+        doublings, _ = DOUBLINGS["bandwidth"]
+        change = _find_change(times_at_bandwidth_s, doublings, is_increase=True, allowed=other_indices)
+        record = _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
+        records.append(record | {"of": "data parallelism"})
+    return records + [_worker_change_record(question, rows, is_increase) for is_increase in (True, False)]
 
 
 class LeaderChange(NamedTuple):
@@ -255,28 +259,33 @@ class LeaderChange(NamedTuple):
     looked_to: float
 
 
-def _find_change(timed: Timed, doublings: int, up: bool, before: Collection[int] = (0,)) -> LeaderChange:
-    """Return the least change of a value after which the first plan is none of ``before``.
+def _find_change(
+    plan_times_s: PlanTimes, doublings: int, is_increase: bool, allowed: Collection[int] = (0,)
+) -> LeaderChange:
+    """Find the factor on a quantity at which the fastest plan is no longer one of the allowed plans.
+
+    The search doubles or halves the quantity, and then bisects the last factor of two.
 
     Args:
-        timed: function from a factor on the value to the seconds of each plan.
+        plan_times_s: function from a factor on the quantity to the seconds of each plan.
         doublings: number of doublings or halvings to try.
-        up: whether to double the value; else halve it.
-        before: indices of plans that may stay first.
+        is_increase: whether to double the quantity; else halve it.
+        allowed: indices of the plans that may be the fastest without a change.
     """
-    step, last = 2.0 if up else 0.5, 1.0
-    for number in range(1, doublings + 1):
-        factor = step**number
-        first = int(np.argmin(timed(factor)))
-        if first not in before:
-            unchanged_at, changed_at = last, factor
+    unchanged_at = 1.0
+    for exponent in range(1, doublings + 1):
+        changed_at = looked_to = 2.0**exponent if is_increase else 0.5**exponent
+        fastest = int(np.argmin(plan_times_s(changed_at)))
+        if fastest not in allowed:
             for _ in range(BISECTIONS):
-                factor_between = math.sqrt(unchanged_at * changed_at)
-                is_inside = int(np.argmin(timed(factor_between))) in before
-                unchanged_at, changed_at = (factor_between, changed_at) if is_inside else (unchanged_at, factor_between)
-            return LeaderChange(math.sqrt(unchanged_at * changed_at), first, factor)
-        last = factor
-    return LeaderChange(None, None, last)
+                middle = math.sqrt(unchanged_at * changed_at)
+                if int(np.argmin(plan_times_s(middle))) in allowed:
+                    unchanged_at = middle
+                else:
+                    changed_at = middle
+            return LeaderChange(math.sqrt(unchanged_at * changed_at), becomes=fastest, looked_to=looked_to)
+        unchanged_at = changed_at
+    return LeaderChange(None, becomes=None, looked_to=unchanged_at)
 
 
 def _threshold_record(
@@ -291,79 +300,79 @@ def _threshold_record(
         change: the change of the first plan.
         bounds: lower and upper factor of communication relative to computing.
     """
-    value = None if change.factor is None else now * change.factor
-    # The time of a link grows with its latency but falls with its bandwidth, so the bounds swap and invert.
-    low, high = bounds if quantity == "bandwidth" else (1 / bounds[1], 1 / bounds[0])
-    has_bounds = value is not None and quantity != "workers"
+    value = low = high = None
+    if change.factor is not None:
+        value = now * change.factor
+        low_factor, high_factor = bounds
+        if quantity == "bandwidth":
+            low, high = value * low_factor, value * high_factor
+        elif quantity == "latency":  # time grows with latency but falls with bandwidth, so the bounds swap and invert
+            low, high = value * (1 / high_factor), value * (1 / low_factor)
     return {
         "what": quantity,
         "of": "any",
         "now": now,
         "direction": "above" if is_increase else "below",
         "at": value,
-        "low": value * low if value is not None and has_bounds else None,
-        "high": value * high if value is not None and has_bounds else None,
+        "low": low,
+        "high": high,
         "becomes": change.becomes,
         "looked_to": now * change.looked_to,
     }
 
 
-def _with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], up: bool) -> dict[str, Any]:
+def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_increase: bool) -> dict[str, Any]:
     """Return the record of the change with more or fewer workers in each unit of the outermost level, in one batch."""
-    step = 2.0 if up else 0.5
-    change, last = LeaderChange(None, None, looked_to=1.0), 1.0
-    for number in range(1, DOUBLINGS["workers"][0 if up else 1] + 1):
-        factor = step**number
-        times = _times_with(question, rows, factor)
-        if times is None or math.isinf(min(times)):
+    change = LeaderChange(None, becomes=None, looked_to=1.0)
+    doublings, halvings = DOUBLINGS["workers"]
+    for exponent in range(1, (doublings if is_increase else halvings) + 1):
+        factor = 2.0**exponent if is_increase else 0.5**exponent
+        times_s = _times_with_workers(question, rows, factor)
+        if times_s is None or math.isinf(min(times_s)):
             break
-        first = int(np.argmin(times))
-        last = factor
-        if first != 0:
-            change = LeaderChange(factor, first, factor)
+        fastest = int(np.argmin(times_s))
+        if fastest != 0:
+            change = LeaderChange(factor, becomes=fastest, looked_to=factor)
             break
-    return _threshold_record("workers", question.workers, up, change=change._replace(looked_to=last), bounds=(1.0, 1.0))
+        change = LeaderChange(None, becomes=None, looked_to=factor)
+    return _threshold_record("workers", question.workers, is_increase, change=change, bounds=(1.0, 1.0))
 
 
-def _times_with(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
+def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
     """Return the seconds of each plan with ``factor`` times the workers; None if the batch or network has no room."""
-    count = question.workers * factor
-    network = _grown(question.network, factor)
-    if count != int(count) or network is None:
+    workers = question.workers * factor
+    network = _grow_network(question.network, factor)
+    if workers != int(workers) or network is None:
         return None
     try:
-        network.among(int(count))
-        changed_question = question.on(network, int(count))
+        network.among(int(workers))
+        changed_question = question.on(network, int(workers))
     except SpecError:
         return None
     if changed_question.tokens_per_worker < changed_question.sequence:  # less than a sequence per worker
         return None
-    return [_time_with(changed_question, row, factor) for row in rows]
+    return [_time_with_workers(changed_question, row, factor) for row in rows]
 
 
-def _time_with(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
-    """Return the seconds of a row's plan on ``factor`` times the workers of ``question``; infinite if it cannot run."""
+def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) -> float:
+    """Return the seconds of a plan on the question's workers, ``factor`` times its own; infinite if it cannot run."""
     plan: TrainingPlan = row["plan"]
-    layout = plan.layout
-    if layout.workers > 1:  # the number of replicas stays, each has more workers
-        data = layout.data * factor
-        if data != int(data):
-            return math.inf
-        try:
-            layout = replace(layout, data=int(data))
-        except SpecError:
-            return math.inf
-    plan = replace(plan, layout=layout)
     try:
-        tokens = tokens_needed(question, plan.method, layout.replicas(question.workers)).tokens
-        prepared_plan = prepared(question, plan, tokens)
-        fits = bool(prepared_plan.plan.memory_plans[0].fits.all())
-        return prepared_plan.time_s(question.network) if fits else math.inf
+        if plan.layout.workers > 1:  # the number of replicas stays, each has more workers
+            data = plan.layout.data * factor
+            if data != int(data):
+                return math.inf
+            plan = replace(plan, layout=replace(plan.layout, data=int(data)))
+        tokens = tokens_needed(question, plan.method, plan.layout.replicas(question.workers)).tokens
+        prepared_plan = prepare_plan(question, plan, tokens)
+        if not prepared_plan.projection.memory_plans[0].fits.all():
+            return math.inf
+        return prepared_plan.time_s(question.network)
     except SpecError:
         return math.inf
 
 
-def _grown(network: Network, factor: float) -> Network | None:
+def _grow_network(network: Network, factor: float) -> Network | None:
     """Return the network with ``factor`` times the inner units in each outermost unit, or None if that is not whole."""
     if not isinstance(network, MultiLevel) or len(network.levels) < 2:
         return network

@@ -45,12 +45,12 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
     """
-    groups, stride, members = [], ranks.step, 1
-    for capacity in level_sizes:
-        within = len(range(0, min(capacity, ranks.stop), ranks.step))
-        if within > members:
-            groups.append(range(0, stride * (within // members), stride))
-            stride, members = stride * (within // members), within
+    groups, stride, inner_members = [], ranks.step, 1
+    for unit_workers in level_sizes:
+        members = len(range(0, min(unit_workers, ranks.stop), ranks.step))  # of the group in the first unit
+        if members > inner_members:
+            groups.append(range(0, stride * (members // inner_members), stride))
+            stride, inner_members = stride * (members // inner_members), members
     return groups
 
 
@@ -67,43 +67,41 @@ def calls_by_level(
         algorithm: algorithm of the collective; on several levels that of the outermost, as in the hierarchy of that
             name.
     """
-    kind, n, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
+    kind, nbytes, groups = call.collective, float(call.payload_bytes), level_groups(ranks, level_sizes)
     if len(groups) > 1:
         hierarchy = HIERARCHIES[kind].get(algorithm or "") if kind == "all_reduce" else None
         algorithm = hierarchy.between if hierarchy else None
-    inner_sizes = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
+    # Number of members of the whole group below each level.
+    members_below = [math.prod(map(len, groups[:level])) for level in range(len(groups))]
+    up = list(zip(groups, members_below, strict=True))
     if kind == "all_reduce" and groups:
-        inner = [*zip(groups, inner_sizes, strict=True)][:-1]
-        yield from _of_groups(call, "reduce_scatter", [(group, n / g) for group, g in inner], workers)
-        yield from _of_groups(call, kind, [(groups[-1], n / inner_sizes[-1])], workers, algorithm)
-        down = [(group, n / g / len(group)) for group, g in reversed(inner)]
-        yield from _of_groups(call, "all_gather", group_bytes=down, workers=workers)
-    elif kind == "reduce_scatter":
-        group_bytes = [(group, n / g) for group, g in zip(groups, inner_sizes, strict=True)]
-        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
-    elif kind == "gather":
-        group_bytes = [(group, n * g) for group, g in zip(groups, inner_sizes, strict=True)]
-        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
+        for group, below in up[:-1]:
+            yield from _calls_of_groups(call, "reduce_scatter", group, nbytes / below, workers)
+        yield from _calls_of_groups(call, kind, groups[-1], nbytes / members_below[-1], workers, algorithm)
+        for group, below in reversed(up[:-1]):
+            yield from _calls_of_groups(call, "all_gather", group, nbytes / below / len(group), workers)
+    elif kind in ("reduce_scatter", "gather"):
+        for group, below in up:
+            level_bytes = nbytes / below if kind == "reduce_scatter" else nbytes * below
+            yield from _calls_of_groups(call, kind, group, level_bytes, workers, algorithm)
     elif kind == "all_gather":
-        outer = [len(ranks) / g / len(group) for group, g in zip(groups, inner_sizes, strict=True)]
-        group_bytes = [*zip(reversed(groups), (n * g for g in reversed(outer)), strict=True)]
-        yield from _of_groups(call, kind, group_bytes, workers, algorithm)
+        for group, below in reversed(up):
+            members_above = len(ranks) / below / len(group)
+            yield from _calls_of_groups(call, kind, group, nbytes * members_above, workers, algorithm)
     elif kind == "send":
         for group in groups_like(ranks, workers):
             yield call._replace(group=(group[0], group[-1]), encoded_bytes=0.0)
     else:
-        yield from _of_groups(call, kind, [(group, n) for group in reversed(groups)], workers, algorithm)
+        for group in reversed(groups):
+            yield from _calls_of_groups(call, kind, group, nbytes, workers, algorithm)
 
 
-def _of_groups(
-    call: Call, kind: str, group_bytes: Sequence[tuple[range, float]], workers: int, algorithm: str | None = None
+def _calls_of_groups(
+    call: Call, kind: str, first_group: range, nbytes: float, workers: int, algorithm: str | None = None
 ) -> Iterator[Call]:
-    """Yield a collective of ``kind`` for all groups like each group, with the bytes beside that group."""
-    for ranks, nbytes in group_bytes:
-        for group in groups_like(ranks, workers):
-            yield call._replace(
-                collective=kind, payload_bytes=nbytes, group=group, encoded_bytes=0.0, algorithm=algorithm
-            )
+    """Yield a collective of ``kind`` for every group like the first one, with a payload of ``nbytes``."""
+    for group in groups_like(first_group, workers):
+        yield call._replace(collective=kind, payload_bytes=nbytes, group=group, encoded_bytes=0.0, algorithm=algorithm)
 
 
 def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
@@ -112,103 +110,102 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     The difference is relative to the closed form. Both are None if units differ in size, or if the workers or the cycle
     of the exchanges exceed a limit of the simulation.
     """
-    prepared, number = row["prepared"]
+    projection, method_index = row["prepared"]
     unit_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if unit_sizes is not None and len(prepared.traffic[number]) == 1:
-        events_s = Replay(prepared, number, question.network, unit_sizes).step_s()
+    if unit_sizes is not None and len(projection.traffic[method_index]) == 1:
+        events_s = SimulatedPlan(projection, method_index, question.network, unit_sizes).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
 
 
-class Replay:
-    """A plan that the event simulation plays.
+class SimulatedPlan:
+    """A plan whose messages the event simulation simulates one by one.
 
     Args:
-        prepared: projection of one setting.
-        number: index of the method.
+        projection: projection of one setting.
+        method_index: index of the method.
         network: network that joins the workers.
         level_sizes: `capacities` of the network.
     """
 
-    def __init__(self, prepared: ProjectionPlan, number: int, network: Network, level_sizes: Sequence[int]) -> None:
-        self.prepared, self.number, self.network, self.level_sizes = prepared, number, network, level_sizes
-        self.spec, self.workers = prepared.spec, int(prepared.workers[0])
-        self.traffic = prepared.traffic[number][0]
-        self._played: dict[tuple[str, float, range], float] = {}
+    def __init__(
+        self, projection: ProjectionPlan, method_index: int, network: Network, level_sizes: Sequence[int]
+    ) -> None:
+        self.projection, self.method_index = projection, method_index
+        self.network, self.level_sizes = network, level_sizes
+        self.spec, self.workers = projection.spec, int(projection.workers[0])
+        self.traffic = projection.traffic[method_index][0]
+        self._simulated_s: dict[tuple[str, float, range], float] = {}
 
     def step_s(self) -> float | None:
-        """Return the mean step in seconds, or None if its cycle is too long."""
-        regular = [exchange for exchange in self.traffic.exchanges if exchange.period == 1 and exchange.wait_steps == 0]
-        rare = [exchange for exchange in self.traffic.exchanges if exchange.period != 1 or exchange.wait_steps]
-        inside_times = self.prepared.replica_times(self.number, self.network)
-        busy_s = float(np.ravel(inside_times.step_s)[0])
+        """Return the mean seconds of a step, or None if the cycle of its exchanges is too long."""
+        exchanges = self.traffic.exchanges
+        regular = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
+        rare = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
+        replica_times = self.projection.replica_times(self.method_index, self.network)
+        busy_s = float(np.ravel(replica_times.step_s)[0])
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
-            first = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._timed)
-            busy_s = float(np.ravel(first.step_time_s)[0])
-        trigger_s = self.spec.compute.readback_latency * self.prepared.readbacks[self.number]
-        optimizer_s = float(self.prepared.optimizer_s[self.number][0])
-        return self._run_s(rare, busy_s, trigger_s, optimizer_s) if rare else busy_s + trigger_s + optimizer_s
+            regular_step = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._price_call)
+            busy_s = float(np.ravel(regular_step.step_time_s)[0])
+        trigger_s = self.spec.compute.readback_latency * self.projection.readbacks[self.method_index]
+        optimizer_s = float(self.projection.optimizer_s[self.method_index][0])
+        if not rare:
+            return busy_s + trigger_s + optimizer_s
+        return self._mean_step_s(rare, busy_s, trigger_s, optimizer_s)
 
-    def _timed(self, call: Call) -> list[PricedCall]:
+    def _price_call(self, call: Call) -> list[PricedCall]:
         """Return the parts in which a call's bytes are sent, each with the seconds of its own simulation."""
         parts = []
         for part in split_call(call, self.spec.overlap, self.traffic.on(self.network).buckets):
             key = part.collective, float(part.payload_bytes), self._ranks(part)
-            if key not in self._played:
-                single_part = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
-                self._played[key] = self._clock(list(self._by_level(single_part)), 0.0, steps=1).wall_s
-            parts.append(PricedCall(part, self._played[key]))
+            if key not in self._simulated_s:
+                single_call = part._replace(step=0, ready=1.0, needed=1.0, wait_steps=0, in_backward=False)
+                clock = self._simulate(list(self._level_calls(single_call)), busy_s=0.0, steps=1)
+                self._simulated_s[key] = clock.wall_s
+            parts.append(PricedCall(part, self._simulated_s[key]))
         return parts
 
     def _ranks(self, call: Call) -> range:
-        """Return the first of the groups that make a call side by side."""
+        """Return the ranks of the first of the groups that make a call side by side."""
         if call.group is None:
-            return self.prepared.layout.replica_group(self.workers)
+            return self.projection.layout.replica_group(self.workers)
         assert isinstance(call.group, range)
         return call.group
 
-    def _by_level(self, call: Call) -> Iterator[Call]:
+    def _level_calls(self, call: Call) -> Iterator[Call]:
         """Return a call's calls at each level, by the algorithm that the closed form finds fastest."""
         ranks = self._ranks(call)
-        algorithm = self.spec.algorithm_on(self.network)
-        among, nbytes = np.array([self.workers]), float(call.payload_bytes)
-        carrier = collective_prices(
-            call.collective, among, nbytes, self.network, algorithm, rule=self.spec.protocol, groups=[ranks]
-        )
-        name = carrier.names[int(np.ravel(carrier.name_index)[0])]
-        return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=name or None)
+        prices = collective_prices(
+            call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,
+            self.spec.algorithm_on(self.network), rule=self.spec.protocol, groups=[ranks],
+        )  # fmt: skip
+        algorithm = prices.names[int(np.ravel(prices.name_index)[0])]
+        return calls_by_level(call, ranks, self.workers, self.level_sizes, algorithm=algorithm or None)
 
-    def _clock(
+    def _simulate(
         self, calls: Sequence[Call], busy_s: float, steps: int, trigger_s: float = 0.0, optimizer_s: float = 0.0
     ) -> Clock:
-        """Return the simulation of calls among all workers; ``busy_s`` are the seconds of computing in a step."""
-        from syncline.sim import clock  # only here: most projections play nothing
+        """Simulate calls among all workers, with ``busy_s`` seconds of computing in a step."""
+        from syncline.sim import clock  # only here: most projections simulate nothing
 
         return clock(
-            calls,
-            busy_s,
-            self.network,
-            self.workers,
-            steps,
-            algorithm=None if isinstance(self.network, Link) else "ring",
-            rule=self.spec.protocol,
-            evaluator="events",
-            trigger_s=trigger_s,
-            optimizer_s=optimizer_s,
-            keep_steps=0,
-        )
+            calls, busy_s, self.network, self.workers, steps,
+            algorithm=None if isinstance(self.network, Link) else "ring", rule=self.spec.protocol, evaluator="events",
+            trigger_s=trigger_s, optimizer_s=optimizer_s, keep_steps=0,
+        )  # fmt: skip
 
-    def _run_s(
+    def _mean_step_s(
         self, exchanges: Sequence[Exchange], busy_s: float, trigger_s: float, optimizer_s: float
     ) -> float | None:
-        """Return the mean step of the second of two cycles, or None if the cycle is too long."""
+        """Return the mean seconds of a step in the second of two cycles, or None if the cycle is too long."""
         cycle = math.lcm(*(exchange.period for exchange in exchanges))
         if 2 * cycle > MOST_STEPS or any(exchange.start or exchange.stop is not None for exchange in exchanges):
             return None
-        calls = [
-            part for step in range(2 * cycle) for call in calls_at(exchanges, step) for part in self._by_level(call)
-        ]
-        ends = self._clock(calls, busy_s, steps=2 * cycle, trigger_s=trigger_s, optimizer_s=optimizer_s).step_end_s
-        return float(ends[-1] - ends[cycle - 1]) / cycle
+        calls: list[Call] = []
+        for step in range(2 * cycle):
+            for call in calls_at(exchanges, step):
+                calls += self._level_calls(call)
+        clock = self._simulate(calls, busy_s, steps=2 * cycle, trigger_s=trigger_s, optimizer_s=optimizer_s)
+        return float(clock.step_end_s[-1] - clock.step_end_s[cycle - 1]) / cycle

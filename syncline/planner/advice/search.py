@@ -61,12 +61,18 @@ def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Seque
     except SpecError:
         if len(methods) == 1:
             return []
-        refused = [_refuses(method, plan.layout.replicas(question.workers)) for method in methods]
-        alone = [[method] for method, is_refused in zip(methods, refused, strict=True) if is_refused]
-        others = [method for method, is_refused in zip(methods, refused, strict=True) if not is_refused]
-        parts = [others, *alone] if any(refused) and others else [[method] for method in methods]
-        order = {id(method): number for number, method in enumerate(methods)}
-        estimates = [estimate for part in parts for estimate in quick_estimates(question, plan, part)]
+        # Methods that refuse the number of replicas are priced one by one, all others at once; if there are none of
+        # these or none of those, each method is priced alone.
+        replicas = plan.layout.replicas(question.workers)
+        serving = [method for method in methods if not _refuses(method, replicas)]
+        refusing = [method for method in methods if not any(method is candidate for candidate in serving)]
+        method_lists = [[method] for method in methods]
+        if serving and refusing:
+            method_lists = [serving, *([method] for method in refusing)]
+        order = {id(method): index for index, method in enumerate(methods)}
+        estimates = []
+        for method_list in method_lists:
+            estimates += quick_estimates(question, plan, method_list)
         return sorted(estimates, key=lambda estimate: order[id(estimate.plan.method)])
     estimates = []
     cache: PriceCache = {}
@@ -102,10 +108,10 @@ def fastest_estimates(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     layers as let a step fit, if that is faster.
     """
     fitting = sorted((estimate for estimate in estimates if estimate.fits), key=_step_s)
-    for number, estimate in enumerate(fitting[:LAYOUTS_TRIED]):
+    for index, estimate in enumerate(fitting[:LAYOUTS_TRIED]):
         if estimate.recomputes:
             plan = replace(estimate.plan, recomputed_layers="fewest")
-            fitting[number] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
+            fitting[index] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
     return sorted(fitting, key=_step_s)
 
 
@@ -122,58 +128,97 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     loss; plans of known loss precede others.
     """
     methods = question.methods or candidate_methods(question.periods)
-    backward_methods = [method for method in methods if method.sends_in_backward]
     replica_methods = [method for method in methods if not method.sends_in_backward]
+    layouts = _estimate_layouts(question, [method for method in methods if method.sends_in_backward], replica_methods)
+    plans = _fastest_parallel(question, layouts.parallel)
+    plans += _fastest_with_replicas(question, replica_methods, layouts.by_replicas)
+
+    # Plans that do not fit: the one that needs the least memory, for data parallelism and for each number of replicas.
+    unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=_memory)[:1]
+    for estimates in layouts.by_replicas.values():
+        smallest = min(sorted(estimates, key=_step_s), key=_memory)
+        if not smallest.fits:
+            unfit.append(smallest)
+    plans += [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]]
+
+    memory_rows = []
     limit_bytes = usable_bytes(question.hardware)
-    parallel: list[QuickEstimate] = []
-    by_replicas: dict[int, list[QuickEstimate]] = {}
-    too_large: dict[int, tuple[float, Layout]] = {}
+    for replicas, (nbytes, layout) in sorted(layouts.too_large.items(), key=lambda item: item[0]):
+        if replicas not in layouts.by_replicas:
+            reason = f"memory: {format_bytes(nbytes)} at least of {format_bytes(limit_bytes)}"
+            row = refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", reason)
+            memory_rows.append(row | {"memory_bytes": nbytes})
+    row_by_reason: dict[str, PlanRow] = {}
+    for layout, reason in refused_layouts(question):
+        row_by_reason.setdefault(reason, refused_row("any method", layout.describe(), reason))
+    return plans, memory_rows[:REFUSED_KEPT] + list(row_by_reason.values())[:REFUSED_KEPT]
+
+
+class LayoutEstimates(NamedTuple):
+    """Estimates of one plan or a few in every layout.
+
+    Attributes:
+        parallel: estimates of data parallelism.
+        by_replicas: by number of replicas, the estimates of one method with replicas.
+        too_large: by number of replicas, the least memory in bytes of layouts that are too large, and its layout.
+    """
+
+    parallel: list[QuickEstimate]
+    by_replicas: dict[int, list[QuickEstimate]]
+    too_large: dict[int, tuple[float, Layout]]
+
+
+def _estimate_layouts(
+    question: AdviceQuestion, backward_methods: Sequence[MethodBase], replica_methods: Sequence[MethodBase]
+) -> LayoutEstimates:
+    """Estimate data parallelism and the first method with replicas in every layout that the question allows."""
+    limit_bytes = usable_bytes(question.hardware)
+    result = LayoutEstimates(parallel=[], by_replicas={}, too_large={})
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
-        tried = [*backward_methods, *(replica_methods[:1] if replicas > 1 else [])]
-        bytes_by_method = {method.name: least_bytes(question, layout, method) for method in tried}
-        tried = [method for method in tried if bytes_by_method[method.name] <= limit_bytes]
-        if replica_methods and bytes_by_method.get(replica_methods[0].name, 0.0) > limit_bytes:
-            need = bytes_by_method[replica_methods[0].name], layout
-            too_large[replicas] = min(too_large.get(replicas, need), need, key=lambda pair: pair[0])
-        for placement in placements_of(question.network, layout, question.workers) if tried else ():
-            for estimate in quick_estimates(question, TrainingPlan(tried[0], layout, placement=placement), tried):
-                is_parallel = estimate.plan.method.sends_in_backward
-                (parallel if is_parallel else by_replicas.setdefault(replicas, [])).append(estimate)
-    plans = _fastest_parallel(question, parallel)
-    unfit = sorted((estimate for estimate in parallel if not estimate.fits), key=_memory)[:1]
+        fitting = [method for method in backward_methods if least_bytes(question, layout, method) <= limit_bytes]
+        if replicas > 1 and replica_methods:
+            nbytes = least_bytes(question, layout, replica_methods[0])
+            if nbytes <= limit_bytes:
+                fitting.append(replica_methods[0])
+            elif replicas not in result.too_large or nbytes < result.too_large[replicas][0]:
+                result.too_large[replicas] = nbytes, layout
+        if not fitting:
+            continue
+        for placement in placements_of(question.network, layout, question.workers):
+            for estimate in quick_estimates(question, TrainingPlan(fitting[0], layout, placement=placement), fitting):
+                if estimate.plan.method.sends_in_backward:
+                    result.parallel.append(estimate)
+                else:
+                    result.by_replicas.setdefault(replicas, []).append(estimate)
+    return result
+
+
+def _fastest_with_replicas(
+    question: AdviceQuestion, methods: Sequence[MethodBase], by_replicas: dict[int, list[QuickEstimate]]
+) -> list[TrainingPlan]:
+    """Return each method's plan with the number of replicas that is fastest to equal loss.
+
+    For each number of replicas a method takes the fastest layout of another method that it fits into, too.
+    """
     best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}
     for replicas, estimates in by_replicas.items():
-        estimates.sort(key=_step_s)
-        smallest = min(estimates, key=_memory)
-        unfit += [smallest] if not smallest.fits else []
-        fastest = fastest_estimates(question, estimates)
-        unplaced = list(replica_methods)
-        for layout_estimate in fastest[:LAYOUTS_TRIED]:
+        unplaced = list(methods)
+        for layout_estimate in fastest_estimates(question, estimates)[:LAYOUTS_TRIED]:
             if not unplaced:
                 break
-            estimates_here = quick_estimates(question, layout_estimate.plan, unplaced)
-            for estimate in [candidate for candidate in estimates_here if candidate.fits]:
+            for estimate in quick_estimates(question, layout_estimate.plan, unplaced):
+                if not estimate.fits:
+                    continue
                 method = estimate.plan.method
                 needed_tokens = tokens_needed(question, method, replicas)
                 steps = needed_tokens.tokens / question.batch_tokens
                 time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
-                rank = needed_tokens.unknown is not None, time_s
+                rank = needed_tokens.unknown is not None, time_s  # plans of known loss precede others
                 if method.name not in best or rank < best[method.name][0]:
                     best[method.name] = rank, estimate.plan
                 unplaced = [candidate for candidate in unplaced if candidate.name != method.name]
-    plans += [plan for _, plan in best.values()]
-    refusals = []
-    for replicas, (nbytes, layout) in sorted(too_large.items(), key=lambda item: item[0]):
-        if replicas not in by_replicas:
-            reason = f"memory: {format_bytes(nbytes)} at least of {format_bytes(limit_bytes)}"
-            row = refused_row("any with replicas", f"{replicas} replicas of {layout.describe()}", reason)
-            refusals.append(row | {"memory_bytes": nbytes})
-    undivided: dict[str, PlanRow] = {}
-    for layout, reason in refused_layouts(question):
-        undivided.setdefault(reason, refused_row("any method", layout.describe(), reason))
-    refusals = refusals[:REFUSED_KEPT] + list(undivided.values())[:REFUSED_KEPT]
-    return plans + [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]], refusals
+    return [plan for _, plan in best.values()]
 
 
 def _memory(estimate: QuickEstimate) -> float:
@@ -209,11 +254,13 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     for estimate in sorted(estimates, key=_step_s):
         if estimate.fits:
             estimates_by_traffic.setdefault(outermost(question, estimate.plan), []).append(estimate)
-    by_traffic = {
-        traffic: fastest_estimates(question, alike)[0].plan for traffic, alike in estimates_by_traffic.items()
+    plan_by_traffic = {
+        traffic: fastest_estimates(question, estimates)[0].plan for traffic, estimates in estimates_by_traffic.items()
     }
-    without_overlap = [replace(plan, overlap="none") for name, plan in by_traffic.items() if name == "gradients"]
-    return [*by_traffic.values(), *without_overlap]
+    plans = list(plan_by_traffic.values())
+    if "gradients" in plan_by_traffic:
+        plans.append(replace(plan_by_traffic["gradients"], overlap="none"))
+    return plans
 
 
 def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
@@ -227,4 +274,7 @@ def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
         "experts": layout.expert_group,
         "a pipeline": layout.pipeline_group,
     }
-    return next((name for name, group in groups.items() if group[-1] >= unit_size), "gradients")
+    for name, group in groups.items():
+        if group[-1] >= unit_size:  # the last rank is in another unit than the first, which is rank 0
+            return name
+    return "gradients"

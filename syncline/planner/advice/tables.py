@@ -14,7 +14,8 @@ from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import (
-    compared,
+    compared_rows,
+    data_parallel_row,
     layout_words,
     level_words,
     method_words,
@@ -45,16 +46,18 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
     if advice.ranked:
         ranked = fastest_by_loss(advice.ranked)
         groups.append(
-            _list("Ranked by time to the same loss", advice.ranked, _ranked_note(advice), ranked, advice.question)
+            _long_table("Ranked by time to the same loss", advice.ranked, _ranked_note(advice), ranked, advice.question)
         )
     else:
-        hint = "" if advice.question.extrapolate else " (--extrapolate answers beyond what fits have seen)"
-        why = f"Nobody knows the loss of any plan that can be{hint}." if advice.loss_unknown else "No plan can be."
-        groups.append(Group(Text(f"\n{why} The reasons are below.")))
+        reason = "No plan can be."
+        if advice.loss_unknown:
+            hint = "" if advice.question.extrapolate else " (--extrapolate answers beyond what fits have seen)"
+            reason = f"Nobody knows the loss of any plan that can be{hint}."
+        groups.append(Group(Text(f"\n{reason} The reasons are below.")))
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
-        kinds = compared(advice.question, advice.loss_unknown)
-        groups.append(_list(title, advice.loss_unknown, LONGEST_NOTE, chosen=kinds, question=advice.question))
+        shown = compared_rows(advice.question, advice.loss_unknown)
+        groups.append(_long_table(title, advice.loss_unknown, LONGEST_NOTE, shown, advice.question))
     if advice.infeasible:
         num_hidden = len(advice.infeasible) - MOST_SHOWN
         more = f"\n{num_hidden} more: --json, --csv." if num_hidden > 0 else ""
@@ -91,9 +94,9 @@ def _short_table(advice: Advice) -> Group:
     Plans of unknown loss have one period. The fastest plan that sends gradients in every step is always shown.
     """
     ranked = fastest_by_loss(advice.ranked)
-    others = compared(advice.question, advice.loss_unknown)
+    others = compared_rows(advice.question, advice.loss_unknown)
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
-    parallel = next((row for row in ranked if row["plan"].method.sends_in_backward), None)
+    parallel = data_parallel_row(ranked)
     if parallel is not None and parallel not in shown:
         shown[-1] = parallel
     shown += others[: SHORT - len(shown)]
@@ -104,15 +107,18 @@ def _short_table(advice: Advice) -> Group:
     note += f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
     if any(row["tied"] for row in shown):
         note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
-    note += "".join(_at_risk(advice))
-    reasons = {row["below_computing"]: plan_words(row) for row in reversed(shown) if row["below_computing"]}
-    note += "".join(f"\n{words}: {reason}." for reason, words in reversed(reasons.items()))
+    note += "".join(_limit_lines(advice))
+    plan_by_reason: dict[str, str] = {}
+    for row in shown:
+        if row["below_computing"]:
+            plan_by_reason.setdefault(row["below_computing"], plan_words(row))
+    note += "".join(f"\n{plan}: {reason}." for reason, plan in plan_by_reason.items())
     title = f"Plans by time to the same loss, then plans of unknown loss, {period_words(advice.question)}"
     return table(
         title, "plan loss_known time_s between", shown, note=note,
         values={
             "plan": lambda row: f"{plan_words(row)}{TIED if row['tied'] else ''}",
-            "between": _bounds,
+            "between": _bounds_text,
             "loss_known": lambda row: "same" if row["loss_unknown"] is None else "unknown",
         },
     )  # fmt: skip
@@ -120,10 +126,11 @@ def _short_table(advice: Advice) -> Group:
 
 def question_lines(question: AdviceQuestion) -> list[str]:
     """Return the question, and the costs of failures that it leaves at 0, as lines."""
-    limits = [
-        *([f"within {format_seconds(question.deadline_s)}"] if question.deadline_s else []),
-        *([f"for {question.budget:,.0f} {question.prices.currency}"] if question.budget and question.prices else []),
-    ]
+    limits = []
+    if question.deadline_s:
+        limits.append(f"within {format_seconds(question.deadline_s)}")
+    if question.budget and question.prices:
+        limits.append(f"for {question.budget:,.0f} {question.prices.currency}")
     lines = [
         f"{question.model.name}, {question.model.parameters / 1e9:.3g} B parameters, on {question.workers:,} "
         f"{question.hardware.name} of {question.network.name}: {question.network.describe()}.",
@@ -133,34 +140,37 @@ def question_lines(question: AdviceQuestion) -> list[str]:
     return [*lines, *(f"Not given: {line}." for line in question.defaults)]
 
 
-def _list(title: str, rows: Sequence[PlanRow], note: str, chosen: Sequence[PlanRow], question: AdviceQuestion) -> Group:
-    """Return the table of a list of plans.
+def _long_table(
+    title: str, rows: Sequence[PlanRow], note: str, shown: Sequence[PlanRow], question: AdviceQuestion
+) -> Group:
+    """Return the table of a list of plans, with all columns.
 
     Args:
         title: title of the table.
         rows: rows of the list, the fastest first.
         note: note below the table.
-        chosen: rows to show.
+        shown: rows to show.
         question: the question of advice.
     """
-    ranks = {id(row): rank for rank, row in enumerate(rows, start=1)}
+    rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
 
-    def place_and_plan(row: PlanRow) -> str:
-        return f"{ranks[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
+    def rank_and_plan(row: PlanRow) -> str:
+        return f"{rank_by_id[id(row)]}{TIED if row['tied'] else ''} {_plan_cell(row)}"
 
     columns = ["plan", "time_and_bounds", "waiting_and_use", "memory_and_sent", "cost_and_energy"]
     if question.failures is not None:
         columns.insert(2, "goodput_and_saves")
-    num_hidden = len(rows) - len(chosen)
-    notes = [note, f"\n{num_hidden} more like these: --json, --csv." if num_hidden else "", _sharding_note(chosen)]
+    num_hidden = len(rows) - len(shown)
+    if num_hidden:
+        note += f"\n{num_hidden} more like these: --json, --csv."
     return table(
-        "\n" + title, columns, list(chosen), note="".join(notes), values={
-            "plan": place_and_plan,
-            "time_and_bounds": lambda row: f"{format_seconds(row['time_s'])}\n{_bounds(row)}",
-            "waiting_and_use": lambda row: f"{share_text(not_computing(row))}\n{_text(row, 'utilisation')}",
-            "memory_and_sent": lambda row: f"{_text(row, 'memory_bytes')}\n{_text(row, 'wan_bytes')}",
-            "cost_and_energy": lambda row: f"{_text(row, 'cost')}\n{_text(row, 'energy_j')}",
-            "goodput_and_saves": lambda row: f"{_text(row, 'goodput')}\n{_text(row, 'checkpoint_interval_s')}",
+        "\n" + title, columns, list(shown), note=note + _sharding_note(shown), values={
+            "plan": rank_and_plan,
+            "time_and_bounds": lambda row: f"{format_seconds(row['time_s'])}\n{_bounds_text(row)}",
+            "waiting_and_use": lambda row: f"{share_text(not_computing(row))}\n{_cell(row, 'utilisation')}",
+            "memory_and_sent": lambda row: f"{_cell(row, 'memory_bytes')}\n{_cell(row, 'wan_bytes')}",
+            "cost_and_energy": lambda row: f"{_cell(row, 'cost')}\n{_cell(row, 'energy_j')}",
+            "goodput_and_saves": lambda row: f"{_cell(row, 'goodput')}\n{_cell(row, 'checkpoint_interval_s')}",
         },
     )  # fmt: skip
 
@@ -170,18 +180,21 @@ def not_computing(row: PlanRow) -> float:
     return float(1 - row["compute_s"] / row["step_time_s"])
 
 
-def _text(row: PlanRow, name: str) -> str:
+def _cell(row: PlanRow, name: str) -> str:
     """Return a field of a plan as text."""
     return cell_text(row, column_of(name))
 
 
 def _plan_cell(row: PlanRow) -> str:
     """Return the method and the layout of a plan, in lines of up to `PLAN_WIDTH` characters."""
-    lines = [*method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1), layout_words(row)]
-    return "\n".join(part for line in lines for part in wrap(line, PLAN_WIDTH))
+    name_and_options = method_words(row).replace(" every ", ", every ").split(", ", maxsplit=1)
+    lines = []
+    for text in [*name_and_options, layout_words(row)]:
+        lines += wrap(text, PLAN_WIDTH)
+    return "\n".join(lines)
 
 
-def _bounds(row: PlanRow) -> str:
+def _bounds_text(row: PlanRow) -> str:
     """Return the bounds of a plan's time; the lower one has no unit if the upper one has the same."""
     return "unknown" if row["low_s"] is None else range_text(row, "_s")
 
@@ -195,18 +208,16 @@ def _sharding_note(rows: Sequence[PlanRow]) -> str:
     return f"\n{len(shardings)} of {len(rows)} fit with {', or with '.join(texts)}."
 
 
-def _at_risk(advice: Advice) -> list[str]:
+def _limit_lines(advice: Advice) -> list[str]:
     """Return lines that count the plans that meet a deadline or a budget as predicted, but not at their upper bound."""
     question = advice.question
     lines = []
-    for name, limit, field in (("deadline", question.deadline_s, "high_s"), ("budget", question.budget, "cost_high")):
+    for name, limit, column in (("deadline", question.deadline_s, "high_s"), ("budget", question.budget, "cost_high")):
         if limit is None:
             continue
-        at_risk = [row for row in advice.ranked if row[field] is None or row[field] > limit]
+        at_risk = sum(row[column] is None or row[column] > limit for row in advice.ranked)
         if at_risk:
-            lines.append(
-                f"\n{len(at_risk)} of {len(advice.ranked)} may miss the {name}: their upper bounds are beyond it."
-            )
+            lines.append(f"\n{at_risk} of {len(advice.ranked)} may miss the {name}: their upper bounds are beyond it.")
     return lines
 
 
@@ -232,8 +243,8 @@ def _ranked_note(advice: Advice) -> str:
         lines.append("\nPlans of longer periods are below: no fit has seen such a training (--extrapolate).")
     if advice.question.failures is not None:
         lines.append(GOODPUT_NOTE)
-    lines += _at_risk(advice)
-    marked = [row for row in advice.ranked if row["extrapolation"]]
-    if marked:
-        lines.append(f"\n{len(marked)} of {len(advice.ranked)} losses are extrapolated.")
+    lines += _limit_lines(advice)
+    num_extrapolated = sum(bool(row["extrapolation"]) for row in advice.ranked)
+    if num_extrapolated:
+        lines.append(f"\n{num_extrapolated} of {len(advice.ranked)} losses are extrapolated.")
     return "".join(lines)

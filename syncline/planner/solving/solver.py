@@ -18,7 +18,7 @@ from syncline.errors import SpecError
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.advice.ranking_changes import PreparedPlan, prepared
+from syncline.planner.advice.ranking_changes import PreparedPlan, prepare_plan
 from syncline.planner.advice.search import search_plans
 from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
@@ -123,11 +123,11 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         new_plans = [plan for plan in plans if _key(plan) not in rough_plans]
         for rough_plan in _rough_plans(question, advice, variable, new_plans):
             rough_plans[_key(rough_plan.plan)] = rough_plan
-        best = next(iter(_best_first(list(rough_plans.values()), variable)), None)
-        if not new_plans or best is None or best.value is None:
+        sorted_plans = _best_first(list(rough_plans.values()), variable)
+        if not new_plans or not sorted_plans or sorted_plans[0].value is None:
             break
         # The plans that are worth pricing depend on the link: search again with the best plan's link.
-        search_network = variable.at(best.value).network
+        search_network = variable.at(sorted_plans[0].value).network
     rows: list[dict[str, Any]] = []
     for name in (KNOWN, UNKNOWN):
         candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
@@ -156,15 +156,14 @@ def _rough_plans(
     for row in price_plans(advice, plans):
         if row["fits"] is False or row["time_s"] is None:
             continue
-        prepared_plan = prepared(advice, row["plan"], row["tokens"])
-        value = _crossing(prepared_plan, variable, deadline_s)
+        value = _value_for_deadline(prepare_plan(advice, row["plan"], row["tokens"]), variable, deadline_s)
         name = KNOWN if row["loss_unknown"] is None else UNKNOWN
         rough_plans.append(RoughPlan(row["plan"], row["tokens"], list=name, value=value))
     return rough_plans
 
 
-def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
-    """Return the approximate value from which a plan meets the deadline, the hardest if all do, None if none does."""
+def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
+    """Return the approximate value at which a plan just meets a deadline: the hardest value if all meet it, or None."""
     easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
     def misses_deadline(value: float) -> bool:
@@ -176,7 +175,10 @@ def _crossing(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float)
         return hard
     for _ in range(HALVINGS):
         middle = math.sqrt(easy * hard)
-        easy, hard = (easy, middle) if misses_deadline(middle) else (middle, hard)
+        if misses_deadline(middle):
+            hard = middle
+        else:
+            easy = middle
     return easy
 
 

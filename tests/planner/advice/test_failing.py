@@ -9,7 +9,7 @@ import pytest
 
 import syncline as sl
 from syncline.planner.advice.advice import Advice, compute_advice
-from syncline.planner.advice.plan_costs import FIELDS, price_plans
+from syncline.planner.advice.plan_costs import GOODPUT_FIELDS, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.tables import advice_tables
 from syncline.questions.projections import Advise
@@ -44,7 +44,7 @@ def test_where_nothing_fails_nothing_changes(near: AdviceQuestion, never: Advice
     other = failing(near, [])
     for row, same in zip(never.ranked, other.ranked, strict=True):
         changed = {name for name in row if row[name] != same[name]} - {"plan", "prepared"}
-        assert changed <= {*FIELDS, "events_goodput"}
+        assert changed <= {*GOODPUT_FIELDS, "events_goodput"}
         assert same["goodput"] == 1.0 and row["goodput"] is None
     assert never.changes == other.changes
 

@@ -9,7 +9,7 @@ from syncline.costmodel.network.link_groups import outermost_links
 from syncline.costmodel.network.network_links import scaled
 from syncline.planner.advice.plan_costs import PlanRow, price_plans
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.ranking_changes import first_changes, prepared
+from syncline.planner.advice.ranking_changes import first_changes, prepare_plan
 from syncline.planner.advice.search import search_plans
 from syncline.questions.projections import Advise
 from syncline.specs import named_cluster, network
@@ -51,7 +51,7 @@ def test_the_first_is_first_on_one_side_and_another_on_the_other(two: AdviceQues
     (crossed,) = [one for one in told if one["what"] == "bandwidth" and one["at"] and one["of"] == "any"]
     assert crossed["direction"] == "above" and crossed["low"] < crossed["at"] < crossed["high"]
     assert rows[crossed["becomes"]]["method"] == "ddp-adam"
-    plans = [prepared(two, row["plan"], row["tokens"]) for row in rows]
+    plans = [prepare_plan(two, row["plan"], row["tokens"]) for row in rows]
     links = outermost_links(two.network).links
     for beyond in (0.97, 1.03):
         network = scaled(two.network, bandwidth=beyond * crossed["at"] / crossed["now"], selected=links)
