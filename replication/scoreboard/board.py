@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from replication.claims import PAPERS
 from replication.scoreboard.rows import TARGETS, PaperRow, paper_rows
-from replication.scoreboard.verdicts import DIFFER, VERDICTS, names_in, number_in, verdict_of
+from replication.scoreboard.verdicts import DIFFER, UNDECIDED, VERDICTS, names_in, number_in, verdict_of
 from syncline.columns import four_digits
 from syncline.planner.tables.table import table
 
@@ -40,13 +40,20 @@ def scored_row(row: PaperRow) -> Scored:
         "unit": row.unit,
         "kind": row.kind,
         "tolerance": row.tolerance or ("text" if paper is None else "rounding"),
-        "verdict": verdict_of(row.printed, value, row.tolerance),
+        "verdict": _verdict(row, value),
         "finding": row.finding,
         "command": row.printing_command(),
         "reason": row.reason,
         "target": row.target,
         "follows": row.follows,
     }
+
+
+def _verdict(row: PaperRow, value: Any) -> str:
+    """Return the verdict on our value; undecided if it is another one at an end of the value's interval."""
+    values = [value, *map(float, filter(None, row.stored_line().get("interval", "").split(" to ")))]
+    verdicts = {verdict_of(row.printed, each, row.tolerance) for each in values}
+    return verdicts.pop() if len(verdicts) == 1 else UNDECIDED
 
 
 def board_of(paper: str | None = None) -> list[Scored]:
