@@ -72,19 +72,19 @@ FLOOR_S = 4.0e-6
 
 
 def known_format(name: str, path: str = "precision") -> str:
-    """Return a number format of `FORMATS`; refuse any other, with the field's ``path`` in the error."""
+    """Return the name of a number format; raise ``SpecError`` with the field's ``path`` if `FORMATS` lacks it."""
     if name not in FORMATS:
         raise SpecError(path, name, one_of(FORMATS, name))
     return name
 
 
 def gradient_format(name: str) -> str:
-    """Return the format of gradients if products are in the format ``name``."""
+    """Return the number format of gradients if matrices are multiplied in the format ``name``."""
     return GRADIENT_FORMATS.get(name, "bf16")
 
 
 def bytes_per_number(name: str) -> int:
-    """Return the bytes of an activation or gradient as it is computed, with products in the format ``name``."""
+    """Return the bytes of an activation or gradient if matrices are multiplied in the number format ``name``."""
     return 4 if name in ("fp32", "tf32") else 2
 
 
@@ -116,10 +116,13 @@ class ProductRate:
         one.
         """
         results = groups * m * n
-        by_shape = self.largest * k / (k + self.half_depth) * results / (results + self.half_area)
-        efficiency = min(by_shape, self.sustained * min(1.0, power))
-        side = min(m, n)
-        return efficiency if groups == 1 else efficiency * side / (side + self.half_width)
+        shape_limit = self.largest * k / (k + self.half_depth) * results / (results + self.half_area)
+        power_limit = self.sustained * min(1.0, power)
+        efficiency = min(shape_limit, power_limit)
+        if groups == 1:
+            return efficiency
+        shorter_side = min(m, n)
+        return efficiency * shorter_side / (shorter_side + self.half_width)
 
 
 @dataclass(frozen=True)
@@ -138,16 +141,16 @@ class AttentionRate:
     half_waves: float
     head_power: float
 
-    def efficiency(self, sequence: float, head: float, waves: float) -> float:
+    def efficiency(self, sequence: float, head_width: float, waves: float) -> float:
         """Return the FLOP/s of attention over the peak: ``e_max min(1, c / 128)^p s / (s + s_0) w / (w + w_0)``.
 
         Args:
             sequence: s, tokens of a sequence.
-            head: c, width of a head.
+            head_width: c, width of a head.
             waves: w, tiles of 128 queries per multiprocessor.
         """
         occupancy = sequence / (sequence + self.half_sequence) * waves / (waves + self.half_waves)
-        return self.largest * min(1.0, head / 128) ** self.head_power * occupancy
+        return self.largest * min(1.0, head_width / 128) ** self.head_power * occupancy
 
 
 @dataclass(frozen=True)
@@ -168,6 +171,12 @@ class DecompositionRate:
     entry_s: float
     flops_per_s: float
     start_s: float = 0.0
+
+    def seconds(self, shape: tuple[float, ...], flops: float) -> float:
+        """Return the seconds of decompositions; the shape has rows, columns (unless square) and number of matrices."""
+        rows, *_ = shape
+        *_, columns, matrices = shape
+        return self.start_s + matrices * columns * (self.column_s + rows * self.entry_s) + flops / self.flops_per_s
 
 
 @dataclass(frozen=True)
@@ -197,31 +206,32 @@ class UpdateRates:
     view_s: float
 
     def seconds(self, kind: str, shape: tuple[float, ...], flops: float) -> float:
-        """Return the seconds of a decomposition or a choice on the device, beside those that any kernel takes."""
-        if kind == "largest":
-            least_s, number_s = self.largest
-            return least_s + number_s * shape[0]
-        if kind == "cholesky":  # an optimised implementation takes the faster one
-            return min(self._decomposition_s(rate, shape, flops) for rate in (self.cholesky, self.qr))
-        return self._decomposition_s(self.qr if kind == "qr" else self.eigh, shape, flops)
+        """Return the seconds of a matrix decomposition, or of a choice of the largest numbers, on the device.
 
-    @staticmethod
-    def _decomposition_s(rate: DecompositionRate, shape: tuple[float, ...], flops: float) -> float:
-        """Return the seconds of a decomposition by its rate."""
-        *_, columns, matrices = shape
-        return rate.start_s + matrices * columns * (rate.column_s + shape[0] * rate.entry_s) + flops / rate.flops_per_s
+        Args:
+            kind: ``qr``, ``cholesky``, ``eigh`` or ``largest``.
+            shape: see `syncline.costmodel.compute.operations.Operation`.
+            flops: FLOPs of the decomposition.
+
+        Returns:
+            The seconds beside those that any kernel takes.
+        """
+        if kind == "largest":
+            (numbers,) = shape
+            any_choice_s, number_s = self.largest
+            return any_choice_s + number_s * numbers
+        if kind == "eigh":
+            return self.eigh.seconds(shape, flops)
+        qr_s = self.qr.seconds(shape, flops)
+        # An optimised implementation takes the faster one.
+        return min(self.cholesky.seconds(shape, flops), qr_s) if kind == "cholesky" else qr_s
 
     def host_s(self, kind: str) -> float:
-        """Return the seconds in which the host dispatches an operation; a decomposition is done when they are over."""
-        special = {
-            "product": self.product_dispatch_s,
-            "largest": self.largest_dispatch_s,
-            "view": self.view_s,
-            "qr": 0.0,
-            "cholesky": 0.0,
-            "eigh": 0.0,
-        }
-        return special.get(kind, self.dispatch_s)
+        """Return the seconds in which the host dispatches a kernel of an update, by the kind of the kernel."""
+        if kind in ("qr", "cholesky", "eigh"):  # the device's seconds contain those of the host
+            return 0.0
+        special_s = {"product": self.product_dispatch_s, "largest": self.largest_dispatch_s, "view": self.view_s}
+        return special_s.get(kind, self.dispatch_s)
 
 
 @dataclass(frozen=True)

@@ -62,17 +62,18 @@ class Operation(NamedTuple):
             return EIGENVECTOR_FLOPS * rows**3 * matrices
         if self.kind in ("memory", "lists", "view", "largest"):
             return 0.0
-        sequences, heads, queries, keys, head = self.shape
-        forward = 4.0 * sequences * heads * queries * keys * head / (2 if self.causal else 1)
-        return forward if self.kind == "attention" else BACKWARD_ATTENTION * forward
+        sequences, heads, queries, keys, head_width = self.shape
+        forward_flops = 4.0 * sequences * heads * queries * keys * head_width / (2 if self.causal else 1)
+        return forward_flops if self.kind == "attention" else BACKWARD_ATTENTION * forward_flops
 
 
 def product(
     m: float, n: float, k: float, precision: str, bytes_per_number: float, groups: float = 1.0, count: float = 1.0
 ) -> Operation:
-    """Return ``count`` kernels, each of ``groups`` products ``(m, k) (k, n)``."""
+    """Return ``count`` kernels that multiply matrices, each ``groups`` times ``(m, k) (k, n)``."""
     nbytes = bytes_per_number * groups * (m * k + k * n + m * n)
-    return Operation("product", (m, n, k) if groups == 1 else (m, n, k, groups), precision, nbytes, kernels=count)
+    shape = (m, n, k) if groups == 1 else (m, n, k, groups)
+    return Operation("product", shape, precision, nbytes, kernels=count)
 
 
 def memory(nbytes: float, count: float = 1.0) -> Operation:
@@ -81,9 +82,10 @@ def memory(nbytes: float, count: float = 1.0) -> Operation:
 
 
 def operation_s(operation: Operation, on: Hardware, attention: str = "flash") -> float:
-    """Return the seconds of one kernel, see `syncline.costmodel.compute.kernel_rates`.
+    """Return the seconds of one kernel on a GPU, by the formulas of `syncline.costmodel.compute.kernel_rates`.
 
     Args:
+        operation: the kernel.
         on: a GPU with ``kernels``.
         attention: kind of fused attention.
 
@@ -103,15 +105,15 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
             return kernels.floor_s + memory_s / kernels.updates.lists
         return kernels.floor_s + kernels.updates.seconds(operation.kind, operation.shape, operation.flops)
     if operation.kind == "product":
-        rate = kernels.product(operation.precision)
+        product_rate = kernels.product(operation.precision)
         m, n, k, *groups = operation.shape
         power = 1.0 if on.power_w is None else on.power_w / kernels.power_w
-        efficiency = rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
-        return kernels.floor_s + max(operation.flops / (on.peak_flops * rate.peak * efficiency), memory_s)
-    sequences, heads, queries, keys, head = operation.shape
+        efficiency = product_rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
+        return kernels.floor_s + max(operation.flops / (on.peak_flops * product_rate.peak * efficiency), memory_s)
+    sequences, heads, queries, keys, head_width = operation.shape
     waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors
-    rate_of_pass = kernels.attention_pass(attention, operation.kind == "attention backward")
-    return kernels.floor_s + operation.flops / (on.peak_flops * rate_of_pass.efficiency(keys, head, waves))
+    attention_rate = kernels.attention_pass(attention, backward=operation.kind == "attention backward")
+    return kernels.floor_s + operation.flops / (on.peak_flops * attention_rate.efficiency(keys, head_width, waves))
 
 
 class Seconds(NamedTuple):
@@ -132,12 +134,9 @@ class Seconds(NamedTuple):
 
 
 def operations_s(
-    operations: Iterable[Operation],
-    on: Hardware,
-    attention: str = "flash",
-    eager: bool = False,
+    operations: Iterable[Operation], on: Hardware, attention: str = "flash", eager: bool = False
 ) -> Seconds:
-    """Return the seconds of operations on the device and on the host.
+    """Return the seconds of a sequence of kernels on the device and on its host.
 
     Args:
         operations: kernels that run one after another.
@@ -147,16 +146,15 @@ def operations_s(
     """
     kernels = on.kernels
     assert kernels is not None
-    launch_s = kernels.eager_s if eager else kernels.launch_s
-    device, count = 0.0, 0.0
+    device_s = num_kernels = 0.0
     for operation in operations:
-        device += operation.kernels * operation_s(operation, on, attention)
-        count += operation.kernels
-    return Seconds(device, count * launch_s)
+        device_s += operation.kernels * operation_s(operation, on, attention)
+        num_kernels += operation.kernels
+    return Seconds(device_s, num_kernels * (kernels.eager_s if eager else kernels.launch_s))
 
 
 def update_s(operations: Iterable[Operation], on: Hardware) -> float:
-    """Return the seconds of the operations of an update, which the host dispatches while the device runs earlier ones.
+    """Return the seconds of an optimizer update's kernels, which the host dispatches while the device runs others.
 
     Args:
         on: a GPU whose kernels of updates are known.

@@ -75,7 +75,7 @@ EIGHT_BITS = ("fp8", "mxfp8", "nvfp4")
 
 @dataclass(frozen=True)
 class Software:
-    """The choices of a training's software that decide which kernels run.
+    """The choices of a training's software that decide which GPU kernels run.
 
     Args:
         attention: kind of attention; None means the first kind in the hardware's rates.
@@ -98,10 +98,13 @@ class Software:
     adapters: Adapters | None = None
 
     def attention_on(self, hardware: Hardware) -> str:
-        """Return the kind of attention on some hardware."""
-        if self.attention is not None or hardware.kernels is None:
-            return self.attention or "flash"
-        return hardware.kernels.attention[0][0]
+        """Return the kind of attention: the chosen one, or else the first with known rates on this hardware."""
+        if self.attention is not None:
+            return self.attention
+        if hardware.kernels is None:
+            return "flash"
+        (first_kind, _, _), *_ = hardware.kernels.attention
+        return first_kind
 
     @property
     def loss_bytes(self) -> float:
@@ -117,7 +120,7 @@ class Software:
 
 
 class Share(NamedTuple):
-    """A worker's share of a micro-batch.
+    """A worker's share of a micro-batch under tensor, context and expert parallelism.
 
     Attributes:
         sequences: b, sequences of a micro-batch on the workers of one data-parallel rank.
@@ -139,18 +142,26 @@ class Share(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """The kernels of a forward and of a backward pass."""
+    """The kernels of a forward and of a backward pass, each in order."""
 
     forward: list[Operation]
     backward: list[Operation]
 
+    def add(self, passes: Passes, is_recomputed: bool = False) -> None:
+        """Append further kernels; if they are recomputed, their forward kernels run again in the backward pass."""
+        self.forward.extend(passes.forward)
+        self.backward.extend(passes.backward)
+        if is_recomputed:
+            self.backward.extend(passes.forward)
+
 
 def layer_operations(model: ModelShape, share: Share, software: Software, dense: bool = False) -> Passes:
-    """Return the kernels of one layer and micro-batch, without recomputation.
+    """Return the kernels of one transformer layer for one micro-batch, without recomputation of the whole layer.
 
     Args:
-        share: the worker's share.
-        software: kernels that run.
+        model: shape of the transformer.
+        share: the worker's share of the micro-batch.
+        software: choices of the software that decide which kernels run.
         dense: whether the layer has no experts, as the first ones of some models.
     """
     passes = Passes([], [])
@@ -158,20 +169,22 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
     has_experts = model.experts > 1 and not dense
     for tensor in model.dense_layer if dense else model.layer:
         group, _, name = tensor.name.rpartition(".")
-        if tensor.is_matrix and not group.startswith("expert_"):
-            first = len(passes.forward)
-            _add_product(passes, tensor, _split(name), tokens, share, software)
-            _run_again(passes, first, _module(name, has_experts, group == "shared"), software)
-        elif tensor.name.endswith("_bias") and not group.startswith("expert_"):
+        if group.startswith("expert_"):
+            continue  # see `_expert_passes`
+        if tensor.is_matrix:
+            products = _product_passes(tensor, tokens, share, software)
+            module = _module_of_matrix(name, has_experts, is_shared=group == "shared")
+            passes.add(products, is_recomputed=module in software.recomputed)
+        elif name.endswith("_bias"):
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
-        _add_experts(passes, model, tokens, share, software)
-    _add_attention(passes, model, tokens, share, software)
-    _add_elementwise(passes, model, tokens, share, software, dense=not has_experts)
+        passes.add(_expert_passes(model, tokens, share, software))
+    passes.add(_attention_passes(model, tokens, share, software), is_recomputed="core_attn" in software.recomputed)
+    passes.add(_elementwise_passes(model, tokens, share, software, dense=not has_experts))
     return passes
 
 
-def _module(name: str, has_experts: bool, is_shared: bool) -> Module | None:
+def _module_of_matrix(name: str, has_experts: bool, is_shared: bool) -> Module | None:
     """Return the module of `MODULES` that a matrix outside of experts belongs to, or None."""
     if is_shared:
         return "shared_experts"
@@ -180,131 +193,124 @@ def _module(name: str, has_experts: bool, is_shared: bool) -> Module | None:
     return "mlp" if name in ("gate", "up", "down") and not has_experts else None
 
 
-def _run_again(passes: Passes, first: int, module: Module | None, software: Software) -> None:
-    """Append the forward kernels from index ``first`` on to the backward pass if their module is recomputed."""
-    if module in software.recomputed:
-        passes.backward.extend(passes.forward[first:])
+def _shard_sides(tensor: TensorShape, sharers: int) -> tuple[float, float]:
+    """Return the outputs and inputs of a matrix on one of the workers that share it by tensor parallelism."""
+    outputs, inputs = tensor.shape
+    _, _, name = tensor.name.rpartition(".")
+    if name in ("router", "query_down", "key_value_down"):
+        return outputs, inputs
+    return (outputs, inputs / sharers) if name in ("out", "down") else (outputs / sharers, inputs)
 
 
-Split = Literal["rows", "columns", "none"]
-
-
-def _split(name: str) -> Split:
-    """Return the side of a matrix that tensor parallelism splits: outputs are rows, inputs are columns."""
-    if name in ("out", "down"):
-        return "columns"
-    return "none" if name in ("router", "query_down", "key_value_down") else "rows"
-
-
-def _add_product(
-    passes: Passes,
+def _product_passes(
     tensor: TensorShape,
-    split: Split,
     tokens: float,
     share: Share,
     software: Software,
     groups: float = 1.0,
     sharers: int | None = None,
-) -> None:
-    """Append the three products of a matrix, and the casts of their operands to 8 bits; ``sharers`` replaces t.
+) -> Passes:
+    """Return the three products of a matrix, and the casts of their operands to 8 bits.
 
     A frozen matrix has two products, and its adapters have three each, in 16 bits.
+
+    Args:
+        tensor: the whole matrix (outputs, inputs).
+        tokens: tokens of each product.
+        share: the worker's share of the micro-batch.
+        software: choices of the software.
+        groups: number of equal matrices that a grouped product multiplies, those of experts.
+        sharers: workers that share the matrix; None means t.
     """
-    sharers = share.tensor if sharers is None else sharers
-    outputs = tensor.shape[0] / (sharers if split == "rows" else 1)
-    inputs = tensor.shape[1] / (sharers if split == "columns" else 1)
+    outputs, inputs = _shard_sides(tensor, share.tensor if sharers is None else sharers)
     w = bytes_per_number(share.precision)
-    stored = 1 if share.precision in EIGHT_BITS else w
-    passes.forward.append(product(tokens, outputs, inputs, share.precision, stored, groups))
-    passes.backward.append(product(tokens, inputs, outputs, share.precision, stored, groups))
+    operand_bytes = 1 if share.precision in EIGHT_BITS else w
+    forward = [product(tokens, outputs, inputs, share.precision, operand_bytes, groups)]
+    backward = [product(tokens, inputs, outputs, share.precision, operand_bytes, groups)]
     if software.adapters is None:
-        passes.backward.append(product(outputs, inputs, tokens, share.precision, stored, groups))
+        backward.append(product(outputs, inputs, tokens, share.precision, operand_bytes, groups))
     elif software.adapters.has(tensor.name):
-        _add_adapters(passes, software.adapters.rank, (outputs, inputs), tokens, share, groups)
+        adapters = _adapter_passes(software.adapters.rank, outputs, inputs, tokens, share, groups)
+        forward += adapters.forward
+        backward += adapters.backward
     if share.precision in EIGHT_BITS:  # operands and transposes are cast; a frozen weight needs no others' transposes
         copies = 2 if software.adapters is None else 1
-        weights = (w + 2) * groups * outputs * inputs
-        passes.forward.append(memory((w + copies) * groups * tokens * inputs + weights))
-        passes.backward.append(memory((w + copies) * groups * tokens * outputs))
+        weight_bytes = (w + 2) * groups * outputs * inputs
+        forward.append(memory((w + copies) * groups * tokens * inputs + weight_bytes))
+        backward.append(memory((w + copies) * groups * tokens * outputs))
+    return Passes(forward, backward)
 
 
-def _add_adapters(
-    passes: Passes, rank: int, sides: tuple[float, float], tokens: float, share: Share, groups: float
-) -> None:
-    """Append the products of the two adapters beside a matrix, and the sums with its output and input gradient."""
+def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, share: Share, groups: float) -> Passes:
+    """Return the products of the two adapters beside a matrix, and the sums with its output and input gradient."""
     precision, w = _format_outside_products(share), bytes_per_number(share.precision)
-    outputs, inputs = sides
+    passes = Passes([], [])
     for rows, columns in ((rank, inputs), (outputs, rank)):
         passes.forward.append(product(tokens, rows, columns, precision, w, groups))
         passes.backward.append(product(tokens, columns, rows, precision, w, groups))
         passes.backward.append(product(rows, columns, tokens, precision, w, groups))
     passes.forward.append(memory(3 * w * groups * tokens * outputs))
     passes.backward.append(memory(3 * w * groups * tokens * inputs))
+    return passes
 
 
 def _format_outside_products(share: Share) -> str:
-    """Return the number format of products that are not in 8 bits."""
+    """Return the number format of products that stay in 16 bits or more if the others are in 8 bits."""
     return "bf16" if share.precision in EIGHT_BITS else share.precision
 
 
-def _add_experts(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
-    """Append the grouped products of the experts of a worker, the router's softmax, and the moves of tokens."""
+def _expert_passes(model: ModelShape, tokens: float, share: Share, software: Software) -> Passes:
+    """Return the grouped products of the experts of a worker, the router's softmax, and the moves of tokens."""
+    passes = Passes([], [])
     w = bytes_per_number(share.precision)
     experts = model.experts / share.expert  # on the worker
     sharers = share.expert_tensor
     tokens_per_expert = sharers * tokens * model.experts_per_token / share.tensor / experts
     for tensor in model.layer:
-        if tensor.is_matrix and tensor.name.startswith("expert_0."):
-            split = _split(tensor.name.rpartition(".")[2])
-            _add_product(passes, tensor, split, tokens_per_expert, share, software, experts, sharers)
+        if tensor.is_matrix and tensor.name.startswith("expert_0."):  # all experts are alike
+            passes.add(_product_passes(tensor, tokens_per_expert, share, software, experts, sharers))
     moved_bytes = 2 * w * tokens_per_expert * experts * model.width  # read and written, of received tokens
     moves = 0 if share.expert > 1 else 2
     if not software.once_per_node:
-        sorts_received = share.expert > 1 and experts > 1
-        pads = share.precision in EIGHT_BITS
-        moves += 2 * sorts_received + 2 * pads
+        if share.expert > 1 and experts > 1:  # received tokens are sorted, and sorted back
+            moves += 2
+        if share.precision in EIGHT_BITS:  # tokens are padded, and unpadded
+            moves += 2
     score_bytes = 4.0 * tokens * model.experts  # fp32 scores of the router
     for operations, score_kernels in ((passes.forward, 4), (passes.backward, 3)):
         if share.expert > 1:  # a worker's own tokens sorted by expert, and added up again
             operations.append(memory(moved_bytes / sharers, 2))
-        operations.extend((memory(moved_bytes, moves), memory(3 * score_bytes, score_kernels)))
+        operations += [memory(moved_bytes, moves), memory(3 * score_bytes, score_kernels)]
     hidden_bytes = w * tokens_per_expert * experts * model.expert_width / sharers
-    first = len(passes.forward)
-    _add_activation(passes, model.gated, hidden_bytes, software.compiled)
-    _run_again(passes, first, "moe_act", software)
+    activation = _activation_passes(model.gated, hidden_bytes, software.compiled)
+    passes.add(activation, is_recomputed="moe_act" in software.recomputed)
+    return passes
 
 
-def _add_attention(passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software) -> None:
-    """Append fused attention, or its two products and the kernels on its scores."""
+def _attention_passes(model: ModelShape, tokens: float, share: Share, software: Software) -> Passes:
+    """Return the kernels of attention between its projections: fused, or two products and the kernels on its scores."""
     heads = model.heads / share.tensor / (share.context if share.by_heads else 1)
-    head = model.scores_width / model.heads
+    head_width = model.scores_width / model.heads
     queries = tokens / share.sequences * (share.context if share.by_heads else 1)
-    shape = (share.sequences, heads, queries, float(model.sequence), head)
-    first_kernel = len(passes.forward)
+    keys = float(model.sequence)
     if software.attention != "eager":
-        passes.forward.append(Operation("attention", shape, causal=software.causal))
-        passes.backward.append(Operation("attention backward", shape, causal=software.causal))
-    else:
-        _add_eager_attention(passes, shape, share)
-    _run_again(passes, first_kernel, "core_attn", software)
-
-
-def _add_eager_attention(passes: Passes, shape: tuple[float, float, float, float, float], share: Share) -> None:
-    """Append attention's two products and the kernels on its scores; ``shape`` is that of an `Operation`."""
-    sequences, heads, queries, keys, head = shape
-    w, groups = bytes_per_number(share.precision), sequences * heads
+        shape = (share.sequences, heads, queries, keys, head_width)
+        forward = Operation("attention", shape, causal=software.causal)
+        return Passes([forward], [forward._replace(kind="attention backward")])
+    w, groups = bytes_per_number(share.precision), share.sequences * heads
     precision = _format_outside_products(share)
-    first = product(queries, keys, head, precision, w, groups)
-    second = product(queries, head, keys, precision, w, groups)
-    scores = groups * queries * keys
-    passes.forward.extend((first, second, memory(SCORE_BYTES * scores / 3, 3)))
-    passes.backward.extend((first, first, second, second, memory(2 * SCORE_BYTES * scores / 4, 4)))
+    scores_product = product(queries, keys, head_width, precision, w, groups)
+    values_product = product(queries, head_width, keys, precision, w, groups)
+    score_bytes = SCORE_BYTES * (groups * queries * keys)
+    return Passes(
+        [scores_product, values_product, memory(score_bytes / 3, 3)],
+        [*[scores_product] * 2, *[values_product] * 2, memory(2 * score_bytes / 4, 4)],
+    )
 
 
-def _add_elementwise(
-    passes: Passes, model: ModelShape, tokens: float, share: Share, software: Software, dense: bool
-) -> None:
-    """Append the kernels of a layer that the memory limits; tensor parallelism splits norms and sums by tokens."""
+def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software: Software, dense: bool) -> Passes:
+    """Return the kernels of a layer that the memory limits; tensor parallelism splits norms and sums by tokens."""
+    passes = Passes([], [])
     w, t = bytes_per_number(share.precision), share.tensor
     width_bytes = w * tokens * model.width / t
     norms = max(model.norms_per_layer, 2)
@@ -318,53 +324,47 @@ def _add_elementwise(
         passes.backward.extend([memory(2 * width_bytes)] * norms)
     heads_bytes = w * tokens * (model.query_width + model.key_width) / t  # of queries and keys
     if not model.position_embedding:  # rotary positions
-        for operations in passes:
-            operations.append(memory(2 * heads_bytes, 1 if software.compiled else 5))
+        rotation = memory(2 * heads_bytes, 1 if software.compiled else 5)
+        passes.add(Passes([rotation], [rotation]))
     if model.head_norms:
-        passes.forward.append(memory(2 * heads_bytes))
-        passes.backward.append(memory(5 * heads_bytes))
-    if not software.compiled:
+        passes.add(Passes([memory(2 * heads_bytes)], [memory(5 * heads_bytes)]))
+    if not software.compiled:  # gradients of queries, keys and values are joined
         passes.backward.append(memory(2 * (heads_bytes + w * tokens * model.key_width / t)))
-    first = len(passes.forward)
     if dense:
-        _add_activation(passes, model.gated, w * tokens * model.hidden_width / t, software.compiled)
+        activation = _activation_passes(model.gated, w * tokens * model.hidden_width / t, software.compiled)
+        passes.add(activation, is_recomputed="mlp" in software.recomputed)
     elif model.shared_experts:
-        shared = model.shared_experts * model.expert_width
-        _add_activation(passes, model.gated, w * tokens * shared / t, software.compiled)
-    _run_again(passes, first, "mlp" if dense else "shared_experts", software)
+        hidden_width = model.shared_experts * model.expert_width
+        activation = _activation_passes(model.gated, w * tokens * hidden_width / t, software.compiled)
+        passes.add(activation, is_recomputed="shared_experts" in software.recomputed)
+    return passes
 
 
-def _add_activation(passes: Passes, gated: bool, hidden_bytes: float, compiled: bool) -> None:
-    """Append the kernels of an MLP's activation, with so many bytes of hidden numbers."""
+def _activation_passes(gated: bool, hidden_bytes: float, compiled: bool) -> Passes:
+    """Return the kernels of an MLP's activation function on ``hidden_bytes`` of hidden numbers."""
     if not gated:
-        passes.forward.append(memory(2 * hidden_bytes))
-        passes.backward.append(memory(3 * hidden_bytes))
-    elif compiled:
-        passes.forward.append(memory(3 * hidden_bytes))
-        passes.backward.append(memory(5 * hidden_bytes))
-    else:
-        passes.forward.extend((memory(2 * hidden_bytes), memory(3 * hidden_bytes)))
-        passes.backward.extend([memory(3 * hidden_bytes)] * 3)
+        return Passes([memory(2 * hidden_bytes)], [memory(3 * hidden_bytes)])
+    if compiled:
+        return Passes([memory(3 * hidden_bytes)], [memory(5 * hidden_bytes)])
+    return Passes([memory(2 * hidden_bytes), memory(3 * hidden_bytes)], [memory(3 * hidden_bytes)] * 3)
 
 
 def end_operations(model: ModelShape, share: Share, software: Software) -> Passes:
-    """Return the kernels of the embedding, the last norm, the output layer and the loss of one micro-batch."""
-    passes = Passes([], [])
+    """Return the kernels of the embedding, the last norm, the output layer and the loss for one micro-batch."""
     tokens = share.sequences * model.sequence / share.context
     w, vocabulary = bytes_per_number(share.precision), model.vocabulary / share.tensor
-    width = w * tokens * model.width
-    table = w * vocabulary * model.width
-    passes.forward.extend((memory(2 * width), memory(2 * width / share.tensor)))
-    if software.adapters is None:
-        passes.backward.append(memory(width + 2 * table, 2))
-    passes.backward.append(memory(5 * width / share.tensor))
-    precision = _format_outside_products(share)
+    width_bytes = w * tokens * model.width
+    table_bytes = w * vocabulary * model.width
+    passes = Passes([memory(2 * width_bytes), memory(2 * width_bytes / share.tensor)], [])
+    if software.adapters is None:  # the embedding has a gradient
+        passes.backward.append(memory(width_bytes + 2 * table_bytes, 2))
+    passes.backward.append(memory(5 * width_bytes / share.tensor))
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
-    _add_product(passes, head, "rows", tokens, share._replace(precision=precision), software)
-    logits = software.loss_bytes * tokens * vocabulary
+    passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
+    logit_bytes = software.loss_bytes * tokens * vocabulary
     kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3
-    passes.forward.append(memory(logits / 2 / kernels, kernels))
-    passes.backward.append(memory(logits / 2 / kernels, kernels))
+    loss = memory(logit_bytes / 2 / kernels, kernels)
+    passes.add(Passes([loss], [loss]))
     return passes
 
 
@@ -391,18 +391,24 @@ def micro_batch(model: ModelShape, share: Share, software: Software, hardware: H
     """Return the seconds of one micro-batch in a layer, and outside of the layers, on a GPU with known kernels."""
     attention = software.attention_on(hardware)
 
-    def timed(operations: list[Operation]) -> Seconds:
+    def seconds(operations: list[Operation]) -> Seconds:
+        """Return the seconds of kernels of this software on this hardware."""
         return operations_s(operations, hardware, attention, eager=not software.compiled)
 
     layer = layer_operations(model, share, software)
-    dense = layer_operations(model, share, software, dense=True) if model.dense_layers else layer
+    dense_layer = layer_operations(model, share, software, dense=True) if model.dense_layers else layer
     ends = end_operations(model, share, software)
-    forward, backward, dense_forward, dense_backward = (timed(operations) for operations in (*layer, *dense))
-    return MicroBatch(forward, backward, dense_forward, dense_backward, timed([*ends.forward, *ends.backward]))
+    return MicroBatch(
+        forward=seconds(layer.forward),
+        backward=seconds(layer.backward),
+        dense_forward=seconds(dense_layer.forward),
+        dense_backward=seconds(dense_layer.backward),
+        ends=seconds([*ends.forward, *ends.backward]),
+    )
 
 
 class Work(NamedTuple):
-    """The work of one worker in a step.
+    """The computing work of one worker in a training step.
 
     Attributes:
         share: the worker's share of a micro-batch.
@@ -429,41 +435,44 @@ class Work(NamedTuple):
 
 
 def step_seconds(model: ModelShape, work: Work, software: Software, hardware: Hardware) -> dict[str, float]:
-    """Return the computing seconds of a worker's step by part; they sum to the step.
+    """Return the computing seconds of a worker's training step by part; the parts sum to the step.
 
     The parts are ``layers``, ``recomputation``, ``ends`` (embedding, output layer, loss), ``copies`` (sharded weights,
     sums of gradients), ``update``, ``offloading``, in which the device waits for activations on their way to and from
     the host's memory, and ``launches``, in which it waits for the host's processor.
     """
     times = micro_batch(model, work.share, software, hardware)
-    layers = model.layers - model.dense_layers, model.dense_layers
-    forward = _total(layers, times.forward, times.dense_forward)
-    backward = _total(layers, times.backward, times.dense_backward)
-    m, k = work.micro_batches, work.stages
-    w = bytes_per_number(work.share.precision)
-    copied = SHARD_COPY_BYTES * m * work.parameters if work.sharded else 0.0
-    summed = 3 * w * (m - 1) * work.parameters
-    copies = operations_s([memory(copied + summed, 1 if copied + summed else 0)], hardware)
+    layer_counts = model.layers - model.dense_layers, model.dense_layers
+    forward = _seconds_of_layers(layer_counts, times.forward, times.dense_forward)
+    backward = _seconds_of_layers(layer_counts, times.backward, times.dense_backward)
+    recomputation = _seconds_of_layers(work.recomputed, times.forward, times.dense_forward)
+
+    shard_bytes = SHARD_COPY_BYTES * work.micro_batches * work.parameters if work.sharded else 0.0
+    sum_bytes = 3 * bytes_per_number(work.share.precision) * (work.micro_batches - 1) * work.parameters
+    copies = operations_s([memory(shard_bytes + sum_bytes, 1 if shard_bytes + sum_bytes else 0)], hardware)
     update = operations_s([memory(software.update_bytes * work.updated)], hardware)
-    recomputation = _total(work.recomputed, times.forward, times.dense_forward)
-    waits_s = 0.0
-    passes = (times.forward, times.backward), (times.dense_forward, times.dense_backward)
-    for count, layer in zip(work.offloaded, passes, strict=True):
-        waits_s += count * sum(max(0.0, work.offload_s - one_pass.device_s) for one_pass in layer)
-    device = {
-        "layers": m / k * (forward.device_s + backward.device_s),
-        "recomputation": m / k * recomputation.device_s,
-        "ends": m / k * times.ends.device_s,
+
+    offloaded_layers, offloaded_dense_layers = work.offloaded
+    layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in (times.forward, times.backward))
+    dense_passes = (times.dense_forward, times.dense_backward)
+    dense_layer_wait_s = sum(max(0.0, work.offload_s - part.device_s) for part in dense_passes)
+    wait_s = offloaded_layers * layer_wait_s + offloaded_dense_layers * dense_layer_wait_s
+
+    repetitions = work.micro_batches / work.stages  # of all layers and ends, which the stages share evenly
+    device_s = {
+        "layers": repetitions * (forward.device_s + backward.device_s),
+        "recomputation": repetitions * recomputation.device_s,
+        "ends": repetitions * times.ends.device_s,
         "copies": copies.device_s,
         "update": update.device_s,
-        "offloading": m / k * waits_s,
+        "offloading": repetitions * wait_s,
     }
-    launched = (forward, backward, recomputation, times.ends)
-    launch_s = m / k * sum(part.launch_s for part in launched)
-    return device | {"launches": max(0.0, launch_s - sum(device.values()))}
+    launch_s = repetitions * sum(part.launch_s for part in (forward, backward, recomputation, times.ends))
+    return device_s | {"launches": max(0.0, launch_s - sum(device_s.values()))}
 
 
-def _total(counts: tuple[int, int], layer: Seconds, dense: Seconds) -> Seconds:
-    """Return the seconds of all layers; ``counts`` are the numbers of layers with experts and of dense ones."""
-    device_s = counts[0] * layer.device_s + counts[1] * dense.device_s
-    return Seconds(device_s, counts[0] * layer.launch_s + counts[1] * dense.launch_s)
+def _seconds_of_layers(counts: tuple[int, int], layer: Seconds, dense: Seconds) -> Seconds:
+    """Return the seconds of all layers; ``counts`` are the numbers of layers with experts and of dense layers."""
+    num_layers, num_dense = counts
+    device_s = num_layers * layer.device_s + num_dense * dense.device_s
+    return Seconds(device_s, num_layers * layer.launch_s + num_dense * dense.launch_s)
