@@ -61,7 +61,6 @@ class Hardware:
         return next((times for times in self.collectives if times.kind == kind), None)
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not 0 < self.peak_flops < float("inf"):
             raise SpecError("hardware.peak_flops", self.peak_flops, "a positive number of FLOP/s")
         if not 0 < self.mfu <= 1:
@@ -190,7 +189,6 @@ class BatchTimes:
     times_s: Mapping[float, float]
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.times_s:
             raise SpecError("batch_times", dict(self.times_s), "seconds for one batch size at least, as in {8: 60 ms}")
         for size, seconds in self.times_s.items():

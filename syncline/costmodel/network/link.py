@@ -75,7 +75,6 @@ class Link:
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for field in ("latency_s", "overhead_s"):
             require_finite(f"link.{field}", getattr(self, field), "seconds, at least 0")
         for field in ("bandwidth_bytes_per_s", "upload_bytes_per_s"):
@@ -116,7 +115,7 @@ class Link:
         return self.latency_s + self.overhead_s + nbytes / self.goodput_bytes_per_s
 
     def shared_by(self, flows: int) -> Link:
-        """Return the share of this link that each of ``flows`` transfers in each direction gets.
+        """Return this link with the bandwidth that each of ``flows`` transfers in each direction gets.
 
         The result is full-duplex: on a half-duplex link the share already counts the transfers of both directions.
         """
@@ -146,17 +145,25 @@ class Link:
         rate = format_bandwidth(float(self.bandwidth_bytes_per_s))
         if self.upload_bytes_per_s is not None:
             rate += f" down, {format_bandwidth(float(self.upload_bytes_per_s))} up"
-        details = [
-            f"{format_seconds(float(self.overhead_s))} per message" if self.overhead_s else "",
-            f"{100 * float(self.efficiency):.3g}% payload" if self.efficiency != 1 else "",
-            "half duplex" if self.duplex == "half" else "",
-            "gloo's costs" if self.gloo is not None else "",
-            "NCCL's pieces" if self.nccl is not None else "",
-            "windows that open" if self.tcp is not None else "",
-            "measured all-reduces" if self.measured is not None else "",
-            f"NVLink {self.nvlink.generation}" if self.nvlink is not None else "",
-        ]
-        return ", ".join([f"{format_seconds(float(self.latency_s))} one way", rate, *filter(None, details)])
+        details = [f"{format_seconds(float(self.latency_s))} one way", rate]
+        if self.overhead_s:
+            details.append(f"{format_seconds(float(self.overhead_s))} per message")
+        if self.efficiency != 1:
+            details.append(f"{100 * float(self.efficiency):.3g}% payload")
+        if self.duplex == "half":
+            details.append("half duplex")
+        # Software whose costs the link carries.
+        if self.gloo is not None:
+            details.append("gloo's costs")
+        if self.nccl is not None:
+            details.append("NCCL's pieces")
+        if self.tcp is not None:
+            details.append("windows that open")
+        if self.measured is not None:
+            details.append("measured all-reduces")
+        if self.nvlink is not None:
+            details.append(f"NVLink {self.nvlink.generation}")
+        return ", ".join(details)
 
     def among(self, workers: int) -> Topology:
         """Return the topology in which each of the workers has this link to a common switch."""
@@ -169,8 +176,10 @@ NUMBERS = ("latency_s", "bandwidth_bytes_per_s", "overhead_s", "efficiency", "up
 
 def stacked_links(links: Sequence[Link]) -> Link:
     """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers and in names."""
-    columns = {name: [getattr(link, name) for link in links] for name in NUMBERS}
-    arrays = {name: np.array([column], dtype=np.float64) for name, column in columns.items() if column[0] is not None}
+    arrays = {}
+    for name in NUMBERS:
+        if getattr(links[0], name) is not None:
+            arrays[name] = np.array([[getattr(link, name) for link in links]], dtype=np.float64)
     return links[0].with_numbers(arrays, same_links=True)
 
 
@@ -180,20 +189,27 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
-    def common(name: str) -> Any:
+    def common(field: str) -> Any:
         """Return the value of a field that all links have, or None."""
-        values = {getattr(link, name) for link in worker_links}
+        values = {getattr(link, field) for link in worker_links}
         return values.pop() if len(values) == 1 else None
 
-    def column(name: str) -> NDArray[np.float64]:
+    def numbers(field: str) -> NDArray[np.float64]:
         """Return a field of each worker's link as an array, ``(P,)``."""
-        return np.broadcast_to(np.array([getattr(link, name) for link in worker_links], dtype=np.float64), (workers,))
+        return np.broadcast_to(np.array([getattr(link, field) for link in worker_links], dtype=np.float64), (workers,))
 
-    half_duplex = np.broadcast_to([link.duplex == "half" for link in worker_links], (workers,))
-    rates = np.concatenate([column("up_bytes_per_s"), column("down_bytes_per_s")])
-    costs = (common(name) for name in ("gloo", "nccl", "tcp", "measured", "nvlink"))
-    name = links.name if isinstance(links, Link) else ""
-    return Star(name, column("latency_s"), column("overhead_s"), rates, half_duplex, *costs)
+    return Star(
+        name=links.name if isinstance(links, Link) else "",
+        latency_s=numbers("latency_s"),
+        overhead_s=numbers("overhead_s"),
+        bandwidth_bytes_per_s=np.concatenate([numbers("up_bytes_per_s"), numbers("down_bytes_per_s")]),
+        half_duplex=np.broadcast_to([link.duplex == "half" for link in worker_links], (workers,)),
+        gloo=common("gloo"),
+        nccl=common("nccl"),
+        tcp=common("tcp"),
+        measured=common("measured"),
+        nvlink=common("nvlink"),
+    )
 
 
 def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topology:
@@ -204,7 +220,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     if not hasattr(network, "among"):
         result = network
     elif is_hashed_by_value(network):
-        result = _among(network, workers)  # type: ignore[arg-type]
+        result = _cached_topology(network, workers)  # type: ignore[arg-type]
     else:  # a network that is hashed by its identity could change
         result = network.among(workers)
     if result.workers != workers:
@@ -212,19 +228,19 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     return result
 
 
-def _nbytes_of(value: Topology) -> float:
+def _memory_bytes(value: Topology) -> float:
     """Return the approximate memory of a topology in bytes; infinite if the topology stores paths as callers ask."""
     return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
 
 
-@bounded_cache(64e6, _nbytes_of)
-def _among(network: Network, workers: int) -> Topology:
+@bounded_cache(64e6, _memory_bytes)
+def _cached_topology(network: Network, workers: int) -> Topology:
     """Return the topology of a network, from the cache if possible."""
     return network.among(workers)
 
 
 def among(base: Topology, members: ArrayLike) -> Topology:
-    """Return the topology of some workers, numbered from 0 in the order of ``members``; the others send nothing."""
+    """Return the topology of some workers of a topology, numbered from 0 in their order; the others send nothing."""
     ranks = np.asarray(members)
     if np.array_equal(ranks, np.arange(base.workers)):
         return base
@@ -247,7 +263,7 @@ class MemberTopology(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Return how many workers of the underlying topology are members."""
+        """Return the number of workers of the underlying topology that are members."""
         return len(self.members)
 
     @property
@@ -258,8 +274,11 @@ class MemberTopology(DerivedTopology):
     @property
     def measured(self) -> NodeTimes | None:
         """Return the measured times of the innermost link if all members share one innermost unit."""
-        size, link = getattr(self.whole, "innermost", (self.whole.workers, None))
-        return link.measured if link is not None and len(np.unique(self.members // size)) == 1 else None
+        if not hasattr(self.whole, "innermost"):
+            return None
+        unit_workers, link = self.whole.innermost
+        is_one_unit = len(np.unique(self.members // unit_workers)) == 1
+        return link.measured if is_one_unit else None
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths between members in the underlying topology."""

@@ -15,7 +15,7 @@ BETWEEN, INSIDE = "lines between places", "lines inside places"
 
 
 class LinkGroup(NamedTuple):
-    """Links that change together.
+    """Links of a network whose speed changes together in a question such as "what if the lines were twice as fast?".
 
     Attributes:
         name: display name.
@@ -37,30 +37,28 @@ def link_groups(network: Network) -> list[LinkGroup]:
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
-    local_lines = [row[index] for index, row in enumerate(network.lines)]
-    cross_lines = [line for index, row in enumerate(network.lines) for line in (*row[:index], *row[index + 1 :])]
-    uplinks = network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,)
-    groups: dict[str, Iterable[Link | None]] = {
-        INSIDE: local_lines,
+    lines_inside, lines_between = [], []
+    for source, row in enumerate(network.lines):
+        for target, line in enumerate(row):
+            (lines_inside if source == target else lines_between).append(line)
+    candidates: dict[str, Iterable[Link | None]] = {
+        INSIDE: lines_inside,
         "cards of hosts": [network.card],
-        "uplinks of places": uplinks,
-        BETWEEN: cross_lines,
+        "uplinks of places": network.uplinks if isinstance(network.uplinks, tuple) else (network.uplinks,),
+        BETWEEN: lines_between,
     }
-    return [group for name, links in groups.items() if (group := _group(name, links)) is not None]
+    groups = []
+    for name, optional_links in candidates.items():
+        links = [link for link in optional_links if link is not None]
+        if links:
+            narrowest = min(links, key=lambda link: (float(link.bandwidth_bytes_per_s), -float(link.latency_s)))
+            groups.append(LinkGroup(name, narrowest, frozenset(links)))
+    return groups
 
 
 def outermost_links(network: Network) -> LinkGroup:
-    """Return the links of the outermost level, or the lines between the places of a matrix."""
+    """Return the links of a network's outermost level, or the lines between the places of a matrix."""
     if isinstance(network, MultiLevel):
         link = network.levels[-1].link
         return LinkGroup(link.name, link, frozenset({link}))
     return link_groups(network)[-1]
-
-
-def _group(name: str, links: Iterable[Link | None]) -> LinkGroup | None:
-    """Return the group of the links that are not None, or None if all are None."""
-    present = [link for link in links if link is not None]
-    if not present:
-        return None
-    narrowest = min(present, key=lambda link: (float(link.bandwidth_bytes_per_s), -float(link.latency_s)))
-    return LinkGroup(name, narrowest, frozenset(present))

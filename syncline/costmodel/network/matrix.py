@@ -66,7 +66,7 @@ class Matrix(CostsOfLinks):
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
-        """Refuse tables of the wrong size, and lines that are missing."""
+        """Raise ``SpecError`` for tables of the wrong size and for missing lines."""
         count = len(self.places)
         if not count or len(set(self.places)) < count:
             raise SpecError("network.places", list(self.places), "different names, one at least")
@@ -79,7 +79,8 @@ class Matrix(CostsOfLinks):
         for i, row in enumerate(self.lines):
             for j, line in enumerate(row):
                 path = f"network.lines.{self.places[i]}.{self.places[j]}"
-                if line is None and not (i == j and self.ranks.count(i) <= 1):
+                needs_line = i != j or self.ranks.count(i) > 1
+                if line is None and needs_line:
                     raise SpecError(path, None, "a line: {bandwidth, latency}")
                 if line is not None and line.duplex == "half":
                     raise SpecError(path, "half", "a line for each direction")
@@ -121,8 +122,8 @@ class Matrix(CostsOfLinks):
 
     def describe(self) -> str:
         """Return a short text for tables: numbers of workers and places, and the lines between places."""
-        rates = [line.describe() for row in self.lines for line in row if line is not None]
-        lines = rates[0] if len(set(rates)) == 1 else f"{len(set(rates))} different lines"
+        line_texts = {line.describe() for row in self.lines for line in row if line is not None}
+        lines = line_texts.pop() if len(line_texts) == 1 else f"{len(line_texts)} different lines"
         return f"{self.workers} workers in {len(self.places)} places, {lines}, a rate per {self.per}"
 
 
@@ -152,11 +153,14 @@ class MatrixTopology(ByValue, NetworkTopology):
         return len(self.place)
 
     @cached_property
-    def _numbers(self) -> tuple[Floats, Floats, Floats]:
-        """Return three ``(S, S)`` arrays: latency, bytes per second and overhead of each line; 0, 1, 0 for none."""
-        lines = [line or Link(0.0, 1.0) for row in self.network.lines for line in row]
-        numbers = np.array([(line.latency_s, line.up_bytes_per_s, line.overhead_s) for line in lines], dtype=np.float64)
-        latency_s, rate, overhead_s = numbers.T.reshape(3, len(self.network.places), -1)
+    def _line_numbers(self) -> tuple[Floats, Floats, Floats]:
+        """Return three ``(S, S)`` arrays: latency, bytes per second and overhead of each line; 0, 1, 0 for no line."""
+        shape = (len(self.network.places),) * 2
+        latency_s, rate, overhead_s = np.zeros(shape), np.ones(shape), np.zeros(shape)
+        for i, row in enumerate(self.network.lines):
+            for j, line in enumerate(row):
+                if line is not None:
+                    latency_s[i, j], rate[i, j], overhead_s[i, j] = line.latency_s, line.up_bytes_per_s, line.overhead_s
         return latency_s, rate, overhead_s
 
     @cached_property
@@ -165,13 +169,14 @@ class MatrixTopology(ByValue, NetworkTopology):
 
         The line inside a place is in a class of its own if the lines belong to the places.
         """
-        latency_s, rate, _ = self._numbers
+        latency_s, rate, _ = self._line_numbers
         classes = np.zeros(rate.shape, dtype=np.int64)
-        for index, columns in enumerate(zip(latency_s, rate, strict=True)):
-            pairs = np.stack(columns, axis=1)
+        for place in range(len(rate)):
+            latencies_and_rates = np.stack([latency_s[place], rate[place]], axis=1)
             if self.network.per == "place":
-                pairs[index] = -1
-            classes[index] = np.unique(pairs, axis=0, return_inverse=True)[1].ravel()
+                latencies_and_rates[place] = -1
+            _, inverse = np.unique(latencies_and_rates, axis=0, return_inverse=True)
+            classes[place] = inverse.ravel()
         return classes
 
     @property
@@ -188,7 +193,7 @@ class MatrixTopology(ByValue, NetworkTopology):
         to each, if software limits them. There are P^2 lines per connection, in the order of (sender, receiver); one
         for each worker and class per host; S^2 per pair; one for each place and class per place.
         """
-        _, rate, _ = self._numbers
+        _, rate, _ = self._line_numbers
         network, place, per, hivemind = self.network, self.place, self.network.per, self.network.hivemind
         class_rates = np.ones((len(rate), self._class_count))
         np.put_along_axis(class_rates, self._classes, rate, axis=1)
@@ -215,14 +220,19 @@ class MatrixTopology(ByValue, NetworkTopology):
     @cached_property
     def _first(self) -> dict[str, int]:
         """Return the number of the first channel of each kind of channel, by the kind's name."""
-        counts = [len(rates) for rates in self._rates.values()]
-        return dict(zip(self._rates, np.cumsum([0, *counts[:-1]]).tolist(), strict=True))
+        first, channels = {}, 0
+        for kind, rates in self._rates.items():
+            first[kind] = channels
+            channels += len(rates)
+        return first
 
     @property
     def _uplinks(self) -> tuple[Link, ...]:
         """Return the uplink that the workers of each place share, or an empty tuple if places have no uplinks."""
         uplinks = self.network.uplinks
-        return (uplinks,) * len(self.network.places) if isinstance(uplinks, Link) else uplinks or ()
+        if uplinks is None:
+            return ()
+        return (uplinks,) * len(self.network.places) if isinstance(uplinks, Link) else uplinks
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
@@ -232,28 +242,32 @@ class MatrixTopology(ByValue, NetworkTopology):
     def channel_names(self) -> list[str]:
         """Return the name of each channel's link: both places of a line, or the sender's if several lines share it."""
         places = self.network.places
-        worker_places = [self.network.places[place] for place in self.place.tolist()]
-        classes = range(self._class_count)
-        lines = {
-            "connection": [f"{source}-{target}" for source in worker_places for target in worker_places],
-            "pair": [f"{source}-{target}" for source in places for target in places],
-            "host": [f"from {source}" for source in worker_places for _ in classes],
-            "place": [f"from {source}" for source in places for _ in classes],
-        }[self.network.per]
-        names = {
+        worker_places = [places[place] for place in self.place.tolist()]
+        ends = worker_places if self.network.per in ("connection", "host") else places
+        lines: list[str] = []
+        for source in ends:
+            if self.network.per in ("connection", "pair"):
+                lines += [f"{source}-{target}" for target in ends]
+            else:
+                lines += [f"from {source}"] * self._class_count
+        names_by_kind = {
             "lines": lines,
             "inside": [f"{name}-{name}" for name in worker_places] * 2,
             "cards": ["card"] * 2 * self.workers,
             "uplinks": [f"{name}'s uplink" for name in places] * 2,
             "connections": ["connection"] * self.workers**2,
         }
-        return [name for kind in self._rates for name in names[kind]]
+        names: list[str] = []
+        for kind in self._rates:
+            names += names_by_kind[kind]
+        return names
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths over lines, cards and uplinks."""
-        senders, receivers = (np.asarray(ends, dtype=np.int64) for ends in (senders, receivers))
+        """Return the paths of messages between workers, over lines, cards and uplinks."""
+        senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
         source, target = self.place[senders], self.place[receivers]
-        latency_s, _, overhead_s = (numbers[source, target] for numbers in self._numbers)
+        line_latency_s, _, line_overhead_s = self._line_numbers
+        latency_s, overhead_s = line_latency_s[source, target], line_overhead_s[source, target]
         card = self.network.card
         if card is not None:
             latency_s = latency_s + 2 * np.float64(card.latency_s)
@@ -266,26 +280,27 @@ class MatrixTopology(ByValue, NetworkTopology):
     def _channels(self, senders: Ints, receivers: Ints) -> Iterator[Ints]:
         """Yield the columns of `Paths.channels`; columns with entries -1, of messages without a channel, come last."""
         source, target = self.place[senders], self.place[receivers]
-        crosses, per, first = source != target, self.network.per, self._first
-        if "connections" in first:
-            yield first["connections"] + senders * self.workers + receivers
-        if "cards" in first:
+        crosses, per = source != target, self.network.per
+        first_channel = self._first
+        if "connections" in first_channel:
+            yield first_channel["connections"] + senders * self.workers + receivers
+        if "cards" in first_channel:
             is_half_duplex = self.network.card is not None and self.network.card.duplex == "half"
-            yield first["cards"] + senders
-            yield first["cards"] + (0 if is_half_duplex else self.workers) + receivers
+            yield first_channel["cards"] + senders
+            yield first_channel["cards"] + (0 if is_half_duplex else self.workers) + receivers
+        down_inside = np.full(len(senders), -1)  # the channel down to the receiver, of messages inside a place
         if per == "connection":
             yield senders * self.workers + receivers
         elif per == "host":
             yield senders * self._class_count + self._classes[source, target]
         else:
-            count = len(self.network.places) if per == "pair" else self._class_count
-            line = target if per == "pair" else self._classes[source, target]
-            yield np.where(crosses, source * count + line, first["inside"] + senders)
-        inside_down = np.full(len(senders), -1)
-        if per in ("pair", "place"):
-            inside_down = np.where(crosses, -1, first["inside"] + self.workers + receivers)
-            if "uplinks" not in first:
-                yield inside_down
-        if "uplinks" in first:
-            yield np.where(crosses, first["uplinks"] + source, inside_down)
-            yield np.where(crosses, first["uplinks"] + len(self.network.places) + target, -1)
+            line = source * self._class_count + self._classes[source, target]
+            if per == "pair":
+                line = source * len(self.network.places) + target
+            yield np.where(crosses, line, first_channel["inside"] + senders)
+            down_inside = np.where(crosses, -1, first_channel["inside"] + self.workers + receivers)
+        if "uplinks" in first_channel:
+            yield np.where(crosses, first_channel["uplinks"] + source, down_inside)
+            yield np.where(crosses, first_channel["uplinks"] + len(self.network.places) + target, -1)
+        elif per in ("pair", "place"):
+            yield down_inside

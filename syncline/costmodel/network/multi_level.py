@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopology
@@ -56,29 +57,30 @@ class Level:
 
     def pool(self, rails: int) -> Link:
         """Return a link with the bandwidth that a number of rails of a unit carry together."""
-        part = rails / (self.oversubscription or 1.0)
+        factor = rails / (self.oversubscription or 1.0)
         upload = self.link.upload_bytes_per_s
         return replace(
             self.link,
             measured=None,
-            bandwidth_bytes_per_s=part * self.link.bandwidth_bytes_per_s,
-            upload_bytes_per_s=None if upload is None else part * upload,
+            bandwidth_bytes_per_s=factor * self.link.bandwidth_bytes_per_s,
+            upload_bytes_per_s=None if upload is None else factor * upload,
         )
 
     def describe(self) -> str:
         """Return a short description for users: ``2 racks by ib-ndr (8 rails, 2:1)``."""
-        rail_notes = {None: "", "spine": "rails joined by the spine", "inside": "rails joined inside"}
-        details = [
-            f"{self.rails} rail{'s' if self.rails > 1 else ''}" if self.rails else "",
-            f"{self.oversubscription:g}:1" if self.is_pooled else "",
-            rail_notes[self.cross_rail],
-        ]
-        suffix = f" ({', '.join(filter(None, details))})" if any(details) else ""
+        details = []
+        if self.rails:
+            details.append("1 rail" if self.rails == 1 else f"{self.rails} rails")
+        if self.is_pooled:
+            details.append(f"{self.oversubscription:g}:1")
+        if self.cross_rail:
+            details.append("rails joined by the spine" if self.cross_rail == "spine" else "rails joined inside")
+        suffix = f" ({', '.join(details)})" if details else ""
         return f"{self.units or 'any'} by {self.link.name or self.link.describe()}{suffix}"
 
 
 class LevelShape(NamedTuple):
-    """The sizes and rails of each level for a number of workers P.
+    """The sizes and rails of each level of a `MultiLevel` network for a number of workers P.
 
     Attributes:
         sizes: number of units of the level below in a unit of each level, from the inside out; their product is P.
@@ -110,19 +112,17 @@ class MultiLevel(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.levels:
             raise SpecError("network.levels", [], "a level at least: {units, link}")
         for index, level in enumerate(self.levels):
             self._check(index, level, f"network.levels.{index}")
-        levels_without_units = [index for index, level in enumerate(self.levels) if level.units is None]
-        if len(levels_without_units) > 1:
-            raise SpecError(
-                f"network.levels.{levels_without_units[1]}.units", None, "a number: in one level alone is it left open"
-            )
+        open_levels = [index for index, level in enumerate(self.levels) if level.units is None]
+        if len(open_levels) > 1:
+            path = f"network.levels.{open_levels[1]}.units"
+            raise SpecError(path, None, "a number: in one level alone is it left open")
 
     def _check(self, level_index: int, level: Level, path: str) -> None:
-        """Refuse a level with a field out of range, or with a field that the levels around it exclude."""
+        """Raise ``SpecError`` for a field of a level out of range, or one that the levels around it exclude."""
         if level.units is not None and level.units < 1:
             raise SpecError(f"{path}.units", level.units, "a number of units of the level below, at least 1")
         if level.rails is not None and level.rails < 1:
@@ -134,9 +134,9 @@ class MultiLevel(CostsOfLinks):
             raise SpecError(f"{path}.cross_rail", level.cross_rail, one_of(get_args(CrossRail), str(level.cross_rail)))
         if level_index == 0:
             for name in ("rails", "oversubscription", "shares_lower_links"):
-                if value := getattr(level, name):
+                if getattr(level, name):
                     expected = "none in the innermost level: its link is each worker's own"
-                    raise SpecError(f"{path}.{name}", value, expected)
+                    raise SpecError(f"{path}.{name}", getattr(level, name), expected)
         elif self.shares_lower_links(level_index) and level.rails is None and ratio is None:
             expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
             raise SpecError(f"{path}.rails", None, expected)
@@ -164,11 +164,11 @@ class MultiLevel(CostsOfLinks):
         if None in units[:-1]:  # the levels around the open one are full
             fixed_product = math.prod(count for count in units if count is not None)
             if workers % fixed_product:
-                raise SpecError(
-                    "workers", workers, f"a multiple of {fixed_product}, the units around the level that is open"
-                )
+                expected = f"a multiple of {fixed_product}, the units around the level that is open"
+                raise SpecError("workers", workers, expected)
             return tuple(workers // fixed_product if count is None else count for count in units)
-        sizes, remaining = [], workers
+        sizes = []
+        remaining = workers  # number of units of the level below among all workers
         for index, size in enumerate(units):
             if size is None or remaining <= size:
                 sizes.append(remaining)
@@ -186,8 +186,10 @@ class MultiLevel(CostsOfLinks):
     @property
     def inner_workers(self) -> int:
         """Return the workers of a unit of the second outermost level if the outermost is open; else 0."""
-        *inner_units, outermost_units = (level.units for level in self.levels)
-        return 0 if outermost_units is not None else math.prod(count or 0 for count in inner_units)
+        *inner_levels, outermost = self.levels
+        if outermost.units is not None:
+            return 0
+        return math.prod(level.units or 0 for level in inner_levels)
 
     def shape(self, workers: int) -> LevelShape:
         """Return the sizes and rails of each level of the network among a number of workers.
@@ -201,17 +203,22 @@ class MultiLevel(CostsOfLinks):
         members, rails, begins = [1], [1], [0]
         for number, level in enumerate(self.levels[1:], start=1):
             switches_below = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1  # one for each rail
-            links_below = rails[-1] * sizes[number - 1] // switches_below
-            members.append(capacity[number - 1] // switches_below)
-            count = level.rails or (min(links_below, members[-1]) if self.shares_lower_links(number) else members[-1])
-            is_crossed = any(size > 1 for size in sizes[number:])
-            if is_crossed and count > members[-1]:
-                expected = f"at most {members[-1]}, the workers of a unit below"
-                raise SpecError(f"network.levels.{number}.rails", count, expected)
-            if is_crossed and level.cross_rail and members[-1] % count:
-                expected = f"a number that divides the {members[-1]} workers of a unit below"
-                raise SpecError(f"network.levels.{number}.rails", count, expected)
-            rails.append(min(count, members[-1]))
+            num_members = capacity[number - 1] // switches_below
+            if level.rails:
+                num_rails = level.rails
+            elif self.shares_lower_links(number):  # a rail for each link of the level below
+                num_rails = min(rails[-1] * sizes[number - 1] // switches_below, num_members)
+            else:
+                num_rails = num_members
+            if max(sizes[number:]) > 1:  # messages cross the level
+                if num_rails > num_members:
+                    expected = f"at most {num_members}, the workers of a unit below"
+                    raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
+                if level.cross_rail and num_members % num_rails:
+                    expected = f"a number that divides the {num_members} workers of a unit below"
+                    raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
+            members.append(num_members)
+            rails.append(min(num_rails, num_members))
             begins.append(begins[-1] if self.shares_lower_links(number) else number)
         return LevelShape(sizes, capacity, members=tuple(members), rails=tuple(rails), begins=tuple(begins))
 
@@ -224,24 +231,23 @@ class MultiLevel(CostsOfLinks):
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
-        shares = list(self._link_shares(level_index, shape, all_send))
-        passed = [self.levels[index].link for index in range(shape.begins[level_index], level_index + 1)]
+        shares = []  # of every link and pool of rails that a message passes
+        latency_s = overhead_s = 0.0
+        for index in range(shape.begins[level_index], level_index + 1):
+            level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
+            latency_s += float(level.link.latency_s)
+            overhead_s += float(level.link.overhead_s)
+            shares.append(level.link.shared_by(math.ceil(members / rails) if all_send else 1))
+            if level.is_pooled:
+                shares.append(level.pool(rails).shared_by(members if all_send else 1))
         if len(shares) == 1:
             return shares[0]
         return Link(
-            sum(float(link.latency_s) for link in passed),
-            min(float(link.down_bytes_per_s) for link in shares),
-            overhead_s=sum(float(link.overhead_s) for link in passed),
-            upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in shares),
+            latency_s,
+            min(float(share.down_bytes_per_s) for share in shares),
+            overhead_s=overhead_s,
+            upload_bytes_per_s=min(float(share.up_bytes_per_s) for share in shares),
         )
-
-    def _link_shares(self, level_index: int, shape: LevelShape, all_send: bool) -> Iterator[Link]:
-        """Yield a message's share of every link and pool of rails on its way across a level."""
-        for index in range(shape.begins[level_index], level_index + 1):
-            level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
-            yield level.link.shared_by(-(-members // rails) if all_send else 1)
-            if level.is_pooled:
-                yield level.pool(rails).shared_by(members if all_send else 1)
 
     def shares_evenly(self, level_index: int, workers: int) -> bool:
         """Return whether one effective link describes all messages across a level if every worker sends.
@@ -249,9 +255,10 @@ class MultiLevel(CostsOfLinks):
         This holds if all messages get equal bandwidth, or if each message shares only one rail.
         """
         shape = self.shape(workers)
-        passed = range(shape.begins[level_index], level_index + 1)
-        shares_one_rail = len(passed) == 1 and not self.levels[level_index].is_pooled
-        return shares_one_rail or all(shape.members[index] % shape.rails[index] == 0 for index in passed)
+        if shape.begins[level_index] == level_index and not self.levels[level_index].is_pooled:
+            return True  # a message shares only one rail
+        passed_levels = range(shape.begins[level_index], level_index + 1)
+        return all(shape.members[index] % shape.rails[index] == 0 for index in passed_levels)
 
     def is_half_duplex(self, level_index: int, workers: int) -> bool:
         """Return whether a message across a level passes a half-duplex link."""
@@ -264,7 +271,8 @@ class MultiLevel(CostsOfLinks):
 
     def describe(self) -> str:
         """Return a short description for users, from the inside out."""
-        return ", ".join(f"{level.name} of {level.describe()}".removeprefix(" of ") for level in self.levels)
+        texts = [f"{level.name} of {level.describe()}" if level.name else level.describe() for level in self.levels]
+        return ", ".join(texts)
 
 
 class LevelChannels(NamedTuple):
@@ -301,33 +309,39 @@ class LevelTopology(ByValue, NetworkTopology):
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the payload bytes per second that each channel carries."""
-        links: list[tuple[Link, int]] = []  # each kind of link, and its number of channels in one direction
-        for index, (level, rails) in enumerate(zip(self.network.levels, self.shape.rails, strict=True)):
-            links.append((level.link, self._rail_owners(index) * rails))
+        rates: list[NDArray[np.float64]] = []
+
+        def add(link: Link, count: int) -> None:
+            """Add the channels of so many equal links, up and then down."""
+            for rate in (link.up_bytes_per_s, link.down_bytes_per_s):
+                rates.append(np.full(count, rate, dtype=np.float64))
+
+        for index, level in enumerate(self.network.levels):
+            add(level.link, self._num_rail_owners(index) * self.shape.rails[index])
         for index, level in enumerate(self.network.levels):
             if level.is_pooled:
-                links.append((level.pool(self.shape.rails[index]), self._rail_owners(index)))
-        rates = np.array([(link.up_bytes_per_s, link.down_bytes_per_s) for link, _ in links], dtype=np.float64)
-        return np.repeat(rates.ravel(), np.repeat([count for _, count in links], 2))
+                add(level.pool(self.shape.rails[index]), self._num_rail_owners(index))
+        return np.concatenate(rates)
 
-    def _rail_owners(self, level_index: int) -> int:
+    def _num_rail_owners(self, level_index: int) -> int:
         """Return the number of units (or of switches of rails) that have rails of a level."""
         return self.workers // self.shape.members[level_index]
 
     @cached_property
     def channels(self) -> list[list[LevelChannels]]:
         """Return the channels of each level: those of the rails, then those of the pools if there are any."""
-        levels, begin = [], 0
+        channels_by_level = []
+        begin = 0
         for index, rails in enumerate(self.shape.rails):
-            end = begin + 2 * rails * self._rail_owners(index)
-            levels.append([LevelChannels(begin, end, is_pool=False)])
+            end = begin + 2 * rails * self._num_rail_owners(index)
+            channels_by_level.append([LevelChannels(begin, end, is_pool=False)])
             begin = end
         for index, level in enumerate(self.network.levels):
             if level.is_pooled:
-                end = begin + 2 * self._rail_owners(index)
-                levels[index].append(LevelChannels(begin, end, is_pool=True))
+                end = begin + 2 * self._num_rail_owners(index)
+                channels_by_level[index].append(LevelChannels(begin, end, is_pool=True))
                 begin = end
-        return levels
+        return channels_by_level
 
     def _rail_owner(self, level_index: int, workers: Ints) -> tuple[Ints, Ints]:
         """Return the unit (or switch) whose rails of a level each worker uses, and the worker's index in this unit."""
@@ -350,13 +364,14 @@ class LevelTopology(ByValue, NetworkTopology):
 
     def level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
-        rails, owners = self.shape.rails[level_index], self._rail_owners(level_index)
+        rails, num_owners = self.shape.rails[level_index], self._num_rail_owners(level_index)
         unit, local = self._rail_owner(level_index, workers)
-        is_second_half = down and self.network.levels[level_index].link.duplex != "half"
         rail = unit * rails + local * rails // self.shape.members[level_index]
+        # The channels down follow those up; on a half-duplex link the channels up stand for both.
+        skipped_owners = num_owners if down and self.network.levels[level_index].link.duplex != "half" else 0
         rail_channels, *pool_channels = self.channels[level_index]
-        channels: list[Ints] = [rail_channels.begin + is_second_half * owners * rails + rail]
-        return channels + [pools.begin + is_second_half * owners + unit for pools in pool_channels]
+        channels: list[Ints] = [rail_channels.begin + skipped_owners * rails + rail]
+        return channels + [pools.begin + skipped_owners + unit for pools in pool_channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths: up to the lowest level whose unit holds both ends, and down to the receiver.
@@ -364,7 +379,7 @@ class LevelTopology(ByValue, NetworkTopology):
         Between rails that are joined ``inside`` nodes, a message first passes the innermost link to the worker of the
         sender's node that has the receiver's rail, and leaves the node from there.
         """
-        senders, receivers = (np.asarray(ranks, dtype=np.int64) for ranks in (senders, receivers))
+        senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
         levels, shape = self.network.levels, self.shape
         highest = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
@@ -387,18 +402,16 @@ class LevelTopology(ByValue, NetworkTopology):
         lowest = np.array(shape.begins)[highest]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
-        up_channels, down_channels = [], []
+        down_columns: list[Ints] = []
         for index, level in enumerate(levels):
             is_passed = (lowest <= index) & (index <= highest)
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
-            up_channels += [
-                np.where(is_passed, channel, -1) for channel in self.level_channels(index, leaving, down=False)
-            ]
-            down_channels += [
-                np.where(is_passed, channel, -1) for channel in self.level_channels(index, receivers, down=True)
-            ]
-        return Paths(_pack_channels([*columns, *up_channels, *down_channels[::-1]]), latency_s, overhead_s)
+            for channel in self.level_channels(index, leaving, down=False):
+                columns.append(np.where(is_passed, channel, -1))
+            for channel in self.level_channels(index, receivers, down=True):
+                down_columns.append(np.where(is_passed, channel, -1))
+        return Paths(_pack_channels([*columns, *down_columns[::-1]]), latency_s, overhead_s)
 
 
 def _pack_channels(columns: Sequence[Ints]) -> Ints:
@@ -406,10 +419,10 @@ def _pack_channels(columns: Sequence[Ints]) -> Ints:
 
     The entries -1 of each row, which are no channels, are moved to its end, and surplus columns are removed.
     """
-    counts = np.zeros(len(columns[0]), dtype=np.int64)
-    packed = np.full((len(counts), len(columns)), -1, dtype=np.int64)
+    num_channels = np.zeros(len(columns[0]), dtype=np.int64)  # of each message so far
+    packed = np.full((len(num_channels), len(columns)), -1, dtype=np.int64)
     for column in columns:
-        rows = np.flatnonzero(column >= 0)
-        packed[rows, counts[rows]] = column[rows]
-        counts[rows] += 1
-    return packed[:, : max(1, int(counts.max(initial=0)))]
+        messages = np.flatnonzero(column >= 0)
+        packed[messages, num_channels[messages]] = column[messages]
+        num_channels[messages] += 1
+    return packed[:, : max(1, int(num_channels.max(initial=0)))]

@@ -21,6 +21,7 @@ the nonsymmetric traveling-salesman problem" (1979). PRIME also seeks the widest
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -58,13 +59,13 @@ class Places(NamedTuple):
 
 
 def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
-    """Return the number of each worker's place, ``(P,)``, or None if the network has no places.
+    """Return the place in which each worker of a network is, as numbers ``(P,)``; None if the network has no places.
 
     The workers of a `Matrix` are in its places; every host of a `Graph` is a place of its own.
     """
     if isinstance(network, MemberTopology):
-        numbers = place_of(network.whole, network.whole.workers)
-        return None if numbers is None else numbers[network.members]
+        place_by_worker = place_of(network.whole, network.whole.workers)
+        return None if place_by_worker is None else place_by_worker[network.members]
     if isinstance(network, Matrix):
         return np.array(network.ranks[:workers])
     if isinstance(network, Graph):
@@ -74,9 +75,11 @@ def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
 
 
 def places_on(network: Network | Topology, workers: int) -> Places:
-    """Return the places of workers; without places each worker is a place, in the order of the ranks."""
+    """Return the places of a network's workers; without places each worker is a place, in the order of the ranks."""
     worker_topology = topology(network, workers)
-    return (_cached_places if is_hashed_by_value(worker_topology) else _places)(worker_topology)
+    if is_hashed_by_value(worker_topology):
+        return _cached_places(worker_topology)
+    return _places(worker_topology)
 
 
 def places_in_order(workers: int) -> Places:
@@ -90,28 +93,33 @@ NAMED_PLACES = 8
 
 def ring_text(network: Network, workers: int) -> str:
     """Return the names of the places in the order of the ring; empty on a network with fewer than two places."""
-    numbers = place_of(network, workers)
-    first_ranks = [] if numbers is None else [place[0] for place in places_on(network, workers).ranks]
-    if numbers is None or len(first_ranks) < 2:
+    place_by_worker = place_of(network, workers)
+    if place_by_worker is None:
         return ""
-    places = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
-    text = ", ".join(str(places[numbers[rank]]) for rank in first_ranks[:NAMED_PLACES])
-    return text + (f" and {len(first_ranks) - NAMED_PLACES} more" if len(first_ranks) > NAMED_PLACES else "")
+    ring = [place_by_worker[ranks[0]] for ranks in places_on(network, workers).ranks]
+    if len(ring) < 2:
+        return ""
+    place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
+    text = ", ".join(str(place_names[place]) for place in ring[:NAMED_PLACES])
+    return text if len(ring) <= NAMED_PLACES else f"{text} and {len(ring) - NAMED_PLACES} more"
 
 
 def _places(network: Topology) -> Places:
     """Return the places of a topology's workers; the first worker of a place stands for the place's lines."""
-    numbers = place_of(network, network.workers)
-    if numbers is None or network.workers < 2:
+    place_by_worker = place_of(network, network.workers)
+    if place_by_worker is None or network.workers < 2:
         return places_in_order(network.workers)
-    first_ranks = np.sort(np.unique(numbers, return_index=True)[1])
+    _, first_ranks = np.unique(place_by_worker, return_index=True)
+    first_ranks = np.sort(first_ranks)
     rate, delay_s = _lines(network, first_ranks)
-    ranks = [np.flatnonzero(numbers == numbers[rank]).tolist() for rank in first_ranks]
+    ranks = [np.flatnonzero(place_by_worker == place_by_worker[rank]).tolist() for rank in first_ranks]
     in_order = tuple(tuple(ranks[place]) for place in ring_order(rate, delay_s).tolist())
-    diagonal = np.eye(len(rate), dtype=bool)
-    narrowest_rate = np.where(diagonal, np.inf, np.minimum(rate, rate.T)).min(axis=1)
+
+    # The best server has the widest narrowest line; of equals, the shortest longest delay.
+    is_inside = np.eye(len(rate), dtype=bool)
+    narrowest_rate = np.where(is_inside, np.inf, np.minimum(rate, rate.T)).min(axis=1)
     longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
-    best_server = int(np.lexsort((longest_s, -narrowest_rate))[0])
+    best_server, *_ = np.lexsort((longest_s, -narrowest_rate))
     return Places(in_order, int(first_ranks[best_server]))
 
 
@@ -134,14 +142,14 @@ EXACT = 12
 """Largest number of places whose order is exact; it takes some milliseconds."""
 
 SAME = 1 - 1e-9
-"""Part of a rate from which another rate counts as equal to it."""
+"""Fraction of a rate from which another rate counts as equal to it."""
 
 MOST_EXCHANGES = 2000
 """Largest number of exchanges of the heuristic."""
 
 
 def ring_order(rate: Floats, delay: Floats) -> Ints:
-    """Return the places in the order of the ring, from the first place on.
+    """Return places in the order of a ring whose narrowest line is as wide as possible, from the first place on.
 
     Args:
         rate: ``(S, S)`` bytes per second of the line from each place (row) to each (column); the diagonal is unused.
@@ -156,10 +164,12 @@ def ring_order(rate: Floats, delay: Floats) -> Ints:
     if places < 3 or (np.ptp(rate[is_line]) == 0 and np.ptp(delay[is_line]) == 0):
         return np.arange(places)
     if places > EXACT:
-        rings = _widest_lines_ring(rate), _patched_ring(rate, delay)
-        return _improved_ring(max(rings, key=lambda order: _quality(order, rate, delay)), rate, delay)
-    widest = narrowest_line(_cheapest_ring(np.where(is_line, -rate, np.inf), np.maximum), rate)
-    return _cheapest_ring(np.where(is_line & (rate >= widest * SAME), delay, np.inf), np.add)
+        widest_lines_ring, patched_ring = _widest_lines_ring(rate), _patched_ring(rate, delay)
+        is_patched_better = _quality(patched_ring, rate, delay) > _quality(widest_lines_ring, rate, delay)
+        return _improved_ring(patched_ring if is_patched_better else widest_lines_ring, rate, delay)
+    widest_ring = _cheapest_ring(np.where(is_line, -rate, np.inf), combine=np.maximum)
+    is_wide_line = is_line & (rate >= narrowest_line(widest_ring, rate) * SAME)
+    return _cheapest_ring(np.where(is_wide_line, delay, np.inf), combine=np.add)
 
 
 def narrowest_line(order: Ints, rate: Floats) -> float:
@@ -175,31 +185,36 @@ def _quality(order: Ints, rate: Floats, delay: Floats) -> tuple[float, float]:
 def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
     """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum."""
     num_others = len(cost) - 1
-    subsets = 1 << num_others
-    best = np.full((subsets, num_others), np.inf)  # least cost of a way from place 0 over a subset to its last place
-    predecessor = np.zeros((subsets, num_others), dtype=np.int64)
-    best[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
-    size = np.array([subset.bit_count() for subset in range(subsets)])
-    for count in range(2, num_others + 1):
-        subsets_of_count = np.flatnonzero(size == count)
+    num_subsets = 1 << num_others  # bit i of a subset's number: whether place i + 1 is in it
+    least_cost = np.full((num_subsets, num_others), np.inf)  # of ways from place 0 over a subset to its last place
+    predecessor = np.zeros((num_subsets, num_others), dtype=np.int64)
+    least_cost[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
+    sizes = np.array([subset.bit_count() for subset in range(num_subsets)])
+    for size in range(2, num_others + 1):
+        subsets = np.flatnonzero(sizes == size)
         for last in range(num_others):
-            with_last = subsets_of_count[subsets_of_count >> last & 1 == 1]
-            costs = combine(best[with_last ^ (1 << last)], cost[1:, last + 1])
+            with_last = subsets[subsets >> last & 1 == 1]
+            without_last = with_last ^ (1 << last)
+            costs = combine(least_cost[without_last], cost[1:, last + 1])
             predecessor[with_last, last] = costs.argmin(axis=1)
-            best[with_last, last] = costs.min(axis=1)
-    subset = subsets - 1
-    place = int(combine(best[subset], cost[1:, 0]).argmin())
-    order = []
+            least_cost[with_last, last] = costs.min(axis=1)
+
+    # Go back from the last place of the best ring.
+    subset = num_subsets - 1
+    place = int(combine(least_cost[subset], cost[1:, 0]).argmin())
+    reversed_order = []
     while subset:
-        order.append(place + 1)
-        subset, place = subset ^ (1 << place), int(predecessor[subset, place])
-    return np.array([0, *order[::-1]])
+        reversed_order.append(place + 1)
+        previous_place = int(predecessor[subset, place])
+        subset ^= 1 << place
+        place = previous_place
+    return np.array([0, *reversed_order[::-1]])
 
 
 def _widest_lines_ring(rate: Floats) -> Ints:
-    """Return a ring of wide lines.
+    """Return a ring of wide lines, which adds the widest possible line again and again.
 
-    The function adds the widest line, again and again, that leaves each place once and closes no smaller ring.
+    A line is possible if it leaves each place at most one line in and one out, and closes no smaller ring.
     """
     places = len(rate)
     successor, has_predecessor = np.full(places, -1), np.zeros(places, dtype=bool)
@@ -238,7 +253,7 @@ def _patched_ring(rate: Floats, delay: Floats) -> Ints:
     low, high = 0, len(rates) - 1
     while low <= high:
         middle = (low + high) // 2
-        faster_ring = _ring_above(is_line & (rate >= rates[middle]), delay)
+        faster_ring = _ring_over(is_line & (rate >= rates[middle]), delay)
         if faster_ring is None:
             high = middle - 1
         else:
@@ -246,23 +261,25 @@ def _patched_ring(rate: Floats, delay: Floats) -> Ints:
     return ring
 
 
-def _ring_above(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
+def _ring_over(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
     """Return a ring of little delay over permitted lines, or None if none was found; it need not be the shortest.
 
     Each place first gets a successor (a matching), which may make several rings. Rings are then joined two at a time by
     the exchange of two successors that adds the least delay.
     """
-    by_delay = [np.flatnonzero(row)[np.argsort(delays[row])] for row, delays in zip(permitted, delay, strict=True)]
-    successor = _matching([choices.tolist() for choices in by_delay])
+    choices = []  # the permitted successors of each place, by delay
+    for is_permitted, delays in zip(permitted, delay, strict=True):
+        choices.append(np.flatnonzero(is_permitted)[np.argsort(delays[is_permitted])].tolist())
+    successor = _matching(choices)
     if successor is None:
         return None
     places = np.arange(len(delay))
     cost = np.where(permitted, delay, np.inf)
     ring_number = _ring_numbers(successor)
     while ring_number.max() > 0:
-        swapped = cost[:, successor]  # from each place (row) to the successor of each other (column)
-        current = cost[places, successor]
-        change = swapped + swapped.T - current[:, None] - current
+        swapped_cost = cost[:, successor]  # from each place (row) to the successor of each other (column)
+        current_cost = cost[places, successor]
+        change = swapped_cost + swapped_cost.T - current_cost[:, None] - current_cost
         change = np.where(ring_number[:, None] == ring_number, np.inf, change)
         first, second = divmod(int(change.argmin()), len(places))
         if not np.isfinite(change[first, second]):
@@ -279,7 +296,7 @@ def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
     """
     owner: dict[int, int] = {}  # of each successor
 
-    def finds_successor(place: int, visited: set[int]) -> bool:
+    def give_successor(place: int, visited: set[int]) -> bool:
         """Give the place a successor and return True, or return False if there is none."""
         for choice in choices[place]:
             if choice not in owner:
@@ -288,26 +305,30 @@ def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
         for choice in choices[place]:
             if choice not in visited:
                 visited.add(choice)
-                if finds_successor(owner[choice], visited):
+                if give_successor(owner[choice], visited):
                     owner[choice] = place
                     return True
         return False
 
-    if not all(finds_successor(place, set()) for place in range(len(choices))):
-        return None
+    for place in range(len(choices)):
+        if not give_successor(place, visited=set()):
+            return None
     successor = np.empty(len(choices), dtype=np.int64)
-    successor[list(owner.values())] = list(owner)
+    for choice, place in owner.items():
+        successor[place] = choice
     return successor
 
 
 def _ring_numbers(successor: Ints) -> Ints:
-    """Return the number of each place's ring, from 0."""
-    ring_number = np.full(len(successor), -1)
+    """Return the number of the ring that contains each place, from 0."""
+    first_place = np.full(len(successor), -1)  # of each place's ring
     for first in range(len(successor)):
         place = first
-        while ring_number[place] < 0:
-            ring_number[place], place = first, int(successor[place])
-    return np.unique(ring_number, return_inverse=True)[1]
+        while first_place[place] < 0:
+            first_place[place] = first
+            place = int(successor[place])
+    _, ring_number = np.unique(first_place, return_inverse=True)
+    return ring_number
 
 
 def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
@@ -315,10 +336,7 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
 
     An exchange cuts the lines after positions i < j < k of the ring.
     """
-    places = len(order)
-    i, j, k = (index.ravel() for index in np.meshgrid(*(np.arange(places),) * 3, indexing="ij"))
-    ascending = (i < j) & (j < k)
-    i, j, k = i[ascending], j[ascending], k[ascending]
+    i, j, k = np.array(list(itertools.combinations(range(len(order)), 3))).T
     for _ in range(MOST_EXCHANGES):
         successor = np.roll(order, -1)
         line_rate, line_delay = rate[order, successor], delay[order, successor]
@@ -330,7 +348,8 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
         # A wider narrowest line is better; at an equal one, a shorter delay around the ring.
         wider = np.flatnonzero(new_narrowest > narrowest / SAME)
         if len(wider):
-            best = wider[np.lexsort((change[wider], -new_narrowest[wider]))[0]]
+            best_of_wider, *_ = np.lexsort((change[wider], -new_narrowest[wider]))
+            best = wider[best_of_wider]
         else:
             shorter = np.flatnonzero((new_narrowest >= narrowest * SAME) & (change < -1e-9 * line_delay.sum()))
             if not len(shorter):
@@ -347,25 +366,25 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
 
 def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
     """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``."""
-    ascending = np.argsort(line_rate, kind="stable")[:4]
-    result = line_rate[ascending[-1]] * np.ones(len(i))
-    for index in ascending[::-1]:
-        result = np.where((i == index) | (j == index) | (k == index), result, line_rate[index])
+    narrowest_lines = np.argsort(line_rate, kind="stable")[:4]  # one of four lines is none of a triple
+    result = line_rate[narrowest_lines[-1]] * np.ones(len(i))
+    for line in narrowest_lines[::-1]:
+        is_in_triple = (i == line) | (j == line) | (k == line)
+        result = np.where(is_in_triple, result, line_rate[line])
     return result
 
 
 def _best_reversal(order: Ints, rate: Floats, delay: Floats) -> Ints | None:
     """Return the ring with the stretch reversed whose reversal improves the ring most, or None if none improves it."""
-    places, best = len(order), None
-    best_rate, minus_delay_s = _quality(order, rate, delay)
-    for first in range(places - 1):
-        for last in range(first + 2, places + 1):
-            candidate = np.concatenate([order[:first], order[first:last][::-1], order[last:]])
-            narrowest_rate = narrowest_line(candidate, rate)
-            if narrowest_rate < best_rate * SAME:
+    best = None
+    best_rate, best_minus_delay_s = _quality(order, rate, delay)
+    for first in range(len(order) - 1):
+        for end in range(first + 2, len(order) + 1):
+            candidate = np.concatenate([order[:first], order[first:end][::-1], order[end:]])
+            if narrowest_line(candidate, rate) < best_rate * SAME:
                 continue
-            candidate_minus_delay_s = _quality(candidate, rate, delay)[1]
-            is_shorter = candidate_minus_delay_s > minus_delay_s * (1 - 1e-9)
+            narrowest_rate, minus_delay_s = _quality(candidate, rate, delay)
+            is_shorter = minus_delay_s > best_minus_delay_s * (1 - 1e-9)
             if narrowest_rate > best_rate / SAME or is_shorter:
-                best, best_rate, minus_delay_s = candidate, narrowest_rate, candidate_minus_delay_s
+                best, best_rate, best_minus_delay_s = candidate, narrowest_rate, minus_delay_s
     return best

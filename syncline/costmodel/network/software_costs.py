@@ -90,7 +90,6 @@ class GlooCosts:
     connection: Tcp | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name, seconds in (("message_s", self.message_s), *self.byte_s):
             require_finite(f"gloo.{name}", seconds, "seconds, at least 0")
         require_finite("gloo.latency_part", self.latency_part, "a part, at least 0")
@@ -201,7 +200,6 @@ class NcclCosts:
     stored_part: FloatOrArray | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         require_finite("nccl.buffer_size", self.buffer_bytes, "bytes, positive", positive=True)
         require(self.channels >= 1, "nccl.channels", self.channels, "a number of channels, at least 1")
         require(self.slices >= 1, "nccl.slices", self.slices, "a number of slices, at least 1")

@@ -107,7 +107,6 @@ class Tcp:
     queue_bytes: float = math.inf
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         goodput_fraction(self.loss)
         require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
         require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")

@@ -37,7 +37,6 @@ class TwoLevel(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.per_node < 1:
             raise SpecError("network.per_node", self.per_node, "a number of workers, at least 1")
         if not 1 <= self.nics <= self.per_node:
@@ -99,7 +98,6 @@ class Sites(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         counts = (self.sites,) if isinstance(self.sites, int) else self.sites
         if not counts or min(counts) < 1:
             raise SpecError("network.sites", self.sites, "a number of sites, or the workers of each, all at least 1")

@@ -48,7 +48,6 @@ class MeasuredTimes:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.points:
             raise SpecError(f"collectives.{self.kind}", [], "at least one measurement: ranks, bytes, seconds")
         for point in self.points:

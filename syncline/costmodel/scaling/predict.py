@@ -40,7 +40,6 @@ class TrainingAtScale:
     batch_tokens: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("parameters", "tokens", "replicas", "period", "batch_tokens"):
             value = getattr(self, name)
             is_number = isinstance(value, Real) and not isinstance(value, bool)

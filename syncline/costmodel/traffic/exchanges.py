@@ -40,14 +40,10 @@ class Exchange:
         joins: whether the exchange shares one call with the other due exchanges of its collective.
         start: first step of the phase in which the exchange runs.
         stop: first step after that phase; None if the phase has no end.
-        wait_steps: see `Call`.
-        in_backward: see `Call`.
-        encoded_bytes: see `Call`.
-        ready: see `Call`.
-        needed: see `Call`.
         first_group: ranks of the first group, if several groups of workers run the collective at the same time, each
             group by itself, see `groups_like`; None means one group of all workers. Calls of groups are not joined.
-        spans: see `Call`.
+
+    The other arguments are those of `Call`.
     """
 
     payload_bytes: float

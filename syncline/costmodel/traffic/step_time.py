@@ -233,9 +233,8 @@ def worker_after(
         compute_s: computing seconds of the worker in a step.
         steps: T.
         price: function from a call to the priced calls that carry it.
-        trigger_s: see `Worker`.
-        idle_s: see `Worker`.
-        optimizer_s: see `Worker`.
+
+    The other arguments are those of `Worker`.
     """
     worker = Worker(compute_s, trigger_s, idle_s, optimizer_s)
     advance = stepper(worker, exchanges, price)
@@ -410,12 +409,11 @@ def priced_step(
     """Return the components of the time of a training's mean step, with collectives priced by a function.
 
     Args:
-        compute_s: see `mean_step`.
         patterns: call patterns of these exchanges, by `calls_by_step`.
         steps: T, at least 1.
         price: function from a call to the priced calls that carry it.
-        trigger_s: see `mean_step`.
-        optimizer_s: see `mean_step`.
+
+    The other arguments are those of `mean_step`.
     """
     communication_s: FloatOrArray = 0.0
     encode_s: FloatOrArray = 0.0
