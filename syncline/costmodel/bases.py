@@ -96,7 +96,7 @@ def computing_uncertainty(
     workers: int | None = None,
     experts: int | None = None,
 ) -> Uncertainty:
-    """Return the uncertainty of computing seconds on a machine.
+    """Return the uncertainty of the computing seconds that are predicted for a machine.
 
     Args:
         machine: hardware of a worker; None if the user sets the seconds.
@@ -110,17 +110,17 @@ def computing_uncertainty(
     name = WIDE_MODELS if width is not None and width >= LARGE_WIDTH else NARROW_MODELS
     if mfu is not None:
         return known_uncertainty([name + SET_UTILISATION])
-    basis = known_uncertainty([name if experts is None else kernels_basis(experts)])
+    measured = known_uncertainty([name if experts is None else kernels_basis(experts)])
     if machine.bounds is not None:
         reasons = machine.bounds.scope.reasons_outside(width=width)
-        return basis.outside(reasons) if reasons else machine.bounds
-    reasons = basis.scope.reasons_outside(width=width, workers=workers)
-    families = basis.scope.families
+        return measured.outside(reasons) if reasons else machine.bounds
+    reasons = measured.scope.reasons_outside(width=width, workers=workers)
+    families = measured.scope.families
     if HARDWARE.get(machine.name) != machine:
         reasons = [f"hardware {machine.name!r} is described, not measured", *reasons]
     elif FAMILIES.get(machine.name, machine.name) not in families:
         reasons = [f"hardware {machine.name!r} was not measured ({', '.join(families)} were)", *reasons]
-    return basis.outside(reasons)
+    return measured.outside(reasons)
 
 
 def timed_computing_uncertainty() -> Uncertainty:
@@ -131,7 +131,7 @@ def timed_computing_uncertainty() -> Uncertainty:
 def communication_uncertainty(
     network: Network, algorithm: str | None, workers: int | None = None, nbytes: float | None = None
 ) -> Uncertainty:
-    """Return the uncertainty of the seconds of collectives on a network.
+    """Return the uncertainty of the seconds that are predicted for collectives on a network.
 
     Args:
         algorithm: name of the algorithm, or of the policy that chooses one; None means the default of the network.
@@ -153,7 +153,7 @@ def communication_uncertainty(
     name = _communication_basis(network, algorithm, preset, nbytes)
     basis = known_uncertainty([name])
     if calibrated is None:
-        reasons = _network_reasons(network, preset, basis.scope, basis=name)
+        reasons = _reasons_outside(network, preset, basis.scope, basis_name=name)
         reasons += basis.scope.reasons_outside(workers=workers, nbytes=nbytes)
     return basis.outside(reasons)
 
@@ -169,30 +169,39 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
     ``preset`` is the name of the network's preset, or None; the other arguments are those of
     `communication_uncertainty`.
     """
-    library = (algorithm or "").partition("-")[0]
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
-    runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
+    if algorithm is None:
+        runs_gloo = network.gloo is not None
+    else:
+        runs_gloo = algorithm == "gloo" or algorithm.startswith("gloo-")
     if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
     if preset in FITTED_PRESETS and (runs_nccl or runs_gloo):
         return FITTED_PRESETS[preset]
-    if runs_nccl or (library == "nccl" and algorithm != "nccl"):
+    if runs_nccl or (algorithm is not None and algorithm.startswith("nccl-")):
         return NCCL_LINKS
     if runs_gloo:
         return GLOO_LINKS
     return WIDE_LINES if isinstance(network, Matrix) else any_library_basis(nbytes)
 
 
-def _network_reasons(network: Network, preset: str | None, scope: Scope, basis: str) -> list[str]:
-    """Return the reasons why a network is outside of the scope of a basis, as lines for people."""
-    reasons = ["no library's algorithms are named"] if basis.startswith(ANY_LIBRARY) else []
+def _reasons_outside(network: Network, preset: str | None, scope: Scope, basis_name: str) -> list[str]:
+    """Return the reasons why measurements do not cover a network, as sentences for users.
+
+    Args:
+        network: the network.
+        preset: name of the preset that equals the network; None if a user describes it.
+        scope: machines, sizes and scales of the measurements.
+        basis_name: name of the measurements.
+    """
+    library_reasons = ["no library's algorithms are named"] if basis_name.startswith(ANY_LIBRARY) else []
     if preset is None:
-        return [f"network {network.name!r} is described, not measured", *reasons]
+        return [f"network {network.name!r} is described, not measured", *library_reasons]
     nvlink = getattr(network.inner if isinstance(network, TwoLevel) else network, "nvlink", None)
-    generation = None if nvlink is None else nvlink.generation
-    if basis in FITTED_PRESETS.values() or f"NVLink {generation}" in scope.families:
-        return reasons
-    return [f"network {preset!r} is from data sheets, not measured", *reasons]
+    is_nvlink_measured = nvlink is not None and f"NVLink {nvlink.generation}" in scope.families
+    if is_nvlink_measured or basis_name in FITTED_PRESETS.values():
+        return library_reasons
+    return [f"network {preset!r} is from data sheets, not measured", *library_reasons]
 
 
 SMALL_BYTES = 8 * 2**20
@@ -207,7 +216,8 @@ def any_library_basis(nbytes: float | None) -> str:
 
     ``nbytes`` are the bytes of a collective; None stands for the gradients of a whole model.
     """
-    return f"{ANY_LIBRARY}, {'below 1 MiB' if nbytes is not None and nbytes < MESSAGE_BYTES else '1 MiB and more'}"
+    is_small = nbytes is not None and nbytes < MESSAGE_BYTES
+    return f"{ANY_LIBRARY}, {'below 1 MiB' if is_small else '1 MiB and more'}"
 
 
 def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
@@ -220,11 +230,11 @@ def nvlink_basis(gpu: str, gpus: int, nbytes: float) -> str:
         gpus: number of GPUs in the all-reduce.
         nbytes: bytes of the all-reduce.
     """
-    counts = sorted(node_times(gpu))
-    size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
-    if gpus in counts:
+    measured_counts = node_times(gpu)
+    if gpus in measured_counts:
         return f"NVLink, {gpu}, times that are known"
-    where = "between" if counts[0] < gpus < counts[-1] else "beyond"
+    size = "below 8 MiB" if nbytes < SMALL_BYTES else "8 MiB and more"
+    where = "between" if min(measured_counts) < gpus < max(measured_counts) else "beyond"
     return f"NVLink, {gpu}, {size}, {where} the numbers of GPUs that were measured"
 
 
@@ -241,7 +251,9 @@ def has_nvlink(network: Network) -> bool:
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
-        return gpu_nodes(network, math.prod(level.units or 2 for level in network.levels)) is not None
+        # Two units stand for any number of units, because the answer is the same for all numbers of workers.
+        workers = math.prod(level.units or 2 for level in network.levels)
+        return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None
 
 

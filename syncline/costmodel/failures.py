@@ -55,12 +55,14 @@ class FailureRate:
         return self.mtbf_s / math.gamma(1 + 1 / self.shape)
 
     def width(self, workers: int, node: int, sites: int) -> int:
-        """Return the largest number of workers that fail together."""
-        return {"worker": 1, "node": node, "site": -(-workers // sites)}[self.per]
+        """Return the largest number of workers that fail together, with ``node`` workers in a node."""
+        if self.per == "worker":
+            return 1
+        return node if self.per == "node" else math.ceil(workers / sites)
 
     def units(self, workers: int, node: int, sites: int) -> int:
-        """Return how many units, such as nodes, fail independently at this rate."""
-        return -(-workers // self.width(workers, node, sites))
+        """Return the number of units, such as nodes, that fail independently of each other at this rate."""
+        return math.ceil(workers / self.width(workers, node, sites))
 
     def mean_s(self, workers: int, node: int, sites: int) -> float:
         """Return the long-run mean seconds between failures of any unit."""
@@ -159,13 +161,15 @@ def repair_text(repair_s: float, spares: int) -> str:
     >>> repair_text(3600.0, 0)
     'A failed machine is repaired in 1 h.'
     """
-    repair = f"A failed machine is repaired in {format_seconds(repair_s)}"
-    repair += f" (assumed: {REPAIR_SOURCE})" if repair_s == REPAIR_S else ""
-    if not spares:
-        return f"{repair}."
-    source = next((rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares), None)
-    replaced = f"{spares:,} spare machines replace failed ones at once" + (f" (assumed: {source})" if source else "")
-    return f"{repair}; {replaced}."
+    text = f"A failed machine is repaired in {format_seconds(repair_s)}"
+    if repair_s == REPAIR_S:
+        text += f" (assumed: {REPAIR_SOURCE})"
+    if spares:
+        text += f"; {spares:,} spare machines replace failed ones at once"
+        sources = [rate.spares_source for rate in FAILURE_RATES.values() if rate.spares == spares]
+        if sources:
+            text += f" (assumed: {sources[0]})"
+    return f"{text}."
 
 
 def expected_wall_s(
@@ -255,22 +259,27 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         """Return the expected seconds for a second of work."""
         return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
-    limit_s, low_s, high_s = (1 + excess) * wall_s(best_s), best_s, best_s
+    limit_s = (1 + excess) * wall_s(best_s)
+    low_s = high_s = best_s
     while wall_s(low_s) < limit_s:
         low_s /= 2
     while wall_s(high_s) < limit_s:
         high_s *= 2
-    shortest_s = _root(lambda interval_s: wall_s(interval_s) - limit_s, low_s, best_s)
-    return shortest_s, _root(lambda interval_s: limit_s - wall_s(interval_s), best_s, high_s)
+    shortest_s = _root(lambda interval_s: wall_s(interval_s) - limit_s, low=low_s, high=best_s)
+    longest_s = _root(lambda interval_s: limit_s - wall_s(interval_s), low=best_s, high=high_s)
+    return shortest_s, longest_s
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     """Return the argument between ``low`` and ``high`` at which a falling function is 0, by bisection."""
     for _ in range(200):
         middle = (low + high) / 2
-        if not low < middle < high:
+        if not low < middle < high:  # no number is between them
             break
-        low, high = (middle, high) if function(middle) > 0 else (low, middle)
+        if function(middle) > 0:
+            low = middle
+        else:
+            high = middle
     return (low + high) / 2
 
 
@@ -397,7 +406,8 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
     """
     if workers < 2:
         return 0.0
-    copy_workers = -(-workers // copies)
+    copy_workers = math.ceil(workers / copies)
     fetchers = copy_workers if copies > 1 else 1
     receivers = np.arange(min(fetchers, workers - fetchers))
-    return float(slowest_message_s(network, workers, receivers + fetchers, receivers, copy_bytes / copy_workers))
+    senders = receivers + fetchers
+    return float(slowest_message_s(network, workers, senders, receivers, nbytes=copy_bytes / copy_workers))

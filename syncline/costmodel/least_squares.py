@@ -75,14 +75,12 @@ def relative_fit(
     start_rows = np.atleast_2d(np.asarray(starts, dtype=float))
     require(values > 0, "measured", values, "a positive number")
     require(start_rows > 0, "starts", start_rows, "a positive number")
-    count = start_rows.shape[1]
-    if values.size < count:
-        raise SpecError("measured", values.size, f"at least as many measurements as there are constants, {count}")
-    upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (count,)))
-    fits = (
-        _descend(predict, values, start=np.log(start), upper=upper_logs, scale=scale, iterations=iterations)
-        for start in start_rows
-    )
+    num_constants = start_rows.shape[1]
+    if values.size < num_constants:
+        expected = f"at least as many measurements as there are constants, {num_constants}"
+        raise SpecError("measured", values.size, expected)
+    upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (num_constants,)))
+    fits = [_descend(predict, values, np.log(start), upper_logs, scale, iterations) for start in start_rows]
     return min(fits, key=lambda fit: fit.cost)
 
 
@@ -122,7 +120,7 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
 def _quadratic(
     residuals_at: Callable[[Floats], Floats], logs: Floats, residuals: Floats, scale: float
 ) -> tuple[Floats, Floats]:
-    """Return the approximate Hessian and the gradient of half the cost, with less weight for large errors."""
+    """Return the Gauss-Newton Hessian and the gradient of half the cost, with less weight for large errors."""
     jacobian = (residuals_at(logs + STEP * np.eye(logs.size)) - residuals).T / STEP
     weights = 1 / np.sqrt(1 + (residuals / scale) ** 2)
     return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * residuals)

@@ -64,7 +64,7 @@ class TimedCall(NamedTuple):
 
 
 def check_times(calls: Sequence[TimedCall]) -> None:
-    """Refuse measurements whose time is not positive."""
+    """Raise ``SpecError`` for a measurement whose time is not positive."""
     for call in calls:
         if not call.seconds > 0:
             raise SpecError("measured.seconds", call.seconds, "a time above 0")
@@ -78,19 +78,27 @@ def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequ
     """
     rows = []
     for call in calls:
-        per_call = [float(call.kind != SEND and call.workers == count) for count in workers]
+        call_columns = [float(call.kind != SEND and call.workers == count) for count in workers]
         nbytes = float(tensor_bytes(call.kind, call.workers, call.nbytes))
-        rows.append([*per_call, *(nbytes * (call.kind == kind) for kind in kinds)])
+        byte_columns = [nbytes if call.kind == kind else 0.0 for kind in kinds]
+        rows.append(call_columns + byte_columns)
     return np.array(rows)
 
 
 def costs_of(
     workers: Sequence[int], kinds: Sequence[str], values: Sequence[float], message_s: float = 0.0
 ) -> GlooCosts:
-    """Return the software costs from the unknowns of `cost_columns`: seconds per call, then seconds per byte."""
-    return GlooCosts(
-        message_s, tuple(zip(workers, values, strict=False)), tuple(zip(kinds, values[len(workers) :], strict=True))
-    )
+    """Return the software costs with these fitted values: seconds per call for each number of workers, then per byte.
+
+    Args:
+        workers: W numbers of workers.
+        kinds: K collectives.
+        values: ``(W + K,)`` values, in the order of the columns of `cost_columns`.
+        message_s: seconds per message.
+    """
+    call_s = tuple(zip(workers, values[: len(workers)], strict=True))
+    byte_s = tuple(zip(kinds, values[len(workers) :], strict=True))
+    return GlooCosts(message_s, call_s, byte_s)
 
 
 NOISE = 2e-3
@@ -119,13 +127,15 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     measured_s = np.array([call.seconds for call in calls])
     linear = cost_columns(calls, workers, kinds)
     scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
-    unknown = np.zeros(len(scale))
+    unknowns = np.zeros(len(scale))  # the cost per message, then those of `cost_columns`
+    step_s = 1e-6  # of the numerical derivative by the cost per message
     for _ in range(rounds):
-        form_s, slope = _forms_and_slopes(calls, unknown[0])
-        residuals = 1 - (form_s + linear @ unknown[1:]) / measured_s
+        form_s = _forms_s(calls, GlooCosts(unknowns[0]))
+        slope = (_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
+        residuals = 1 - (form_s + linear @ unknowns[1:]) / measured_s
         matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
-        unknown = _reweighted_step(matrix, residuals, unknown / scale) * scale
-    message_s, *values = unknown.tolist()
+        unknowns = _reweighted_step(matrix, residuals, unknowns / scale) * scale
+    message_s, *values = unknowns.tolist()
     costs = costs_of(workers, kinds, values, message_s)
     for kind in kinds:
         costs = _with_own_calls(costs, kind, calls=[call for call in calls if call.kind == kind], rounds=rounds)
@@ -146,37 +156,30 @@ def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rou
     workers = sorted({call.workers for call in calls})
     linear = cost_columns(calls, workers, [kind])
     scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
-    unknown = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
+    unknowns = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
     for _ in range(rounds):
-        residuals = 1 - (form_s + linear @ unknown) / measured_s
-        unknown = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknown / scale) * scale
-    *call_s, byte_s = unknown.tolist()
+        residuals = 1 - (form_s + linear @ unknowns) / measured_s
+        unknowns = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknowns / scale) * scale
+    *call_s, byte_s = unknowns.tolist()
     own_calls = kind, tuple(zip(workers, call_s, strict=True))
     per_byte = tuple((name, byte_s if name == kind else cost_s) for name, cost_s in costs.byte_s)
     return replace(costs, call_of_s=(*costs.call_of_s, own_calls), byte_s=per_byte)
 
 
-def _reweighted_step(matrix: Floats, residuals: Floats, unknown: Floats) -> Floats:
+def _reweighted_step(matrix: Floats, residuals: Floats, unknowns: Floats) -> Floats:
     """Return the unknowns, at least 0, after one weighted least-squares step; large residuals weigh less."""
     weight = 1 / np.sqrt(np.maximum(np.abs(residuals), NOISE))
-    return non_negative(matrix * weight[:, None], (residuals + matrix @ unknown) * weight)
+    return non_negative(matrix * weight[:, None], (residuals + matrix @ unknowns) * weight)
 
 
 def _forms_s(calls: Sequence[TimedCall], costs: GlooCosts) -> Floats:
-    """Return the seconds that `gloo_s` predicts for each call."""
+    """Return the seconds that the closed form `gloo_s` predicts for each call with these software costs."""
     seconds = []
     for call in calls:
         if call.link is None:
             raise SpecError("measured.link", None, "the link that it was measured on")
         seconds.append(float(gloo_s(call.kind, call.workers, call.nbytes, call.link, costs)))
     return np.array(seconds)
-
-
-def _forms_and_slopes(calls: Sequence[TimedCall], message_s: float) -> tuple[Floats, Floats]:
-    """Return the predicted seconds of each call with only a cost per message, and their derivatives by this cost."""
-    step_s = 1e-6
-    seconds = _forms_s(calls, GlooCosts(message_s))
-    return seconds, (_forms_s(calls, GlooCosts(message_s + step_s)) - seconds) / step_s
 
 
 BARE = (SEND, "broadcast")
@@ -186,7 +189,7 @@ START_CALL_S, START_BYTE_S = 1e-4, 1e-10
 """Initial values of software costs in the fit: seconds per call and per byte."""
 
 NEGLIGIBLE = 1e-3
-"""Part of every measurement's time below which a fitted cost is set to 0."""
+"""Fraction of every measurement's time below which a fitted cost is set to 0."""
 
 SCALE = 0.03
 """Relative error above which a measurement counts less than its square, because a busy machine disturbs some."""
@@ -215,9 +218,9 @@ def predicted_s(
 
     The library is ``gloo``, or ``textbook`` for each collective's first algorithm and messages without a handshake.
     """
-    if library == "gloo":
-        return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
-    return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
+    if library != "gloo":
+        return link.transfer_s(nbytes) if kind == SEND else collective_s(kind, workers, nbytes, link)
+    return gloo_message_s(nbytes, link, costs) if kind == SEND else gloo_s(kind, workers, nbytes, link, costs)
 
 
 def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str = "gloo") -> LinkFit:
@@ -244,22 +247,30 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
     starts = [[*start, *cost_starts] for start in _starts(calls)]
     measured_s = np.array([call.seconds for call in calls])
     fit = relative_fit(_model(calls, linear, library), measured_s, starts, scale=SCALE)
+
+    # Software costs that decide no measurement's time are 0.
     latency_s, bandwidth, *costs_s = fit.constants.tolist()
-    largest_parts = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
-    values = np.where(largest_parts > NEGLIGIBLE, costs_s, 0.0).tolist()
+    largest_fractions = (linear * np.array(costs_s) / measured_s[:, None]).max(axis=0, initial=0.0)
+    values = np.where(largest_fractions > NEGLIGIBLE, costs_s, 0.0).tolist()
     costs = costs_of(workers, kinds, values)
     costs = replace(costs, byte_s=tuple((kind, seconds) for kind, seconds in costs.byte_s if seconds))
+
     names = ["latency", "bandwidth", *(f"call.{count}" for count in workers), *(f"byte.{kind}" for kind in kinds)]
-    is_fitted = [True, True, *(value > 0 for value in values)]
-    spread = {name: float(value) for name, value, used in zip(names, fit.spread, is_fitted, strict=True) if used}
+    spread = {}
+    for name, value, error in zip(names, [latency_s, bandwidth, *values], fit.spread.tolist(), strict=True):
+        if name in ("latency", "bandwidth") or value > 0:
+            spread[name] = error
     fitted_link = Link(latency_s, bandwidth)
     return LinkFit(fitted_link, costs, _errors(calls, fitted_link, costs, library), spread)
 
 
 def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
     """Return ``predicted / measured - 1`` of each call."""
-    predictions_s = (predicted_s(call.kind, call.workers, call.nbytes, link, costs, library) for call in calls)
-    return np.array([float(seconds) / call.seconds - 1 for seconds, call in zip(predictions_s, calls, strict=True)])
+    errors = []
+    for call in calls:
+        seconds = predicted_s(call.kind, call.workers, call.nbytes, link, costs, library)
+        errors.append(float(seconds) / call.seconds - 1)
+    return np.array(errors)
 
 
 def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
@@ -270,9 +281,12 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
         for call in calls:
             if call.kind == kind:
                 seconds_by_size.setdefault(call.nbytes, []).append(call.seconds)
-        smallest, largest = min(seconds_by_size, default=0.0), max(seconds_by_size, default=0.0)
-        smallest_s, largest_s = (float(np.median(seconds_by_size.get(size, [0]))) for size in (smallest, largest))
-        if largest > smallest and largest_s > smallest_s:
+        if len(seconds_by_size) < 2:
+            continue
+        smallest, largest = min(seconds_by_size), max(seconds_by_size)
+        smallest_s = float(np.median(seconds_by_size[smallest]))
+        largest_s = float(np.median(seconds_by_size[largest]))
+        if largest_s > smallest_s:
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
         expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
@@ -285,13 +299,13 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     kinds = np.array([call.kind for call in calls])
     workers = np.array([call.workers for call in calls])
     nbytes = np.array([call.nbytes for call in calls], dtype=float)
-    groups = [(str(kind), np.flatnonzero(kinds == kind)) for kind in np.unique(kinds)]
+    rows_by_kind = {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
     def predict(constants: Floats) -> Floats:
         """Return the predicted seconds of all calls, for each column of ``constants``."""
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
-        for kind, rows in groups:
+        for kind, rows in rows_by_kind.items():
             seconds[:, rows] += predicted_s(kind, workers[rows], nbytes=nbytes[rows], link=link, library=library)
         return seconds
 

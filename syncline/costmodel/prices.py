@@ -83,7 +83,7 @@ class Usage(NamedTuple):
 
 
 def energy_j(prices: Prices, usage: Usage, power_w: float, idle_power_w: float) -> float:
-    """Return the energy at the site's meter in joules, while accelerators compute and while they wait.
+    """Return the joules that a training's site draws from its meter while accelerators compute and while they wait.
 
     >>> energy_j(Prices(pue=1.5), Usage(2, 10.0, 6.0), 400.0, 100.0)
     8400.0
@@ -99,7 +99,7 @@ def carbon_kg(prices: Prices, joules: float) -> float | None:
 
 
 def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | None:
-    """Return the price of accelerators by the hour, bytes that leave sites, and electricity.
+    """Return the cost of a training: accelerators by the hour, bytes that leave sites, and electricity.
 
     Args:
         prices: list of prices.
@@ -116,18 +116,21 @@ def cost(prices: Prices, usage: Usage, joules: float | None = None) -> float | N
     """
     reserved = min(usage.accelerators, prices.reserved)
     on_demand = usage.accelerators - reserved
-    parts = [
+    if on_demand and prices.reserved and prices.accelerator_hour is None:
+        return None
+    prices_and_quantities = (
         (prices.reserved_hour, reserved * usage.seconds / HOUR_S),
         (prices.accelerator_hour, on_demand * usage.seconds / HOUR_S),
         (prices.egress_gb, None if usage.egress_bytes is None else usage.egress_bytes / GB),
         (prices.energy_kwh, None if joules is None else joules / KWH_J),
-    ]
-    if on_demand and prices.reserved and prices.accelerator_hour is None:
-        return None
-    priced_parts = [(price, quantity) for price, quantity in parts if price is not None]
-    if not priced_parts or any(quantity is None for _, quantity in priced_parts):
-        return None
-    return sum(price * quantity for price, quantity in priced_parts if quantity is not None)
+    )
+    total = None
+    for price, quantity in prices_and_quantities:
+        if price is not None:
+            if quantity is None:
+                return None
+            total = (0 if total is None else total) + price * quantity
+    return total
 
 
 BOARD_POWER_W: Mapping[str, tuple[float, str]] = {

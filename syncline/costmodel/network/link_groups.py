@@ -37,10 +37,11 @@ def link_groups(network: Network) -> list[LinkGroup]:
     """
     if not isinstance(network, Matrix):
         return [LinkGroup(link.name or link.describe(), link, frozenset({link})) for link in links_of(network)]
-    lines_inside, lines_between = [], []
+    lines_inside: list[Link | None] = []
+    lines_between: list[Link | None] = []
     for source, row in enumerate(network.lines):
-        for target, line in enumerate(row):
-            (lines_inside if source == target else lines_between).append(line)
+        lines_inside.append(row[source])
+        lines_between += row[:source] + row[source + 1 :]
     candidates: dict[str, Iterable[Link | None]] = {
         INSIDE: lines_inside,
         "cards of hosts": [network.card],
