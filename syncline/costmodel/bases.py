@@ -170,15 +170,13 @@ def _communication_basis(network: Network, algorithm: str | None, preset: str | 
     `communication_uncertainty`.
     """
     runs_nccl = nccl_on(network) is not None and all_by_library(algorithm, network)
-    if algorithm is None:
-        runs_gloo = network.gloo is not None
-    else:
-        runs_gloo = algorithm == "gloo" or algorithm.startswith("gloo-")
+    library = "" if algorithm is None else algorithm.partition("-")[0]
+    runs_gloo = library == "gloo" or (network.gloo is not None and algorithm is None)
     if algorithm == NVLINK or (algorithm in ("auto", "nccl") and has_nvlink(network)):
         return nccl_nvlink_basis(np.inf if nbytes is None else nbytes)
     if preset in FITTED_PRESETS and (runs_nccl or runs_gloo):
         return FITTED_PRESETS[preset]
-    if runs_nccl or (algorithm is not None and algorithm.startswith("nccl-")):
+    if runs_nccl or (library == "nccl" and algorithm != "nccl"):
         return NCCL_LINKS
     if runs_gloo:
         return GLOO_LINKS
@@ -251,8 +249,7 @@ def has_nvlink(network: Network) -> bool:
     if isinstance(network, TwoLevel):
         return network.inner.nvlink is not None
     if isinstance(network, MultiLevel):
-        # Two units stand for any number of units, because the answer is the same for all numbers of workers.
-        workers = math.prod(level.units or 2 for level in network.levels)
+        workers = math.prod(level.units or 2 for level in network.levels)  # an open level with two units is crossed
         return gpu_nodes(network, workers) is not None
     return getattr(network, "nvlink", None) is not None
 
