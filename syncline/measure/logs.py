@@ -114,8 +114,8 @@ class Gpu(NamedTuple):
 
 GPUS = {
     "V100": Gpu("p3.2xlarge", None), "A100": Gpu("dgx-a100", 3), "H100": Gpu("dgx-h100", 4), "H200": Gpu("dgx-h200", 4),
-    "H20": Gpu(None, 4), "H800": Gpu(None, 4), "B200": Gpu("dgx-b200", 5), "B300": Gpu(None, 5),
-    "GB200": Gpu("gb200-nvl72", 5), "GB300": Gpu(None, 5),
+    "H20": Gpu("hgx-h20", 4), "H800": Gpu(None, 4), "B200": Gpu("dgx-b200", 5), "B300": Gpu("dgx-b300", 5),
+    "GB200": Gpu("gb200-nvl72", 5), "GB300": Gpu("gb300-nvl72", 5),
 }  # fmt: skip
 """The GPUs by the word in a driver's name. Source: NVIDIA's data sheets."""
 

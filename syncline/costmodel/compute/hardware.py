@@ -101,6 +101,18 @@ HARDWARE: dict[str, Hardware] = {
     preset.name: preset
     for preset in (
         Hardware(
+            "b300", 2250e12, 0.40, "bf16",
+            "Peak: NVIDIA HGX B300 specifications, half of the 4.5 PFLOP/s of bf16 with sparsity. Memory: AWS, EC2 P6 "
+            "instances, 268 GB at 8 TB/s. Kernels: as b200, not measured. mfu: an assumption, the H100's.",
+            268 * _GIB, 8e12, kernels=B200, host_bytes_per_s=_PCIE_5,
+        ),
+        Hardware(
+            "gb300", 2500e12, 0.40, "bf16",
+            "Peak and memory: NVIDIA GB300 NVL72 data sheet, a 72nd of 360 PFLOP/s of bf16 with sparsity (dense: "
+            "half), of 20 TB and of 576 TB/s. Kernels: as b200, not measured. mfu: an assumption, the H100's.",
+            277 * _GIB, 8e12, kernels=B200, host_bytes_per_s=_C2C,
+        ),
+        Hardware(
             "b200", 2250e12, 0.40, "bf16",
             "Peak and memory: NVIDIA DGX B200 data sheet, an eighth of 72 PFLOP/s of fp8 with sparsity (dense: half, "
             "bf16: half again), of 1,440 GB and of 64 TB/s. mfu: an assumption, the H100's.",
@@ -117,6 +129,18 @@ HARDWARE: dict[str, Hardware] = {
             "Peak: NVIDIA H200 SXM data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the "
             f"same sheet, 141 GB at 4.8 TB/s. {_LLAMA_3}.",
             141 * _GIB, 4.8e12, kernels=H100, host_bytes_per_s=_PCIE_5,
+        ),
+        Hardware(
+            "gh200", 989e12, 0.40, "bf16",
+            "Peak: NVIDIA GH200 data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the same "
+            f"sheet, 96 GB at 4 TB/s. {_LLAMA_3}.",
+            96 * _GIB, 4e12, kernels=H100, host_bytes_per_s=2 * _C2C,
+        ),
+        Hardware(
+            "h20", 148e12, 0.40, "bf16",
+            "Peak and memory: NVIDIA H20 data sheet, 96 GB at 4 TB/s; an H100 with fewer multiprocessors. mfu: an "
+            "assumption, the H100's.",
+            96 * _GIB, 4e12, host_bytes_per_s=_PCIE_5,
         ),
         Hardware(
             "h100", 989e12, 0.40, "bf16",
@@ -139,6 +163,44 @@ HARDWARE: dict[str, Hardware] = {
         Hardware(
             "v100-32gb", 125e12, 0.30, "fp16", _V100.format("32 GB at 900 GB/s"), 32 * _GIB, 900e9, _NVLINK_2,
             host_bytes_per_s=_PCIE_3,
+        ),
+        Hardware(
+            "mi300x", 1307.4e12, 0.40, "bf16",
+            "Peak and memory: AMD Instinct MI300X data sheet, 192 GB at 5.3 TB/s. mfu: an assumption, the H100's.",
+            192 * _GIB, 5.3e12, host_bytes_per_s=_PCIE_5,
+        ),
+        Hardware(
+            "mi325x", 1307.4e12, 0.40, "bf16",
+            "Peak and memory: AMD Instinct MI325X data sheet, 256 GB at 6 TB/s. mfu: an assumption, the H100's.",
+            256 * _GIB, 6e12, host_bytes_per_s=_PCIE_5,
+        ),
+        Hardware(
+            "tpu-v4", 275e12, 0.46, "bf16",
+            "Peak and memory: Google Cloud TPU v4 documentation, 32 GiB at 1,228 GB/s. mfu: 46.2% with 540B parameters "
+            "(A. Chowdhery et al., PaLM, 2022, Table 3).",
+            32 * _GIB, 1228e9,
+        ),
+        Hardware(
+            "tpu-v5e", 197e12, 0.46, "bf16",
+            "Peak and memory: Google Cloud TPU v5e documentation, 16 GB at 819 GB/s. mfu: an assumption, that of v4.",
+            16 * _GIB, 819e9,
+        ),
+        Hardware(
+            "tpu-v5p", 459e12, 0.46, "bf16",
+            "Peak and memory: Google Cloud TPU v5p documentation, 95 GB at 2,765 GB/s. mfu: an assumption, that of v4.",
+            95 * _GIB, 2765e9,
+        ),
+        Hardware(
+            "l40s", 362e12, 0.40, "bf16",
+            "Peak and memory: NVIDIA L40S data sheet, half of the 733 TFLOP/s with sparsity, 48 GB at 864 GB/s. mfu: "
+            "an assumption.",
+            48 * _GIB, 864e9, host_bytes_per_s=_PCIE_4,
+        ),
+        Hardware(
+            "rtx-5090", 209.5e12, 0.40, "bf16",
+            "Peak and memory: NVIDIA RTX Blackwell GPU architecture white paper, bf16 with fp32 accumulation, 32 GB at "
+            "1,792 GB/s. mfu: an assumption.",
+            32 * _GIB, 1792e9, host_bytes_per_s=_PCIE_5,
         ),
         Hardware(
             "rtx-4090", 165.2e12, 0.40, "bf16",

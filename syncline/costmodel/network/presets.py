@@ -174,6 +174,9 @@ _NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=nvlink_costs(4
 _NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=nvlink_costs(5))
 _HDR = Link(2e-6, 25e9, "ib-hdr")
 _NDR = Link(2e-6, 50e9, "ib-ndr")
+_XDR = Link(2e-6, 100e9, "ib-xdr")
+_INFINITY = Link(1e-6, 7 * 64e9, "infinity-fabric", fabric="pcie")
+_EFA_400 = Link(15.5e-6, 50e9, "efa-400")
 _TEN = Link(50e-6, 1.25e9, "10gbe")
 _WAN = Link(25e-3, 125e6, "wan")
 
@@ -212,6 +215,29 @@ NETWORKS: dict[str, Preset] = {
         "Bandwidth: PCI-SIG, PCI Express 5.0: 32 GT/s, 16 lanes, 128b/130b. Latency: NCCL's tuning table, ring over "
         "PCI with its low-latency protocol.",
     ),
+    "pcie4": Preset(
+        Link(1e-6, 16e9 * 16 / 8 * 128 / 130, "pcie4", fabric="pcie"),
+        "PCI Express 4.0 x16: consumer cards of one node",
+        "Bandwidth: PCI-SIG, PCI Express 4.0: 16 GT/s, 16 lanes, 128b/130b. Latency: as pcie5.",
+    ),
+    "infinity-fabric": Preset(
+        _INFINITY,
+        "Infinity Fabric: the MI300X or MI325X of one node",
+        "Bandwidth: AMD Instinct MI300X data sheet, 7 links of 128 GB/s for both directions together, one to each "
+        "other accelerator; all of them together. Latency: as pcie5. No library's costs are known.",
+    ),
+    "tpu-v5e": Preset(
+        Link(1e-6, 200e9, "tpu-v5e"),
+        "the inter-chip interconnect of a slice of TPU v5e",
+        "Bandwidth: Google Cloud TPU v5e documentation, 1,600 Gbit/s each way over the links of a torus; all of them "
+        "together. Latency: assumed.",
+    ),
+    "tpu-v5p": Preset(
+        Link(1e-6, 600e9, "tpu-v5p"),
+        "the inter-chip interconnect of a slice of TPU v5p",
+        "Bandwidth: Google Cloud TPU v5p documentation, 4,800 Gbit/s each way over the links of a torus; all of them "
+        "together. Latency: assumed.",
+    ),
     "infiniband": Preset(
         Link(2e-6, 12.5e9, "infiniband"),
         "100 Gbit/s InfiniBand (EDR)",
@@ -226,6 +252,12 @@ NETWORKS: dict[str, Preset] = {
     ),
     "ib-ndr-4": Preset(_rails(_NDR, 4), "4 rails of NDR", "As ib-ndr; messages are spread over the rails."),
     "ib-ndr-8": Preset(_rails(_NDR, 8), "8 rails of NDR", "As ib-ndr; messages are spread over the rails."),
+    "ib-xdr": Preset(_XDR, "800 Gbit/s InfiniBand (XDR)", f"Bandwidth: IBTA, XDR, 4 lanes; ConnectX-8. {_RDMA_S}"),
+    "roce-400": Preset(
+        Link(3e-6, 50e9, "roce-400"),
+        "400 Gbit/s Ethernet with RDMA (RoCE v2)",
+        "Bandwidth: IEEE 802.3bs. Latency: as roce-100.",
+    ),
     "roce-100": Preset(
         Link(3e-6, 12.5e9, "roce-100"),
         "100 Gbit/s Ethernet with RDMA (RoCE v2)",
@@ -300,6 +332,29 @@ NETWORKS: dict[str, Preset] = {
         "NVIDIA GB200 NVL72 data sheet: 72 GPUs, 130 TB/s of NVLink; cards: NVIDIA DGX GB200 user guide, 4 ConnectX-7 "
         "of 400 Gbit/s for the 4 GPUs of a tray. Links: nvlink5, ib-ndr.",
     ),
+    "dgx-b300": Preset(
+        TwoLevel(8, _NVLINK5, _XDR, name="dgx-b300"),
+        "DGX B300 machines: 8 GPUs, one XDR card each",
+        "NVIDIA DGX B300 data sheet: 8 GPUs on NVSwitch, 8 ConnectX-8 cards of 800 Gbit/s. Links: nvlink5, ib-xdr.",
+    ),
+    "gb300-nvl72": Preset(
+        TwoLevel(72, _NVLINK5, _XDR, name="gb300-nvl72"),
+        "GB300 NVL72 racks: 72 GPUs in one NVLink domain, one XDR card each",
+        "NVIDIA GB300 NVL72 data sheet: 72 GPUs, 130 TB/s of NVLink, a ConnectX-8 of 800 Gbit/s for each GPU. Links: "
+        "nvlink5, ib-xdr.",
+    ),
+    "hgx-h20": Preset(
+        TwoLevel(8, _NVLINK4, _NDR, name="hgx-h20"),
+        "HGX H20 machines: 8 GPUs, one NDR card each",
+        "NVIDIA H20 data sheet: NVLink 4, 900 GB/s for both directions together; cards as in NVIDIA/nccl issue 1244. "
+        "Links: nvlink4, ib-ndr.",
+    ),
+    "mi300x-8": Preset(
+        TwoLevel(8, _INFINITY, Link(3e-6, 50e9, "roce-400"), name="mi300x-8"),
+        "machines of 8 MI300X or MI325X, one card of 400 Gbit/s each",
+        "AMD Instinct MI300X platform data sheet: 8 accelerators, all connected; cards: assumed, one for each. Links: "
+        "infinity-fabric, roce-400.",
+    ),
     "dgx-a100": Preset(
         TwoLevel(8, _NVLINK3, _HDR, name="dgx-a100"),
         "DGX A100 machines: 8 GPUs, one HDR card each",
@@ -333,10 +388,22 @@ NETWORKS: dict[str, Preset] = {
         "(HPC blog, 2020), 15.5 us.",
     ),
     "p5.48xlarge": Preset(
-        TwoLevel(8, _NVLINK4, Link(15.5e-6, 50e9, "efa-400"), name="p5.48xlarge"),
-        "AWS p5.48xlarge and p5en.48xlarge machines: 8 H100 or H200, 400 Gbit/s of EFA for each",
-        "AWS, EC2 P5 instances: NVSwitch, 3,200 Gbit/s of EFA (p5: 32 cards of 100, p5en: 16 of 200 Gbit/s). Links: "
-        "nvlink4. Latency of a card: as p4d.24xlarge.",
+        TwoLevel(8, _NVLINK4, _EFA_400, name="p5.48xlarge"),
+        "AWS p5.48xlarge machines: 8 H100, 400 Gbit/s of EFA for each",
+        "AWS, EC2 P5 instances: NVSwitch, 3,200 Gbit/s of EFA (32 cards of 100). Links: nvlink4. Latency of a card: as "
+        "p4d.24xlarge.",
+    ),
+    "p5en.48xlarge": Preset(
+        TwoLevel(8, _NVLINK4, _EFA_400, name="p5en.48xlarge"),
+        "AWS p5en.48xlarge machines: 8 H200, 400 Gbit/s of EFA for each",
+        "AWS, EC2 P5 instances: NVSwitch, 3,200 Gbit/s of EFA (16 cards of 200). Links: nvlink4. Latency of a card: as "
+        "p4d.24xlarge.",
+    ),
+    "p6-b200.48xlarge": Preset(
+        TwoLevel(8, _NVLINK5, _EFA_400, name="p6-b200.48xlarge"),
+        "AWS p6-b200.48xlarge machines: 8 B200, 400 Gbit/s of EFA for each",
+        "AWS, EC2 P6 instances: NVSwitch, 3,200 Gbit/s of EFA (8 cards of 400). Links: nvlink5. Latency of a card: as "
+        "p4d.24xlarge.",
     ),
     "two-sites": Preset(
         Sites(2, _TEN, replace(_WAN, latency_s=12.5e-3), name="two-sites"),

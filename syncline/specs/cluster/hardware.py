@@ -86,11 +86,11 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     """Return the hardware that a user describes; ``path`` names the field in error lines.
 
     Args:
-        value: a preset's name, or what an installed package or this process registers as one; a mapping of a
-            ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required, or of a ``preset`` and the fields that
-            differ, see `ChangedHardware`; the path of a ``.yaml`` file that holds one, or has it as its section
-            ``hardware``; ``module:name`` of any of these; ``{kind: python, target: module:name, ...}``, which is called
-            with the other keys; or a ``Hardware``.
+        value: a preset's name, or what an installed package or this process registers as one; a mapping (or its text
+            in YAML, in braces) of a ``Hardware``'s fields, where ``peak_flops`` and ``mfu`` are required, or of a
+            ``preset`` and the fields that differ, see `ChangedHardware`; the path of a ``.yaml`` file that holds one,
+            or has it as its section ``hardware``; ``module:name`` of any of these; ``{kind: python, target:
+            module:name, ...}``, which is called with the other keys; or a ``Hardware``.
 
     >>> hardware({"name": "mine", "peak_flops": 4.1e10, "mfu": 0.31, "memory_bytes": "8 GiB"}).memory_bytes
     8589934592.0
@@ -99,6 +99,8 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
         return value
     if is_file(value):
         return _from_mapping(read_section(Path(value), "hardware", path), path)
+    if isinstance(value, str) and value.lstrip().startswith("{"):
+        value = parse_fields(value, value, path, "fields", FIELD_EXAMPLES["hardware"])
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
     name: Any = value if is_reference(value) or not isinstance(value, str) else value.lower()

@@ -22,6 +22,16 @@ def test_presets_are_complete() -> None:
         assert "mfu" in preset.source
 
 
+def test_fields_may_be_text_in_braces() -> None:
+    assert hardware("{preset: h100, power_w: 500}") == dataclasses.replace(hardware("h100"), power_w=500.0)
+    assert hardware("{name: mine, peak_flops: 1e14, mfu: 0.3, precision: tf32}").number_format == "fp32"
+    for text, part in (("{preset: h100, powr: 5}", "power_w"), ("{preset: ", "YAML"), ("{peak_flops: 1}", "mfu")):
+        with pytest.raises(SpecError, match=part):
+            hardware(text)
+    with pytest.raises(SpecError, match=r"precision: got 'nonsense'"):
+        hardware("{peak_flops: 1e14, mfu: 0.3, precision: nonsense}")
+
+
 def test_curvadions_step_is_of_the_measured_order() -> None:
     # Section 4.4: 16 micro-batches of 32 sequences of 1,024 tokens per GPU take 3.375 s.
     predicted_s = compute_s(MODELS["gpt-160m"].flops_per_token * 16 * 32 * 1024, hardware("h100"))

@@ -109,7 +109,9 @@ def test_impossible_words_are_refused() -> None:
 
 def test_known_memories_are_powers_of_two_of_their_data_sheets() -> None:
     sheets = {"gb200": 186, "b200": 180, "h200": 141, "h100": 80, "a100": 80, "a100-40gb": 40, "v100": 16,
-              "v100-32gb": 32, "rtx-4090": 24, "rtx-3090": 24}  # fmt: skip
+              "v100-32gb": 32, "rtx-4090": 24, "rtx-3090": 24, "b300": 268, "gb300": 277, "gh200": 96,
+              "h20": 96, "mi300x": 192, "mi325x": 256, "tpu-v4": 32, "tpu-v5e": 16, "tpu-v5p": 95, "l40s": 48,
+              "rtx-5090": 32}  # fmt: skip
     known = {name: one.memory_bytes / 2**30 for name, one in HARDWARE.items() if one.memory_bytes is not None}
     assert known == sheets
     assert all(one.memory_bytes_per_s for one in HARDWARE.values())

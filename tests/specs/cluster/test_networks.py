@@ -45,6 +45,12 @@ LINKS = {
     "wan-continental": (22.5e-3, "1 Gbit/s"),
     "wan-intercontinental": (45e-3, "1 Gbit/s"),
     "home-broadband": (15e-3, "100 Mbit/s"),
+    "pcie4": (1e-6, "252.06153846153846 Gbit/s"),
+    "infinity-fabric": (1e-6, "3584 Gbit/s"),  # 7 links of 64 GB/s each way
+    "ib-xdr": (2e-6, "800 Gbit/s"),
+    "roce-400": (3e-6, "400 Gbit/s"),
+    "tpu-v5e": (1e-6, "1600 Gbit/s"),
+    "tpu-v5p": (1e-6, "4800 Gbit/s"),
 }
 
 
