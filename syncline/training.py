@@ -265,7 +265,7 @@ def train(
     method.seeds, method.on_average = seeds, watch.before_average if watch else None
     participation = _participation(task, method)
     if watch is None and participation is None:
-        method.use_mean_of(getattr(task, "keep_mean_gradient", lambda: False))
+        method.keep_mean_gradient_if_enough(getattr(task, "keep_mean_gradient", lambda: False))
 
     def evaluate(completed_steps: int) -> None:
         """Record the metrics of the workers' mean parameters after this number of steps."""

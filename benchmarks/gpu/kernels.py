@@ -12,7 +12,7 @@ from benchmarks.gpu.parts import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.costmodel import dion_rank
-from syncline.optim.demo import chunk_shape, dct_matrix, from_blocks, to_blocks, transform
+from syncline.optim.demo import block_shape, dct_matrix, from_blocks, to_blocks, transform
 from syncline.optim.matrices import newton_schulz, orthonormal_columns
 from syncline.optim.rotation import exact_basis, power_basis
 
@@ -53,7 +53,7 @@ def _dion(setting: Setting) -> Iterator[Row]:
 def _demo(setting: Setting) -> Iterator[Row]:
     for shape in _sides(setting):
         x = torch.randn(1, *shape, device=setting.on)
-        sizes = chunk_shape(shape, CHUNK)
+        sizes = block_shape(shape, CHUNK)
         forth: list[Tensor | None] = [dct_matrix(size).to(x) for size in sizes]
         back = [None if matrix is None else matrix.mT for matrix in forth]
         blocks = transform(to_blocks(x, sizes), forth)

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline import optim
-from syncline.optim.base import Hyperparameters, Row
+from syncline.optim.base import Hyperparameters, ParamRow
 from syncline.optim.matrices import is_all_zero
 from syncline.optim.triggers import MOMENTUM, SMALLEST_DIVISOR
 
@@ -58,7 +58,7 @@ class CholeskyDion(optim.DionRule):
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction that one worker computes without an exchange, from the factors of its momentum."""
-        momentum = self.accumulate(g, state)
+        momentum = self.add_to_momentum(g, state)
         product = momentum @ state["right"]
         x = product.double()
         for shift in (SHIFT, 0.0, 0.0):
@@ -68,7 +68,7 @@ class CholeskyDion(optim.DionRule):
             lower, _ = torch.linalg.cholesky_ex(gram)
             x = torch.linalg.solve_triangular(lower.mT, x, upper=True, left=False)
         p = torch.where(is_all_zero(product), 0.0, x.to(product.dtype))
-        return self.finish(p, momentum.mT @ p, state, h)
+        return self.apply_factors(p, momentum.mT @ p, state, h)
 
 
 class ArmsMethod(optim.DionMethod):
@@ -119,7 +119,7 @@ class ArmsMethod(optim.DionMethod):
         return False
 
     @override
-    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+    def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Return the rows with mean gradients where an arm averages, and with each worker's own elsewhere."""
         norms = torch.stack(
             [
@@ -154,7 +154,7 @@ class ArmsMethod(optim.DionMethod):
         return by_arm.amax(-1), by_arm.mean(-1)
 
     @override
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Replace the parameters by their means where an arm averages, if parameters are what is averaged."""
         if self._form == "parameters":
             means = self.comm.all_reduce_coalesced([row.x for row in rows], label="params")
@@ -162,7 +162,7 @@ class ArmsMethod(optim.DionMethod):
                 row.x.copy_(torch.where(_over_rows(self._fires_in_row, row.x), mean, row.x))
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions, times each arm's learning rate; matrices of one shape are updated in one call."""
         if self._stacks is None:
             self._stacks = self._stacked(rows)
@@ -178,7 +178,7 @@ class ArmsMethod(optim.DionMethod):
                 directions[index] = row.rule.direction(row.g, row.state, row.group, t)
         return [None if d is None else d * _over_rows(self._rates, d) for d in directions]
 
-    def _stacked(self, rows: list[Row]) -> list[tuple[list[int], dict[str, Tensor]]]:
+    def _stacked(self, rows: list[ParamRow]) -> list[tuple[list[int], dict[str, Tensor]]]:
         """Return the matrices of each shape, by their places in ``rows``, with their states as one tensor each.
 
         The matrices' own states become views of these tensors.

@@ -2,18 +2,18 @@ from .base import (
     Communicator as Communicator,
     Handle as Handle,
     ReduceOp as ReduceOp,
-    encoded_from as encoded_from,
-    first_rows as first_rows,
-    flat as flat,
-    for_all as for_all,
+    encoding_details as encoding_details,
+    first_row_per_replica as first_row_per_replica,
+    flatten_rows as flatten_rows,
+    repeat_for_workers as repeat_for_workers,
 )
 from .copies import (
-    as_one_copy as as_one_copy,
-    as_own_copies as as_own_copies,
-    computed_once as computed_once,
-    for_rows as for_rows,
-    is_one_copy as is_one_copy,
-    the_copy as the_copy,
+    share_equal_rows as share_equal_rows,
+    separate_rows as separate_rows,
+    compute_once_if_shared as compute_once_if_shared,
+    expand_rows as expand_rows,
+    rows_share_memory as rows_share_memory,
+    shared_row as shared_row,
 )
 from .packed import E3M0 as E3M0
 from .packed import PackedIntegers as PackedIntegers

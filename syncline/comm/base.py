@@ -27,7 +27,7 @@ class Details(NamedTuple):
     Attributes:
         wait_steps: number of steps until the method needs the result.
         in_backward: whether parts of the payload are ready during the backward pass.
-        encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoded_from`; if None, the
+        encoded_bytes: fp32 bytes that the method itself encoded into the payload, see `encoding_details`; if None, the
             communicator counts the bytes that its wire format encodes.
         spans: parts of the gradient that the payload covers if it is sent ``in_backward``; empty: all of it.
     """
@@ -63,7 +63,7 @@ class Ledger:
         if not self._paused:
             self.records.append(call)
 
-    def read_back(self, numbers: int) -> None:
+    def record_readback(self, numbers: int) -> None:
         """Note that ``numbers`` numbers are read back from the device in the current step."""
         if not self._paused:
             self.readbacks[self.step] += numbers
@@ -148,12 +148,12 @@ class Communicator:
     ) -> list[Tensor]:  # fmt: skip
         """Return the reductions of several tensors ``(R, *s)``, sent together, so that they pay the latency once."""
         check_op(op, xs)
-        self._note("all_reduce", xs, wire, label, details, op)
+        self._record_call("all_reduce", xs, wire, label, details, op)
         return self._reduce(xs, op, wire)
 
-    def note_mean(self, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
+    def record_mean(self, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
         """Note in the ledger the all-reduce of a mean that is in ``xs`` already; the tensors stay as they are."""
-        self._note("all_reduce", xs, wire, label, details, "mean")
+        self._record_call("all_reduce", xs, wire, label, details, "mean")
 
     def start_all_reduce(
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
@@ -161,7 +161,7 @@ class Communicator:
     ) -> Handle:  # fmt: skip
         """Start ``all_reduce_coalesced`` and return at once; the tensors must not change before ``wait``."""
         check_op(op, xs)
-        self._note("all_reduce", xs, wire, label, details, op)
+        self._record_call("all_reduce", xs, wire, label, details, op)
         return Handle(self._start_reduce(xs, op, wire))
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
@@ -170,15 +170,15 @@ class Communicator:
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Return every worker's tensor, on every worker; the result may be a read-only view."""
-        self._note("all_gather", [x], wire, label, details)
-        return self._gather_all(x, wire)
+        self._record_call("all_gather", [x], wire, label, details)
+        return self._all_gather(x, wire)
 
     def start_all_gather(
         self, x: Tensor, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> Handle:
         """Start ``all_gather`` and return its handle at once; ``handle.wait()`` returns a list with one tensor."""
-        self._note("all_gather", [x], wire, label, details)
-        finish = self._start_gather_all(x, wire)
+        self._record_call("all_gather", [x], wire, label, details)
+        finish = self._start_all_gather(x, wire)
         return Handle(lambda: [finish()])
 
     def gather(
@@ -186,8 +186,8 @@ class Communicator:
     ) -> PerPeer:
         """Return every worker's tensor, on the root; the other workers' rows hold zeros and must not be read."""
         check_root(root, self.world_size)
-        self._note("gather", [x], wire, label, details)
-        return self._gather_on(x, root, wire)
+        self._record_call("gather", [x], wire, label, details)
+        return self._gather_to_root(x, root, wire)
 
     def reduce(
         self, x: PerWorker, op: ReduceOp = "mean", root: int = 0, wire: WireFormat = DENSE, label: str = "",
@@ -199,8 +199,8 @@ class Communicator:
         """
         check_op(op, [x])
         check_root(root, self.world_size)
-        self._note("reduce", [x], wire, label, details)
-        return reduce_rows(self._gather_on(x, root, wire), 1, op).squeeze(1)
+        self._record_call("reduce", [x], wire, label, details)
+        return reduce_rows(self._gather_to_root(x, root, wire), 1, op).squeeze(1)
 
     def send(
         self, x: PerWorker, source: int, target: int, wire: WireFormat = DENSE, label: str = "",
@@ -211,30 +211,30 @@ class Communicator:
         check_root(target, self.world_size, "target")
         if source == target:
             raise SpecError("target", target, "another worker than the source")
-        self._check([x], wire, details)
-        self._append("send", [x], wire, group=(source, target), label=label, details=details)
-        return self._carry(x, source, target, wire)
+        self._check_arguments([x], wire, details)
+        self._append_call("send", [x], wire, group=(source, target), label=label, details=details)
+        return self._send(x, source, target, wire)
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
         """Return the exchanged blocks: worker i's block j becomes worker j's block i."""
-        self._note("all_to_all", [x], wire, label, details)
-        return self._exchange(x, wire)
+        self._record_call("all_to_all", [x], wire, label, details)
+        return self._all_to_all(x, wire)
 
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         """Return on worker j the reduction of block j over all workers."""
         check_op(op, [x])
-        self._note("reduce_scatter", [x], wire, label, details)
-        return self._reduce_blocks(x, op, wire)
+        self._record_call("reduce_scatter", [x], wire, label, details)
+        return self._reduce_scatter(x, op, wire)
 
     def broadcast(
         self, x: PerWorker, root: int = 0, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
         """Return the root's tensor, on every worker; the result may be a read-only view."""
         check_root(root, self.world_size)
-        self._note("broadcast", [x], wire, label, details)
-        return self._copy_from(x, root, wire)
+        self._record_call("broadcast", [x], wire, label, details)
+        return self._broadcast_from(x, root, wire)
 
     def mean_within(
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
@@ -244,8 +244,8 @@ class Communicator:
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
         check_blocks(size, self.world_size)
-        self._note_parts("all_reduce", xs, wire, part=range(size), label=label, details=details)
-        return self._mean_of_blocks(xs, size, wire) if size > 1 else list(xs)
+        self._record_subgroup_calls("all_reduce", xs, wire, part=range(size), label=label, details=details)
+        return self._block_means(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         """Return the tensors of the workers at this position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
@@ -253,35 +253,35 @@ class Communicator:
         Each position runs its own all-gather; all positions run at once. With one block, nothing is sent.
         """
         check_blocks(size, self.world_size)
-        return self._all_gather_parts(x, range(0, self.world_size, size), label, details)
+        return self._all_gather_in_subgroups(x, range(0, self.world_size, size), label, details)
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
         """Return the tensors of the worker's block of ``size`` neighbours, ``(R, size, *s)``; blocks run at once."""
         check_blocks(size, self.world_size)
-        return self._all_gather_parts(x, range(size), label, details)
+        return self._all_gather_in_subgroups(x, range(size), label, details)
 
-    def _all_gather_parts(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
+    def _all_gather_in_subgroups(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
         """Note and return all-gathers in all parts of the group that are like ``part``, ``(R, len(part), *s)``."""
-        self._note_parts("all_gather", [x], wire=DENSE, part=part, label=label, details=details)
-        return self._gather_parts(x, part) if len(part) > 1 else x.unsqueeze(1)
+        self._record_subgroup_calls("all_gather", [x], wire=DENSE, part=part, label=label, details=details)
+        return self._gather_in_subgroups(x, part) if len(part) > 1 else x.unsqueeze(1)
 
-    def _note(
+    def _record_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details,
         op: ReduceOp | None = None,
     ) -> None:  # fmt: skip
         """Check the arguments of a collective of all workers, and note it in the ledger."""
-        self._check(xs, wire, details)
-        self._append(collective, xs, wire, group=self._participants(collective, op), label=label, details=details)
+        self._check_arguments(xs, wire, details)
+        self._append_call(collective, xs, wire, group=self._participants(collective, op), label=label, details=details)
 
-    def _note_parts(
+    def _record_subgroup_calls(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
     ) -> None:
         """Check and note the collectives of all parts that are like ``part``, unless a part has only one worker."""
-        self._check(xs, wire, details)
+        self._check_arguments(xs, wire, details)
         for group in groups_like(part, self.world_size) if len(part) > 1 else ():
-            self._append(collective, xs, wire, group, label, details)
+            self._append_call(collective, xs, wire, group, label, details)
 
-    def _append(
+    def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
         """Append a call to the ledger: its payload bytes per worker, and the bytes that are encoded to make these."""
@@ -306,7 +306,7 @@ class Communicator:
         """Return the workers of a collective in the ledger's step, all of them unless some are absent."""
         return range(self.world_size)
 
-    def _check(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
+    def _check_arguments(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
         """Refuse an argument of the wrong type, or a tensor without a row per local worker."""
         check_tensors(xs)
         if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
@@ -329,40 +329,40 @@ class Communicator:
         reduced = [x.clone() for x in self._reduce(xs, op, wire)]  # copies of the present values
         return lambda: reduced
 
-    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
         """Return all workers' tensors on every worker, ``(R, M, *s)``."""
         raise NotImplementedError
 
-    def _start_gather_all(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
+    def _start_all_gather(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
         """Start an all-gather of a tensor; return the function that waits for the result and returns it."""
-        gathered = self._gather_all(x, wire).clone()
+        gathered = self._all_gather(x, wire).clone()
         return lambda: gathered
 
-    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         """Return all workers' tensors on the root and zeros on the others, ``(R, M, *s)``."""
         raise NotImplementedError
 
-    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+    def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         """Return the source's tensor on the target and zeros on the others."""
         raise NotImplementedError
 
-    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
         """Return the blocks that the local workers receive in an all-to-all, ``(R, M, *s)``."""
         raise NotImplementedError
 
-    def _reduce_blocks(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+    def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         """Return a reduce-scatter, as an all-to-all and a local reduction; a worker sends the bytes of a ring."""
-        return reduce_rows(self._exchange(x, wire), 1, op).squeeze(1)
+        return reduce_rows(self._all_to_all(x, wire), 1, op).squeeze(1)
 
-    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         """Return the tensor of worker ``root``, copied to every worker."""
         raise NotImplementedError
 
-    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+    def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         """Return the means over blocks of ``size`` neighbouring workers."""
         raise NotImplementedError
 
-    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
         """Return the tensors of each worker's part of the group, ``(R, len(part), *s)``.
 
         ``part`` is the part of worker 0: a block of neighbours, ``range(size)``, or the workers at one position of all
@@ -384,7 +384,7 @@ def fp32_bytes(*xs: Tensor) -> int:
     return 4 * sum(elements_per_row(x) for x in xs)
 
 
-def encoded_from(*xs: Tensor) -> Details:
+def encoding_details(*xs: Tensor) -> Details:
     """Return the details of a call that sends an encoding of these tensors: their bytes, which an encoder has read."""
     return Details(encoded_bytes=fp32_bytes(*xs))
 
@@ -434,16 +434,16 @@ def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
     return x.amax(dim, keepdim=True)
 
 
-def flat(x: Tensor) -> Tensor:
+def flatten_rows(x: Tensor) -> Tensor:
     """Return ``(R, *s)`` as ``(R, n)``, with n elements per row; a scalar per row becomes one element."""
     return x.reshape(x.shape[0], -1)
 
 
-def first_rows(x: Tensor, comm: Communicator) -> Tensor:
+def first_row_per_replica(x: Tensor, comm: Communicator) -> Tensor:
     """Return the first row of each of S replicas, ``(R, *s) -> (S, *s)``, so that a common result is decoded once."""
     return x.unflatten(0, (comm.replicas, -1))[:, 0]
 
 
-def for_all(x: Tensor, rows: int) -> Tensor:
+def repeat_for_workers(x: Tensor, rows: int) -> Tensor:
     """Return ``(S, *s)``, one tensor per replica, repeated for all R rows; the result may be a read-only view."""
     return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)

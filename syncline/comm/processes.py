@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, Ledger, ReduceOp, check_count, elements_per_row, flat, reduce_rows
+from syncline.comm.base import Communicator, Ledger, ReduceOp, check_count, elements_per_row, flatten_rows, reduce_rows
 from syncline.comm.simulated import Membership
 from syncline.comm.transport import TorchTransport, Transport
 from syncline.comm.wire import DENSE, WireFormat
@@ -96,7 +96,7 @@ class ProcessGroupCommunicator(Communicator):
         pending = []
         for _, same_type in groupby(xs, key=lambda x: x.dtype):
             tensors = list(same_type)
-            all_elements = torch.cat([flat(x) for x in tensors], 1)
+            all_elements = torch.cat([flatten_rows(x) for x in tensors], 1)
             start = partial(self._start_encoded, wire=DENSE) if self._reproducible else self._start_exact
             pending.append((tensors, start(all_elements, op)))
 
@@ -123,7 +123,7 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
         """Start a reduction by blocks: a process receives its block from all, encoded, reduces it, sends the result."""
-        encoded = flat(wire.encode(x))
+        encoded = flatten_rows(wire.encode(x))
         elements = encoded.shape[1]
         block = -(-elements // self.world_size)
         padded = torch.nn.functional.pad(encoded, (0, block * self.world_size - elements))
@@ -148,16 +148,16 @@ class ProcessGroupCommunicator(Communicator):
         return self._start_reduce(xs, op, wire)()
 
     @override
-    def _start_gather_all(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
+    def _start_all_gather(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
         gather = self._start_gather(wire.encode(x))
         return lambda: wire.decode(gather(), x.dtype)
 
     @override
-    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
-        return self._start_gather_all(x, wire)()
+    def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return self._start_all_gather(x, wire)()
 
     @override
-    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         """Return ``(R, M, *s)``: all workers' tensors in the row of worker ``root``, zeros in the other rows."""
         root_process, root_row = divmod(root, self._rows)
         encoded = wire.encode(x).contiguous()
@@ -169,7 +169,7 @@ class ProcessGroupCommunicator(Communicator):
         return gathered
 
     @override
-    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+    def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
@@ -182,31 +182,31 @@ class ProcessGroupCommunicator(Communicator):
         return received
 
     @override
-    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
         return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
 
     @override
-    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         root_process, root_row = divmod(root, self._rows)
         message = wire.encode(x)[root_row].contiguous().clone()
         self._transport.broadcast(_bytes(message), root_process)
         return wire.decode(message, x.dtype).unsqueeze(0).expand_as(x)
 
     @override
-    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+    def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         """Return the means over blocks of ``size`` neighbours, each worker's own block in its row."""
         part = self._part(range(size))
         if part is not None:
             return part.all_reduce_coalesced(xs, wire=wire)
         means = []
         for x in xs:  # blocks are no process groups: gather the rows of all workers
-            blocks = self._gather_all(x, wire)[0].unflatten(0, (-1, size))
+            blocks = self._all_gather(x, wire)[0].unflatten(0, (-1, size))
             decoded = wire.decode(wire.encode(reduce_rows(blocks, 1, "mean").squeeze(1)), x.dtype)
             means.append(decoded[[worker // size for worker in self.local_workers]])
         return means
 
     @override
-    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
         """Return the tensors of all workers of each worker's part, ``(R, len(part), *s)``."""
         group = self._part(part)
         if group is not None:

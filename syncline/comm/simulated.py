@@ -143,13 +143,13 @@ class SimulatedCommunicator(Communicator):
         return self.membership.present(self.ledger.step)
 
     @override
-    def _note_parts(
+    def _record_subgroup_calls(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
     ) -> None:
         """Append the calls to the ledger; refuse collectives of parts if workers may be absent."""
         if self.membership is not None:
             raise SpecError("membership", "parts of the workers", "means and maxima of all who are there")
-        super()._note_parts(collective, xs, wire, part, label, details)
+        super()._record_subgroup_calls(collective, xs, wire, part, label, details)
 
     @override
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
@@ -168,20 +168,20 @@ class SimulatedCommunicator(Communicator):
         return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
 
     @override
-    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
         received = self._decode_received(x, wire)
         workers = received.shape[1]
         return received.unsqueeze(1).expand(self.replicas, workers, workers, *x.shape[1:]).flatten(0, 1)
 
     @override
-    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         received = self._decode_received(x, wire)
         gathered = received.new_zeros(self.replicas, self.world_size, *received.shape[1:])
         gathered[:, root] = received
         return gathered.flatten(0, 1)
 
     @override
-    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+    def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
         if self.membership is not None:
             raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
@@ -191,15 +191,15 @@ class SimulatedCommunicator(Communicator):
         return delivered.flatten(0, 1)
 
     @override
-    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
         return self._decode_received(x, wire).transpose(1, 2).flatten(0, 1)
 
     @override
-    def _reduce_blocks(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
+    def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         return reduce_rows(self._decode_received(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
 
     @override
-    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         received = self._decode_received(x, wire)
         return received[:, root : root + 1].expand(received.shape).flatten(0, 1)
 
@@ -208,11 +208,11 @@ class SimulatedCommunicator(Communicator):
         return SimulatedCommunicator(size, self.replicas * (self.world_size // size))
 
     @override
-    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+    def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         return self._blocks(size).all_reduce_coalesced(xs, wire=wire)
 
     @override
-    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
         if part.step == 1:
             return self._blocks(len(part)).all_gather(x)
         by_position = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
@@ -240,29 +240,29 @@ class ShapesCommunicator(Communicator):
         return [torch.empty_like(x) for x in xs]
 
     @override
-    def _gather_all(self, x: Tensor, wire: WireFormat) -> Tensor:
-        return self._gather_parts(x, range(self.world_size))
+    def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
+        return self._gather_in_subgroups(x, range(self.world_size))
 
     @override
-    def _gather_on(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         return x.new_empty(1, self.world_size, *x.shape[1:])
 
     @override
-    def _carry(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
+    def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         return torch.empty_like(x)
 
     @override
-    def _exchange(self, x: Tensor, wire: WireFormat) -> Tensor:
+    def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
         return torch.empty_like(x)
 
     @override
-    def _copy_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
+    def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         return torch.empty_like(x)
 
     @override
-    def _mean_of_blocks(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
+    def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         return [torch.empty_like(x) for x in xs]
 
     @override
-    def _gather_parts(self, x: Tensor, part: range) -> Tensor:
+    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
         return x.unsqueeze(1).expand(1, len(part), *x.shape[1:])

@@ -203,7 +203,7 @@ class SharedMemory(Transport):
         self._barriers[self.rank] = self._barrier
         self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not come")
 
-    def _exchange(self, x: Tensor) -> list[Tensor]:
+    def _share_tensor(self, x: Tensor) -> list[Tensor]:
         """Return the tensors ``x`` of all processes, of one size and type, valid until the exchange after the next."""
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
@@ -213,12 +213,12 @@ class SharedMemory(Transport):
         self.barrier()
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
-    def _carry(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
+    def _exchange_and_wait(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
         """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds."""
         call = CarriedCollective(collective, x.numel() * x.element_size())
         self._carried.append(call)
         start_ns = time.perf_counter_ns()
-        read(self._exchange(x))
+        read(self._share_tensor(x))
         time.sleep(self._idle_s(call))
         self.stood_in_ns += time.perf_counter_ns() - start_ns
         return lambda: None
@@ -234,7 +234,7 @@ class SharedMemory(Transport):
             for addend in tensors[1:]:
                 torch.maximum(x, addend, out=x) if maximum else x.add_(addend)
 
-        return self._carry("all_reduce", x, read)
+        return self._exchange_and_wait("all_reduce", x, read)
 
     @override
     def all_to_all(self, received: Tensor, sent: Tensor) -> Completion:
@@ -244,7 +244,7 @@ class SharedMemory(Transport):
             for block, sent_block in zip(received.view(self.processes, -1), tensors, strict=True):
                 block.copy_(sent_block.view(self.processes, -1)[self.rank])
 
-        return self._carry("all_to_all", sent, read)
+        return self._exchange_and_wait("all_to_all", sent, read)
 
     @override
     def all_gather(self, gathered: Tensor, sent: Tensor) -> Completion:
@@ -254,18 +254,18 @@ class SharedMemory(Transport):
             for part, other in zip(gathered.view(self.processes, -1), tensors, strict=True):
                 part.copy_(other.view(-1))
 
-        return self._carry("all_gather", sent, read)
+        return self._exchange_and_wait("all_gather", sent, read)
 
     @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        self._carry(
+        self._exchange_and_wait(
             "gather", sent, lambda tensors: [part.copy_(tensor) for part, tensor in zip(parts, tensors, strict=False)]
         )
 
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
-        self._carry("broadcast", x, lambda tensors: x.copy_(tensors[root]))
+        self._exchange_and_wait("broadcast", x, lambda tensors: x.copy_(tensors[root]))
 
     @override
     def send(self, x: Tensor, source: int, target: int) -> None:
-        self._carry("send", x, lambda tensors: x.copy_(tensors[source]) if self.rank == target else None)
+        self._exchange_and_wait("send", x, lambda tensors: x.copy_(tensors[source]) if self.rank == target else None)

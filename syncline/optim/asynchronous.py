@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
 from syncline.errors import SpecError
-from syncline.optim.base import Reducer, Row
+from syncline.optim.base import ParamRow, Reducer
 from syncline.optim.diloco import Nesterov
 from syncline.optim.method import MEAN_GRADIENT, Method
 from syncline.optim.momenta import NesterovAdam
@@ -26,59 +26,65 @@ class ServerRule(Protocol):
     An update is a gradient, or a pseudo-gradient: a worker's parameters at the start of local steps minus at their end.
     """
 
-    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Take an update that has arrived, multiplied by ``weight``; ``share`` is its weight s_k in the mean."""
+    def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+        """Store an update that has arrived for the next version, which uses ``sum_k s_k w_k u_k / sum_k s_k``.
 
-    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Apply the mean of all updates of the next version; return False if the rule takes updates one at a time."""
+        Args:
+            update: u_k, a tensor for each parameter.
+            weight: w_k, factor of the update.
+            share: s_k, weight of the update in the mean.
+        """
 
-    def version(self) -> None:
-        """Make a new version of the model from the updates taken since the last version."""
+    def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
+        """Store the mean of all updates of the next version, times ``weight``; return whether the server accepts it."""
+
+    def make_version(self) -> None:
+        """Make a new version of the model from the updates stored since the last version."""
 
 
-class _Summed:
+class _MeanServer:
     """The base of servers that use the weighted mean of the updates that arrived since the last version."""
 
     def __init__(self, params: Sequence[Tensor]) -> None:
         self.params = list(params)
-        self.sums: list[Tensor] | None = None
-        self.shares = 0.0
-        self.mean: list[Tensor] | None = None
+        self._update_sums: list[Tensor] | None = None
+        self._share_sum = 0.0
+        self._mean: list[Tensor] | None = None
 
     @torch.no_grad()
-    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+    def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
         """Add an update, times its weight, to the sums for the server's next version."""
-        self.shares += share
-        if self.sums is None:
-            self.sums = list(torch._foreach_mul(list(update), weight * share))
+        self._share_sum += share
+        if self._update_sums is None:
+            self._update_sums = list(torch._foreach_mul(list(update), weight * share))
         else:
-            torch._foreach_add_(self.sums, list(update), alpha=weight * share)
+            torch._foreach_add_(self._update_sums, list(update), alpha=weight * share)
 
     @torch.no_grad()
-    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
-        """Take the mean of all updates of a version; return False, without effect, if single updates came before.
+    def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
+        """Store the mean of all updates of a version; return False, without effect, if single updates came before.
 
         The mean is not added to a sum, so that it keeps the exact bits of a collective.
         """
-        if self.sums is not None:
+        if self._update_sums is not None:
             return False
-        self.mean = list(mean) if weight == 1 else list(torch._foreach_mul(list(mean), weight))
+        self._mean = list(mean) if weight == 1 else list(torch._foreach_mul(list(mean), weight))
         return True
 
     @torch.no_grad()
-    def means(self) -> list[Tensor]:
+    def pop_mean(self) -> list[Tensor]:
         """Return the weighted mean of the updates since the last version, and start again from zero."""
-        if self.mean is not None:
-            sums, self.mean = self.mean, None
-            return sums
-        assert self.sums is not None
-        sums, self.sums = self.sums, None
-        torch._foreach_div_(sums, self.shares)
-        self.shares = 0.0
-        return sums
+        if self._mean is not None:
+            mean, self._mean = self._mean, None
+            return mean
+        assert self._update_sums is not None
+        mean, self._update_sums = self._update_sums, None
+        torch._foreach_div_(mean, self._share_sum)
+        self._share_sum = 0.0
+        return mean
 
 
-class GradientServer(_Summed):
+class GradientServer(_MeanServer):
     """A server that takes an optimizer step with the weighted mean of gradients ``g = sum_k s_k w_k g_k / sum_k s_k``.
 
     s_k is the share and w_k the weight with which the gradient g_k of a worker was taken.
@@ -91,14 +97,14 @@ class GradientServer(_Summed):
         super().__init__([p for group in optimizer.param_groups for p in group["params"]])
         self.optimizer = optimizer
 
-    def version(self) -> None:
+    def make_version(self) -> None:
         """Take one optimizer step with the mean of the gradients since the last version."""
-        for p, mean in zip(self.params, self.means(), strict=True):
+        for p, mean in zip(self.params, self.pop_mean(), strict=True):
             p.grad = mean
         self.optimizer.step()
 
 
-class OuterServer(_Summed):
+class OuterServer(_MeanServer):
     """A server that takes an outer Nesterov step with the weighted mean D of pseudo-gradients d_k.
 
         D = sum_k s_k w_k d_k / sum_k s_k;    b <- mu b + D;    x <- x - lr (D + mu b)
@@ -120,10 +126,10 @@ class OuterServer(_Summed):
         self.states = [outer.init(p.detach()) for p in self.params]
 
     @torch.no_grad()
-    def version(self) -> None:
+    def make_version(self) -> None:
         """Take one outer step with the mean of the pseudo-gradients since the last version."""
-        for p, mean, state in zip(self.params, self.means(), self.states, strict=True):
-            self.outer.absorb(p, mean, state, self.rates)
+        for p, mean, state in zip(self.params, self.pop_mean(), self.states, strict=True):
+            self.outer.apply_average(p, mean, state, self.rates)
 
 
 class DelayedNesterov:
@@ -155,32 +161,31 @@ class DelayedNesterov:
         self.params, self.buffer_size = list(params), buffer_size
         self.lr, self.momentum, self.momentum_activation = lr, momentum, momentum_activation
         self.momenta = [torch.zeros_like(p) for p in self.params]
-        self.sums = [torch.zeros_like(p) for p in self.params]
-        self.last: list[Tensor] = []
-        self.taken = 0
+        self.update_sums = [torch.zeros_like(p) for p in self.params]
+        self.last_update: list[Tensor] = []
+        self.num_updates = 0
 
     @torch.no_grad()
-    def take(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
-        """Keep the pseudo-gradient for the next version, and add it to the sum for the momentum."""
-        self.last = [weight * share * u for u in update]
-        for total, u in zip(self.sums, self.last, strict=True):
-            total.add_(u)
-        self.taken += 1
+    def add_update(self, update: Sequence[Tensor], weight: float, share: float = 1.0) -> None:
+        """Store the pseudo-gradient for the next version, and add it to the sum for the momentum."""
+        self.last_update = [weight * share * tensor for tensor in update]
+        torch._foreach_add_(self.update_sums, self.last_update)
+        self.num_updates += 1
 
-    def take_all(self, mean: Sequence[Tensor], weight: float) -> bool:
+    def set_mean_update(self, mean: Sequence[Tensor], weight: float) -> bool:
         """Return False, because versions consist of single updates."""
         return False
 
     @torch.no_grad()
-    def version(self) -> None:
+    def make_version(self) -> None:
         """Move the model by the last pseudo-gradient and a share of the momentum."""
         n, c = self.buffer_size, self.momentum_activation
-        updates_momentum = self.taken % n == 0
+        updates_momentum = self.num_updates % n == 0
         momentum_share = (1 - c * n + c) if updates_momentum else c
-        for x, m, total, d in zip(self.params, self.momenta, self.sums, self.last, strict=True):
+        for x, m, update_sum, d in zip(self.params, self.momenta, self.update_sums, self.last_update, strict=True):
             if updates_momentum:  # m <- mu m + D / N
-                m.mul_(self.momentum).add_(total, alpha=1 / n)
-                total.zero_()
+                m.mul_(self.momentum).add_(update_sum, alpha=1 / n)
+                update_sum.zero_()
             x.sub_(m, alpha=self.lr * momentum_share * self.momentum).sub_(d, alpha=self.lr / n)
 
 
@@ -192,7 +197,7 @@ class DelayCompensation(Reducer):
     place of the Hessian.
 
     Args:
-        stale: function from the number of a parameter to x_stale, ``(R, *s)``.
+        stale: function from a parameter index to x_stale, ``(R, *s)``.
         strength: lambda, coefficient of the correction, at least 0.
         reducer: reducer that combines the workers' gradients before the correction.
 
@@ -214,18 +219,21 @@ class DelayCompensation(Reducer):
         """Return the hyperparameters of the reducer that this one wraps, by name."""
         return self.reducer.hyperparameters()
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return the initial states that the wrapped reducer keeps for a parameter, by name."""
-        return self.reducer.init(x, number)
+        return self.reducer.init(x, param_index)
 
     @override
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor | None]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor | None]:
         """Combine the workers' gradients by the inner reducer, and add the correction for the delay."""
-        reduced = self.reducer.reduce(rows, comm, wire, t)
-        return [
-            None if g is None else g.addcmul(g * g, row.x - self.stale(row.number), value=self.strength)
-            for row, g in zip(rows, reduced, strict=True)
-        ]
+        corrected: list[Tensor | None] = []
+        for row, g in zip(rows, self.reducer.reduce(rows, comm, wire, t), strict=True):
+            if g is None:
+                corrected.append(None)
+                continue
+            moved_by = row.x - self.stale(row.param_index)
+            corrected.append(g.addcmul(g * g, moved_by, value=self.strength))
+        return corrected
 
 
 @torch.no_grad()
@@ -246,18 +254,25 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     Source: C.-C. Chen, C.-L. Yang, H.-Y. Cheng, "Efficient and Robust Parallel DNN Training through Model Parallelism
     on Multi-GPU Platform" (SpecTrain, 2018), equation (4); L. Guan et al., "XPipe" (2019), section 3.3.
     """
-    rule = method.rule
-    if not isinstance(rule, NesterovAdam) and not (isinstance(rule, MomentumRule) and rule.omegas == (1.0,)):
-        raise SpecError("method.rule", rule, "a rule with one momentum to look ahead along: sgdm, adam, nadam, ada-sgd")
-    state, t = method.state.get(p), method.steps_done - 1
+    scaling: Scaling
+    if isinstance(method.rule, NesterovAdam):
+        scaling, bias_correction = AdamScaling(), True
+    elif isinstance(method.rule, MomentumRule) and method.rule.omegas == (1.0,):
+        scaling, bias_correction = method.rule.scaling, method.rule.bias_correction
+    else:
+        expected = "a rule with one momentum to look ahead along: sgdm, adam, nadam, ada-sgd"
+        raise SpecError("method.rule", method.rule, expected)
+    state = method.state.get(p)
     if not state:
         return p.detach().clone()
-    group = next(g for g in method.param_groups if any(q is p for q in g["params"]))
+    for group in method.param_groups:
+        if any(group_param is p for group_param in group["params"]):
+            break
+    last_step = method.steps_done - 1
     (momentum_name,) = momentum_names(1)
     momentum = state[momentum_name].clone()
-    scaling: Scaling = AdamScaling() if isinstance(rule, NesterovAdam) else rule.scaling
-    if isinstance(rule, NesterovAdam) or rule.bias_correction:
+    if bias_correction:
         beta1 = group["betas"][0]
-        momentum = momentum / (1 - beta1 ** (t + 1))
-    d = scaling.after(momentum, state, group, t)
+        momentum = momentum / (1 - beta1 ** (last_step + 1))
+    d = scaling.scale_direction(momentum, state, group, last_step)
     return p.detach() - group["lr"] * d.view_as(p) * delay

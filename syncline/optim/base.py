@@ -58,19 +58,22 @@ class UpdateRule(Protocol):
 
     @property
     def states(self) -> tuple[str, ...]:
-        """Return the names of the rule's tensors per parameter that workers may average, such as ``momentum``."""
+        """Return the names of the tensors that the rule keeps for each parameter, such as ``momentum_1``.
+
+        Workers may average these tensors.
+        """
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the rule's hyperparameters by name, which become the defaults of the parameter groups."""
         ...
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
-        """Return pairs (rule, parameter group) into which this rule splits a group; by default a single pair."""
+    def split_group(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+        """Return pairs (rule, parameter group) into which the rule splits a parameter group; by default one pair."""
         return [(self, group)]
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the initial states of parameter ``x`` with this number, equal on all workers; by default zeros."""
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
+        """Return the initial states of parameter ``x (R, *s)`` by name, equal on all workers; by default zeros."""
         return {name: torch.zeros_like(x) for name in self.states}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
@@ -83,10 +86,10 @@ class UpdateRule(Protocol):
 
 @runtime_checkable
 class BatchedUpdateRule(Protocol):
-    """An update rule that computes the directions of several parameters in one call, which is faster than in many."""
+    """An update rule that computes the directions of several parameters in one call, to save calls."""
 
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Return ``UpdateRule.direction`` for each of the rows, which all have this rule."""
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
+        """Return the direction of each parameter, see ``UpdateRule.direction``; all parameters follow this rule."""
         ...
 
 
@@ -99,19 +102,22 @@ class SteppingRule(UpdateRule, Protocol[MethodT_contra]):
     """An update rule that moves parameters itself, by objects called steppers, instead of returning directions."""
 
     def steppers(self, method: MethodT_contra, worker_axis: bool) -> Steppers:
-        """Return the steppers of a method; they keep state from step to step."""
+        """Return the objects that move the parameters of a method; they keep state from step to step."""
         ...
 
 
 class Steppers(Protocol):
     """Objects that apply the updates of a method to its parameters, such as torch optimizers."""
 
-    def step(self, rows: list[Row]) -> None:
+    def step(self, rows: list[ParamRow]) -> None:
         """Move the parameters of these rows by their gradients, in place."""
         ...
 
-    def adopt(self, place: int, source: int) -> None:
-        """Copy all state that is not a tensor of the method from row ``source`` of the worker axis to row ``place``."""
+    def copy_private_state(self, source_row: int, target_row: int) -> None:
+        """Copy the state of one worker that is not in tensors of the method, such as step counters, to another worker.
+
+        The workers are given by their rows on the worker axis.
+        """
         ...
 
 
@@ -119,7 +125,7 @@ class Steppers(Protocol):
 class SyncPolicy(Protocol):
     """A schedule of the states that are averaged over the workers."""
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that are exchanged in step ``t`` (from 0).
 
         ``gradient`` is exchanged before the update rule uses it, ``direction`` before it moves the parameters, and
@@ -128,7 +134,7 @@ class SyncPolicy(Protocol):
         ...
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Raise a SpecError if the policy names a state that is not among those of the update rule, ``available``."""
+        """Raise a SpecError if the policy averages a state that is not among the names ``available``."""
         ...
 
 
@@ -140,12 +146,12 @@ class Reducer(Protocol):
         """Return the reducer's hyperparameters by name, by default none; they become defaults of parameter groups."""
         return {}
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return the tensors that the reducer stores for parameter ``x``, of this number, by name; none by default."""
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
+        """Return the tensors that the reducer keeps for parameter ``x (R, *s)``, by name; by default none."""
         return {}
 
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Return the replacement of each row's ``g`` (a gradient or a direction) at step ``t``.
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
+        """Combine the workers' gradients, or directions, of each parameter at step ``t``; return one result for each.
 
         None means that the parameter is not updated in this step, neither by its rule nor by weight decay.
         """
@@ -168,13 +174,13 @@ class OuterOptimizer(Protocol):
         """Return the tensor to average over the workers, such as the change of ``x`` since the last average."""
         ...
 
-    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+    def apply_average(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
         """Update parameter ``x`` in place from the average of the workers' payloads."""
         ...
 
 
-class Row(NamedTuple):
-    """One parameter of all local workers.
+class ParamRow(NamedTuple):
+    """One parameter on all R local workers, with its gradient, states and hyperparameters.
 
     Attributes:
         x: the parameter's values ``(R, *s)``, a view.
@@ -182,7 +188,7 @@ class Row(NamedTuple):
         state: tensors that rule, reducer and outer optimizer keep for the parameter, by name.
         group: hyperparameters.
         rule: the update rule.
-        number: number of the parameter in the method.
+        param_index: index of the parameter in the method, from 0.
     """
 
     x: Tensor
@@ -190,10 +196,10 @@ class Row(NamedTuple):
     state: dict[str, Tensor]
     group: dict[str, Any]
     rule: UpdateRule
-    number: int
+    param_index: int
 
     def state_or_zeros(self, name: str) -> Tensor:
-        """Return the state tensor of this name; if there is none yet, create zeros of the parameter's shape."""
+        """Return the named state of the parameter, which is created with zeros if it does not exist yet."""
         if name not in self.state:
             self.state[name] = torch.zeros_like(self.x)
         return self.state[name]

@@ -21,10 +21,10 @@ from syncline.comm import (
     PackedIntegers,
     PackedSigns,
     SparsePairs,
-    encoded_from,
-    first_rows,
-    flat,
-    for_all,
+    encoding_details,
+    first_row_per_replica,
+    flatten_rows,
+    repeat_for_workers,
 )
 from syncline.comm.packed import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, sum_levels
@@ -125,8 +125,8 @@ class TopK(Compressor):
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
         """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        indices = [largest(flat(x), self.num_kept(_count(x))) for x in xs]
-        values = [flat(x).gather(1, index) for x, index in zip(xs, indices, strict=True)]
+        indices = [largest(flatten_rows(x), self.num_kept(_count(x))) for x in xs]
+        values = [flatten_rows(x).gather(1, index) for x, index in zip(xs, indices, strict=True)]
         encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(indices, values, xs, strict=True)]
         parts = _gathered(encoded, xs, comm, label)
         means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
@@ -134,7 +134,7 @@ class TopK(Compressor):
         def own_tensors() -> list[Tensor]:
             """Return what each worker's own message decodes to: kept values, and zeros elsewhere."""
             return [
-                flat(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
+                flatten_rows(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
                 for x, index, value in zip(xs, indices, values, strict=True)
             ]
 
@@ -197,17 +197,17 @@ class LpMean(Compressor):
         # 2 S / s of all tensors, computed once per s and dtype; each tensor takes its column.
         levels_per_unit = {(s, dtype): (shared_scales * (2 / s)).to(dtype) for s, dtype in levels_and_dtypes}
         units = [levels_per_unit[key][:, i : i + 1] for i, key in enumerate(levels_and_dtypes)]
-        integers = [_rounded(flat(x), unit, s) for x, unit, s in zip(xs, units, levels, strict=True)]
+        integers = [_rounded(flatten_rows(x), unit, s) for x, unit, s in zip(xs, units, levels, strict=True)]
         needs_int64 = 8 % self.bits != 0
         words = [packed.encode((q.long() if needs_int64 else q) + s) for q, s in zip(integers, levels, strict=True)]
-        summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoded_from(*xs))
+        summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoding_details(*xs))
         means = []
-        parts = first_rows(summed, comm).split([w.shape[1] for w in words], -1)
+        parts = first_row_per_replica(summed, comm).split([w.shape[1] for w in words], -1)
         for part, x, unit, s in zip(parts, xs, units, levels, strict=True):
             sum_dtype = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
             integer_dtype = sum_dtype if self.bits <= FP32_INTEGER_BITS else torch.int64
             total = (packed.decode(part, _count(x), integer_dtype).sub_(s * workers)).to(sum_dtype)
-            means.append(_to_rows(total.mul_(first_rows(unit, comm)).div_(workers).to(x.dtype), x))
+            means.append(_to_rows(total.mul_(first_row_per_replica(unit, comm)).div_(workers).to(x.dtype), x))
         own_tensors = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
         return CompressedMeans(means, own_tensors)
 
@@ -254,7 +254,7 @@ class QSGD(Compressor):
         """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
         integers, units, encoded = [], [], []
         for x, name in zip(xs, names, strict=True):
-            q, norm = qsgd_levels(flat(x), self.levels, comm.local_workers, "qsgd", name, t)
+            q, norm = qsgd_levels(flatten_rows(x), self.levels, comm.local_workers, "qsgd", name, t)
             norm = norm.to(torch.float32)
             encoded.append(torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1))
             integers.append(q)
@@ -325,7 +325,9 @@ class BlockTopK(Compressor):
         blocks = self.coefficients
         extracted = [blocks.extract(x, t) for x in xs]
         parts = _gathered([encoded for encoded, _ in extracted], xs, comm, label)
-        means = [for_all(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)]
+        means = [
+            repeat_for_workers(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)
+        ]
         return CompressedMeans(means, LazyTensors(lambda: [arrived() for _, arrived in extracted]))
 
 
@@ -346,7 +348,7 @@ class OneBit(Compressor):
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
         """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        positive = [flat(x) >= 0 for x in xs]
+        positive = [flatten_rows(x) >= 0 for x in xs]
         scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
         encoded = [
             torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(positive_row)], 1)
@@ -374,8 +376,8 @@ def _gathered(encoded: Sequence[Tensor], xs: Sequence[Tensor], comm: Communicato
 
     ``xs`` are the tensors before the encoding, whose bytes the ledger records.
     """
-    gathered = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoded_from(*xs))
-    return first_rows(gathered, comm).split([part.shape[1] for part in encoded], -1)
+    gathered = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoding_details(*xs))
+    return first_row_per_replica(gathered, comm).split([part.shape[1] for part in encoded], -1)
 
 
 def _count(x: Tensor) -> int:
@@ -385,4 +387,4 @@ def _count(x: Tensor) -> int:
 
 def _to_rows(x: Tensor, like: Tensor) -> Tensor:
     """Expand a tensor per replica, ``(S, n)``, to all workers in the shape of ``like (R, *s)``, as a read-only view."""
-    return for_all(x, like.shape[0]).view(like.shape)
+    return repeat_for_workers(x, like.shape[0]).view(like.shape)

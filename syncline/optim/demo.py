@@ -17,10 +17,18 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, Details, SparsePairs, WireFormat, encoded_from, first_rows, for_all
+from syncline.comm import (
+    Communicator,
+    Details,
+    SparsePairs,
+    WireFormat,
+    encoding_details,
+    first_row_per_replica,
+    repeat_for_workers,
+)
 from syncline.costmodel import largest_divisor
 from syncline.errors import SpecError
-from syncline.optim.base import Reducer, Row, UpdateRule
+from syncline.optim.base import ParamRow, Reducer, UpdateRule
 from syncline.optim.largest import largest
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule
@@ -31,10 +39,10 @@ Basis = Literal["dct", "random", "identity"]
 
 
 @lru_cache(maxsize=4096)
-def chunk_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
+def block_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
     """Return the shape of a tensor's blocks: each length is the largest divisor of the dimension up to ``at_most``.
 
-    >>> chunk_shape((128, 10), 64), chunk_shape((), 64)
+    >>> block_shape((128, 10), 64), block_shape((), 64)
     ((64, 10), (1,))
     """
     return tuple(largest_divisor(length, at_most) for length in shape) or (1,)
@@ -140,7 +148,7 @@ class Coefficients:
         The matrices have the dtype and device of ``like (R, *s)``. None stands for the identity.
         """
         matrices: list[Tensor | None] = []
-        for size in chunk_shape(tuple(like.shape[1:]), self.chunk):
+        for size in block_shape(tuple(like.shape[1:]), self.chunk):
             if self.basis == "identity" or size == 1:
                 matrices.append(None)
                 continue
@@ -157,7 +165,7 @@ class Coefficients:
         The function may be called once, because it overwrites the coefficients.
         """
         shape = tuple(x.shape[1:])
-        sizes = chunk_shape(shape, self.chunk)
+        sizes = block_shape(shape, self.chunk)
         coefficients = transform(to_blocks(x, sizes), self._matrices(x, t, inverse=False)).flatten(2)
         if coefficients.data_ptr() == x.data_ptr():  # one block in the identity basis is x itself
             coefficients = coefficients.clone()
@@ -183,7 +191,7 @@ class Coefficients:
             average: whether a coefficient is averaged over the workers that sent it, or over all workers.
         """
         shape = tuple(like.shape[1:])
-        sizes = chunk_shape(shape, self.chunk)
+        sizes = block_shape(shape, self.chunk)
         block = math.prod(sizes)
         count, k = math.prod(shape) // block, min(self.k, block)
         replicas, workers = encoded.shape[:2]
@@ -273,7 +281,7 @@ class CoefficientMean(Reducer):
         """Return ``demo_beta``, the decay rate, and ``alpha`` by name."""
         return {"demo_beta": self.beta, "alpha": self.alpha}
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return the momentum of a parameter, zeros at the start, by its name."""
         return {DEMO_MOMENTUM: torch.zeros_like(x)}
 
@@ -283,7 +291,7 @@ class CoefficientMean(Reducer):
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     @override
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
         """Add the gradients to the momenta, and return the averaged components q of each row, or None."""
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
         node_size, blocks = min(self.per_node, comm.world_size), self.coefficients
@@ -304,19 +312,19 @@ class CoefficientMean(Reducer):
             if alpha:
                 momentum.sub_(decoded(), alpha=alpha)
             messages.append(message)
-        sent, details = torch.cat(messages, dim=-1), encoded_from(*(row.g for row in rows))
+        sent, details = torch.cat(messages, dim=-1), encoding_details(*(row.g for row in rows))
         if node_size > 1:
-            gathered = from_all_nodes(sent, node_size, comm, details)
+            gathered = gather_from_nodes(sent, node_size, comm, details)
         else:
             gathered = comm.all_gather(sent, label="top-k", details=details)
 
         # All workers of a replica receive the same messages, so that one of them decodes for all.
-        parts = first_rows(gathered, comm).split([message.shape[-1] for message in messages], dim=-1)
+        parts = first_row_per_replica(gathered, comm).split([message.shape[-1] for message in messages], dim=-1)
         means = [blocks.assemble(part, row.g, t, self.average) for part, row in zip(parts, rows, strict=True)]
-        return [for_all(mean, len(row.g)) for mean, row in zip(means, rows, strict=True)]
+        return [repeat_for_workers(mean, len(row.g)) for mean, row in zip(means, rows, strict=True)]
 
 
-def from_all_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
+def gather_from_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
     """Gather one message of b bytes from each node, so that between nodes each message is sent once.
 
     Each worker sends one share of its node's message to the workers with the same position in the other nodes. Then the

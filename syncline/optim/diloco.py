@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import E3M0, Details, Handle, first_rows, flat, for_all
+from syncline.comm import E3M0, Details, Handle, first_row_per_replica, flatten_rows, repeat_for_workers
 from syncline.comm.base import fp32_bytes
 from syncline.costmodel import model_fragments
 from syncline.costmodel.traffic.call import Spans
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, OuterOptimizer, Row, UpdateRule
+from syncline.optim.base import Hyperparameters, OuterOptimizer, ParamRow, UpdateRule
 from syncline.optim.method import Method
 from syncline.optim.scalings import check_unit
 from syncline.optim.sync import Periodic
@@ -63,7 +63,7 @@ class FedAdam(AnchoredOuter):
         zeros = x.new_zeros(x.shape)
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: zeros, OUTER_SECOND_MOMENT: zeros.clone()}
 
-    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+    def apply_average(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
         """Take an Adam step from the parameters at the start of the period, along the averaged pseudo-gradient."""
         m = state[OUTER_MOMENTUM].lerp_(average, 1 - h["outer_beta1"])
         v = state[OUTER_SECOND_MOMENT].mul_(h["outer_beta2"]).addcmul_(average, average, value=1 - h["outer_beta2"])
@@ -104,7 +104,7 @@ class Nesterov(AnchoredOuter):
         """Return a copy of the parameters, for the start of the period, and a zero momentum, by name."""
         return {ANCHOR: x.clone(), OUTER_MOMENTUM: x.new_zeros(x.shape)}
 
-    def absorb(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
+    def apply_average(self, x: Tensor, average: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> None:
         """Take a Nesterov step from the parameters at the start of the period, along the averaged pseudo-gradient."""
         momentum = h["outer_momentum"]
         b = state[OUTER_MOMENTUM].mul_(momentum).add_(average)
@@ -120,7 +120,7 @@ PENDING = "pending_"
 class TensorsInFlight(NamedTuple):
     """Averages on their way: the rows of the tensors, and the handle of the collective that returns the averages."""
 
-    rows: list[Row]
+    rows: list[ParamRow]
     handle: Handle
 
 
@@ -208,7 +208,7 @@ class Streaming(Method):
             if (t + 1 - f * period // self.fragments) % period == 0
         ]
 
-    def _members(self, slot: Slot) -> tuple[list[Row], Spans]:
+    def _members(self, slot: Slot) -> tuple[list[ParamRow], Spans]:
         """Return the rows of a fragment's tensors that have a state, and the fragment's place in the model.
 
         The rows include parameters without a gradient in this step. The spans are empty unless ``in_backward``.
@@ -221,13 +221,13 @@ class Streaming(Method):
         return with_state, fragment.spans if self.in_backward else ()
 
     @override
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Send the model's fragments that are due after this step, and merge the fragments sent ``tau`` steps ago."""
         t = self.steps_done
         for slot in self._slots(t):
             members, spans = self._members(slot)
             if members:
-                payloads = [self._payload(row, slot.state) for row in members]
+                payloads = [self._tensor_to_average(row, slot.state) for row in members]
                 label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
                 self._in_flight[slot] = TensorsInFlight(members, self._start(payloads, label, details))
@@ -242,28 +242,28 @@ class Streaming(Method):
         code = self._code
         if code is None:
             return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
-        encoded = [code.encode(flat(x)) for x in sent]
+        encoded = [code.encode(flatten_rows(x)) for x in sent]
         details = details._replace(encoded_bytes=fp32_bytes(*sent))
         gathered = self.comm.start_all_gather(torch.cat(encoded, 1), label=label, details=details)
         shapes, dtypes = [x.shape for x in sent], [x.dtype for x in sent]
 
         def averages() -> list[Tensor]:
             """Wait for the messages of all workers, decode them, and return their means."""
-            parts = first_rows(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
+            parts = first_row_per_replica(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
             return [
-                for_all(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)
+                repeat_for_workers(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)
                 for part, shape, dtype in zip(parts, shapes, dtypes, strict=True)
             ]
 
         return Handle(averages)
 
-    def _merge(self, row: Row, state: str, average: Tensor) -> None:
+    def _merge(self, row: ParamRow, state: str, average: Tensor) -> None:
         """Merge the average of a state that has arrived into a row, with the weight alpha of the present value."""
         row.state.pop(PENDING + state, None)  # ``state_dict`` may have stored this average
         target = row.x if state == "params" else row.state[state]
         target_before = target.clone() if self.alpha else target
         if state == "params" and self.outer_optimizer:
-            self.outer_optimizer.absorb(row.x, average, row.state, row.group)
+            self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
         else:
             target.copy_(average)
         if self.alpha:

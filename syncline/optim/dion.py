@@ -10,20 +10,20 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import as_own_copies, computed_once, is_one_copy, the_copy
+from syncline.comm import compute_once_if_shared, rows_share_memory, separate_rows, shared_row
 from syncline.costmodel import dion_rank, is_worth_factors, matrix_sides
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Row, UpdateRule
+from syncline.optim.base import Hyperparameters, ParamRow, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedMean
 from syncline.optim.matrices import (
     MatrixSplit,
     as_matrix,
-    kept_where_zero,
+    keep_old_where_zero,
     no_average,
     power_iteration,
     random_columns,
-    shape_scale,
+    shape_factor,
     unit_columns,
 )
 from syncline.optim.method import Method
@@ -33,7 +33,7 @@ from syncline.optim.triggers import MOMENTUM, RMMC, Every, Trigger, trigger_trac
 
 RIGHT = "right"
 
-HELD = "held"
+GRADIENT_SUM = "held"
 """Name of the state that sums a worker's gradients until the next exchange."""
 
 
@@ -74,18 +74,18 @@ class DionRule(UpdateRule):
         """Return ``betas`` by name: mu, the decay rate of the momentum."""
         return {"betas": (self.mu,)}
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return a zero momentum, and a random right factor that is equal on all workers, by name."""
         m, n = matrix_sides(x.shape[1:])
         rank = dion_rank(m, n, self.rank_fraction)
         momentum = torch.zeros_like(x, memory_format=torch.contiguous_format)
-        return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", number)}
+        return {MOMENTUM: momentum, RIGHT: random_columns(x, min(m, n), rank, "dion", param_index)}
 
-    def accumulate(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
+    def add_to_momentum(self, g: Tensor, state: dict[str, Tensor]) -> Tensor:
         """Add the gradient ``g`` to the momentum M, and return M as matrices with at least as many rows as columns."""
-        return tall(as_matrix(state[MOMENTUM].add_(g)))
+        return transpose_if_wide(as_matrix(state[MOMENTUM].add_(g)))
 
-    def finish(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
+    def apply_factors(self, p: Tensor, r: Tensor, state: dict[str, Tensor], h: Hyperparameters) -> Tensor:
         """Subtract ``(1 - mu) P R^T`` from the momentum, update the right factor Q, and return the direction.
 
         Args:
@@ -96,24 +96,32 @@ class DionRule(UpdateRule):
         """
         momentum = as_matrix(state[MOMENTUM])
         m, n = momentum.shape[-2:]
-        tall(momentum).sub_(computed_once(lambda p, r: p @ r.mT, p, r), alpha=1 - h["betas"][0])
-        if all(map(is_one_copy, (p, r, state[RIGHT]))):
-            p, r, right = the_copy(p), the_copy(r), the_copy(state[RIGHT])
+        (mu,) = h["betas"]
+        product = compute_once_if_shared(lambda p, r: p @ r.mT, p, r)
+        transpose_if_wide(momentum).sub_(product, alpha=1 - mu)
+
+        # Workers whose factors share memory have the same direction, which is computed once.
+        if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT]):
+            p, r, right = shared_row(p), shared_row(r), shared_row(state[RIGHT])
         else:
-            right = state[RIGHT] = as_own_copies(state[RIGHT])
-        right.copy_(kept_where_zero(unit_columns(r, self.eps), right))
+            right = separate_rows(state[RIGHT])
+            state[RIGHT] = right
+        right.copy_(keep_old_where_zero(new=unit_columns(r, self.eps), old=right))
         direction = p @ right.mT
-        scaled_direction = (direction if m >= n else direction.mT) * shape_scale(m, n, "spectral")
-        return scaled_direction.reshape(-1, *state[MOMENTUM].shape[1:])
+        if m < n:
+            direction = direction.mT
+        direction = direction * shape_factor(m, n, "spectral")
+        return direction.reshape(-1, *state[MOMENTUM].shape[1:])
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction of a single worker, computed from the factors of its momentum without an exchange."""
-        ((p, r),) = power_iteration([self.accumulate(g, state)], [state[RIGHT]], no_average)
-        return self.finish(p, r, state, h)
+        momentum = self.add_to_momentum(g, state)
+        ((p, r),) = power_iteration([momentum], [state[RIGHT]], no_average)
+        return self.apply_factors(p, r, state, h)
 
 
-def tall(x: Tensor) -> Tensor:
-    """Return matrices ``(..., m, n)`` as a view with at least as many rows as columns, transposed if necessary."""
+def transpose_if_wide(x: Tensor) -> Tensor:
+    """Return a view of matrices ``(..., m, n)``, transposed if they have more columns than rows."""
     return x if x.shape[-2] >= x.shape[-1] else x.mT
 
 
@@ -168,11 +176,13 @@ class DionMethod(Method):
         """Return whether all workers take the same steps: they do if they never step alone."""
         return self.hold or (isinstance(self.trigger, Every) and self.trigger.period == 1)
 
-    def _is_factored(self, row: Row) -> bool:
+    def _is_factored(self, row: ParamRow) -> bool:
         """Return whether workers send the factors of this parameter's momentum instead of its gradient."""
         if not self.factors or not isinstance(row.rule, DionRule):
             return False
-        return is_worth_factors(*matrix_sides(row.x.shape[1:]), row.state[RIGHT].shape[-1])
+        m, n = matrix_sides(row.x.shape[1:])
+        rank = row.state[RIGHT].shape[-1]
+        return is_worth_factors(m, n, rank)
 
     @override
     def trace(self) -> dict[str, Tensor]:
@@ -180,53 +190,62 @@ class DionMethod(Method):
         return trigger_trace(self.trigger, self._exchanging, self.comm.replicas)
 
     @override
-    def exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """Decide whether workers exchange; average the gradients of all parameters that are not factored if they do."""
-        if self.hold:  # without an exchange parameters rest, and gradients add up until the next one
-            rows = [row._replace(g=row.state_or_zeros(HELD).add_(row.g)) for row in rows]
-        matrices = [row for row in rows if isinstance(row.rule, DionRule)]
-        for row in matrices:
-            for name, value in self.trigger.init(row.x).items():
-                row.state.setdefault(name, value)
+    def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
+        """Ask the trigger whether workers exchange; if they do, average the gradients that are not sent as factors."""
+        if self.hold:  # parameters do not move without an exchange, and gradients add up until the next one
+            rows = [row._replace(g=row.state_or_zeros(GRADIENT_SUM).add_(row.g)) for row in rows]
+        matrix_rows = [row for row in rows if isinstance(row.rule, DionRule)]
+        for row in matrix_rows:
+            for name, tensor in self.trigger.init(row.x).items():
+                row.state.setdefault(name, tensor)
         if isinstance(self.trigger, RMMC) and not any(isinstance(rule, DionRule) for rule, _ in self._rules):
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
-        self._exchanging = self.trigger.fires(matrices, self.comm, t)
+        self._exchanging = self.trigger.fires(matrix_rows, self.comm, t)
         if not self._exchanging:
             return [] if self.hold else rows
         if self.hold:
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
-                row.state_or_zeros(HELD).zero_()
+                row.state_or_zeros(GRADIENT_SUM).zero_()
 
         # The gradients of factored matrices stay local: `directions` averages the factors of their momenta.
         averaged_rows = [row for row in rows if not self._is_factored(row)]
-        means = iter(self.reducer.reduce(averaged_rows, self.comm, self.wire, t) if averaged_rows else [])
-        gradients = [row.g if self._is_factored(row) else next(means) for row in rows]
-        return [row._replace(g=g) for row, g in zip(rows, gradients, strict=True) if g is not None]
+        mean_of: dict[int, Tensor | None] = {}
+        if averaged_rows:
+            means = self.reducer.reduce(averaged_rows, self.comm, self.wire, t)
+            mean_of = {row.param_index: mean for row, mean in zip(averaged_rows, means, strict=True)}
+        exchanged_rows = []
+        for row in rows:
+            g = mean_of.get(row.param_index, row.g)
+            if g is not None:
+                exchanged_rows.append(row._replace(g=g))
+        return exchanged_rows
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
-        """Return the directions: of factored matrices from averaged factors, of all other rows by their rules."""
-        factored = [row for row in rows if self._exchanging and self._is_factored(row)]
-        if not factored:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
+        """Return the directions: for factored matrices from averaged factors, for other parameters by their rules."""
+        factored_rows = [row for row in rows if self._exchanging and self._is_factored(row)]
+        if not factored_rows:
             return super().directions(rows, t)
 
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
             if self._compressor:
-                names = [f"{label} {row.number}" for row in factored]
+                names = [f"{label} {row.param_index}" for row in factored_rows]
                 return self._compressor.mean(tensors, names, self.comm, t, label).means
             return self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label)
 
-        for row in factored:  # gradients, and therefore momenta, differ between workers
-            row.state[MOMENTUM] = as_own_copies(row.state[MOMENTUM])
-        momenta = [row.rule.accumulate(row.g, row.state) for row in factored]  # type: ignore[attr-defined]
-        factors = iter(power_iteration(momenta, [row.state[RIGHT] for row in factored], average))
-        other_directions = iter(super().directions([row for row in rows if not self._is_factored(row)], t))
-        directions: list[Tensor | None] = []
-        for row in rows:
-            if self._is_factored(row):
-                p, r = next(factors)
-                directions.append(row.rule.finish(p, r, row.state, row.group))  # type: ignore[attr-defined]
-            else:
-                directions.append(next(other_directions))
-        return directions
+        momenta = []
+        for row in factored_rows:
+            row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # gradients, so momenta, differ between workers
+            momenta.append(row.rule.add_to_momentum(row.g, row.state))  # type: ignore[attr-defined]
+        factors = power_iteration(momenta, [row.state[RIGHT] for row in factored_rows], average)
+        other_rows = [row for row in rows if not self._is_factored(row)]
+        other_directions = super().directions(other_rows, t)
+
+        direction_of: dict[int, Tensor | None] = {}
+        for row, (p, r) in zip(factored_rows, factors, strict=True):
+            direction = row.rule.apply_factors(p, r, row.state, row.group)  # type: ignore[attr-defined]
+            direction_of[row.param_index] = direction
+        for row, other_direction in zip(other_rows, other_directions, strict=True):
+            direction_of[row.param_index] = other_direction
+        return [direction_of[row.param_index] for row in rows]

@@ -14,7 +14,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.comm import Communicator, WireFormat
-from syncline.optim.base import Reducer, Row
+from syncline.optim.base import ParamRow, Reducer
 from syncline.optim.compressors import Compressor
 
 ERROR, REFERENCE = "error", "reference"
@@ -53,15 +53,15 @@ class CompressedMean(Reducer):
     compressor: Compressor
     error_feedback: bool = True
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
-        """Return no states: the error is created when its gradient is first sent, because some are never sent."""
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
+        """Return no states: the error is created when a gradient is first sent, because some are never sent."""
         return {}
 
     @override
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the means of the compressed gradients, and update the errors."""
         # ``wire`` is not used, because the compressor encodes the tensors.
-        names = [f"gradient {row.number}" for row in rows]
+        names = [f"gradient {row.param_index}" for row in rows]
         if not self.error_feedback:
             return self.compressor.mean([row.g for row in rows], names, comm, t, "gradient").means
         errors = [row.state_or_zeros(ERROR) for row in rows]
@@ -92,11 +92,15 @@ class CompressedAverages:
 
     def init(self, name: str, z: Tensor, has_reference: bool) -> dict[str, Tensor]:
         """Return the initial error and reference of state ``name`` with value ``z``, by their names as states."""
-        states = {_state_name(ERROR, name): torch.zeros_like(z)} if self.error_feedback else {}
-        return states | ({_state_name(REFERENCE, name): z.detach().clone()} if has_reference else {})
+        states = {}
+        if self.error_feedback:
+            states[_state_name(ERROR, name)] = torch.zeros_like(z)
+        if has_reference:
+            states[_state_name(REFERENCE, name)] = z.detach().clone()
+        return states
 
     def means(
-        self, due: Sequence[tuple[str, Row]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
+        self, due: Sequence[tuple[str, ParamRow]], tensors: Sequence[Tensor], comm: Communicator, t: int, label: str
     ) -> list[Tensor]:
         """Return the compressed averages that replace the tensors; all are sent in one call.
 
@@ -107,11 +111,12 @@ class CompressedAverages:
             t: number of the step.
             label: description of the tensors in the ledger.
         """
-        deltas = [
-            z - row.state.get(_state_name(REFERENCE, name), 0.0) + row.state.get(_state_name(ERROR, name), 0.0)
-            for (name, row), z in zip(due, tensors, strict=True)
-        ]
-        names = [f"{name} {row.number}" for name, row in due]
+        deltas = []
+        for (name, row), z in zip(due, tensors, strict=True):
+            last_reference = row.state.get(_state_name(REFERENCE, name), 0.0)
+            last_error = row.state.get(_state_name(ERROR, name), 0.0)
+            deltas.append(z - last_reference + last_error)
+        names = [f"{name} {row.param_index}" for name, row in due]
         means, sent_parts = self.compressor.mean(deltas, names, comm, t, label)
         averages = []
         for (name, row), delta, mean, sent_part in zip(due, deltas, means, sent_parts, strict=True):
@@ -121,7 +126,7 @@ class CompressedAverages:
             averages.append(mean if reference is None else reference.add_(mean))
         return averages
 
-    def mend(self, rows: Iterable[Row], t: int) -> None:
+    def raise_to_lower_bounds(self, rows: Iterable[ParamRow], t: int) -> None:
         """Raise averaged states to their lower bounds, and subtract the difference from their errors.
 
         Without this a second moment could be negative after compression, or almost 0 next to a momentum u, so that Adam
@@ -135,8 +140,10 @@ class CompressedAverages:
             has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
             if not has_reference or not isinstance(row.rule, BoundedStates):
                 continue
-            shared = {name: row.state.get(_state_name(REFERENCE, name), row.state[name]) for name in row.rule.states}
-            for name, bound in row.rule.lower_bounds(shared, row.group, t).items():
+            equal_states = {}  # equal on all workers if they were averaged, so that their bounds are, too
+            for name in row.rule.states:
+                equal_states[name] = row.state.get(_state_name(REFERENCE, name), row.state[name])
+            for name, bound in row.rule.lower_bounds(equal_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
                 if error is not None:

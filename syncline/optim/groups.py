@@ -17,28 +17,29 @@ from syncline.errors import SpecError, error_text
 from syncline.optim.base import UpdateRule
 
 OTHER, GIVEN = "other", "given"
-"""Keys of a shared group: the other rule's hyperparameters, and the group's own when the group was added."""
+"""Keys of a group that two rules share: the hyperparameters of the rule for other parameters than matrices, and the
+group's own hyperparameters when the group was added."""
 
 UNUSED_TORCH_OPTIONS = ("momentum", "dampening", "nesterov", "amsgrad", "maximize")
 """Options of groups of torch's own optimizers, which the update rules of this package do not read."""
 
 
-def checked_knobs(rule: UpdateRule, knobs: dict[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of a group: those of the group, and the rule's defaults for all others.
+def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str, Any]:
+    """Return a parameter group with the rule's defaults for the hyperparameters that it does not set.
 
     Raises:
         SpecError: the group has a wrong number of decay rates, or an option of torch's optimizers that no rule reads.
     """
     defaults = rule.hyperparameters()
     for name in UNUSED_TORCH_OPTIONS:
-        if knobs.get(name) and name not in defaults:
-            raise SpecError(name, knobs[name], "none in a group: decay rates are its betas, the rest is the rule's")
-    if "betas" not in knobs:
-        return defaults | knobs
-    betas, default_betas = knobs["betas"], defaults.get("betas", ())
+        if group.get(name) and name not in defaults:
+            raise SpecError(name, group[name], "none in a group: decay rates are its betas, the rest is the rule's")
+    if "betas" not in group:
+        return defaults | group
+    betas, default_betas = group["betas"], defaults.get("betas", ())
     has_right_length = isinstance(betas, tuple | list) and len(betas) == len(default_betas)
     if has_right_length and all(isinstance(beta, float | int) and 0 <= beta < 1 for beta in betas):
-        return defaults | knobs
+        return defaults | group
     if not default_betas:
         raise SpecError("betas", betas, "none in a group of a rule without momentum")
     second = f", and beta2={defaults['beta2']} for the second moment" if "beta2" in defaults else ""
@@ -46,68 +47,71 @@ def checked_knobs(rule: UpdateRule, knobs: dict[str, Any]) -> dict[str, Any]:
     raise SpecError("betas", betas, f"{rates} in [0, 1), as betas={default_betas}{second}")
 
 
-def joined_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return one parameter group for the one or two parts of a user's group: matrices, then all other parameters."""
+def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
+    """Join the parts of a user's parameter group, matrices and all other parameters, to a single group."""
     if len(groups) == 1:
         return groups[0]
-    matrix_group, other_group = groups
-    per_parameter = ("params", "param_names")
-    lists = {name: [*matrix_group[name], *other_group[name]] for name in per_parameter if name in matrix_group}
-    knobs, other_knobs = ({k: v for k, v in group.items() if k not in per_parameter} for group in groups)
-    return {**knobs, **lists, OTHER: other_knobs, GIVEN: knobs}
+    matrix_group, other_group = (dict(group) for group in groups)
+    lists: dict[str, list[Any]] = {}
+    for name in ("params", "param_names"):
+        if name in matrix_group:
+            lists[name] = [*matrix_group.pop(name), *other_group.pop(name)]
+    return {**matrix_group, **lists, OTHER: other_group, GIVEN: matrix_group}
 
 
-def of_other_rules(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the hyperparameters of the parameters of a shared group that follow the other rule.
+def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
+    """Return the hyperparameters of those parameters of a group that are not matrices and follow another rule.
 
     Later changes of the group apply to them too: a learning rate changes in proportion to the group's, the first of
     the decay rates is the group's, and every other changed value holds for both rules.
     """
-    other_rule, original = group[OTHER], group[GIVEN]
-    changed_options = {name: group[name] for name, original_value in original.items() if group[name] != original_value}
-    if "lr" in changed_options and other_rule["lr"] != original["lr"]:
-        changed_options["lr"] = (
-            other_rule["lr"] * (group["lr"] / original["lr"]) if original["lr"] else other_rule["lr"]
-        )
+    other_options, original_options = group[OTHER], group[GIVEN]
+    changed_options = {}
+    for name, original_value in original_options.items():
+        if group[name] != original_value:
+            changed_options[name] = group[name]
+    original_lr, other_lr = original_options["lr"], other_options["lr"]
+    if "lr" in changed_options and other_lr != original_lr:
+        changed_options["lr"] = other_lr * (group["lr"] / original_lr) if original_lr else other_lr
     if "betas" in changed_options:
         del changed_options["betas"]
-        if other_rule.get("betas"):
-            changed_options["betas"] = (group["betas"][0], *other_rule["betas"][1:])
-    return {**group, **other_rule, **changed_options}
+        if other_options.get("betas"):
+            changed_options["betas"] = (group["betas"][0], *other_options["betas"][1:])
+    return {**group, **other_options, **changed_options}
 
 
-def check_gradient(gradient: Tensor, number: int, names: Callable[[], list[str]]) -> None:
-    """Raise a SpecError if a gradient is sparse or not real; the error names its parameter.
+def check_gradient(gradient: Tensor, param_index: int, names: Callable[[], list[str]]) -> None:
+    """Raise a SpecError, which names the parameter, if its gradient is sparse or not real.
 
     Args:
         gradient: gradient of the parameter.
-        number: number of the parameter.
-        names: function that returns all parameters' names by number; it is called only for the error.
+        param_index: index of the parameter.
+        names: function that returns the names of all parameters; it is called only for the error.
     """
     if gradient.layout == torch.strided and gradient.is_floating_point():
         return
-    field = f"gradient of {names()[number] or f'parameter {number}'}"
+    field = f"gradient of {names()[param_index] or f'parameter {param_index}'}"
     if gradient.layout != torch.strided:
         raise SpecError(field, str(gradient.layout), "a dense one, as of an embedding with sparse=False")
     raise SpecError(field, str(gradient.dtype), "floating-point numbers")
 
 
-def check_real(group: dict[str, Any], first: int) -> None:
+def check_real(group: dict[str, Any], first_index: int) -> None:
     """Raise a SpecError if a parameter group has a complex parameter, because no rule squares by the modulus.
 
     Args:
         group: the parameter group, with its parameters as a list.
-        first: number of the group's first parameter, for the error.
+        first_index: index of the group's first parameter, for the error.
     """
     for i, p in enumerate(group["params"]):
         if isinstance(p, Tensor) and p.is_complex():
-            name = group["param_names"][i] if "param_names" in group else first + i
+            name = group["param_names"][i] if "param_names" in group else first_index + i
             expected = "real numbers: train torch.view_as_real of it instead, which has its real and imaginary parts"
             raise SpecError(f"parameter {name}", str(p.dtype), expected)
 
 
-def unzipped(params: Any) -> dict[str, list]:
-    """Return the lists ``params`` and, if ``params`` has pairs of name and parameter, ``param_names`` of a group.
+def split_names(params: Any) -> dict[str, list]:
+    """Return the parameters of a group as ``params`` and, if they are pairs (name, parameter), their ``param_names``.
 
     Raises:
         SpecError: the group has neither parameters nor pairs of name and parameter.
@@ -141,18 +145,19 @@ def as_list(params: Any) -> list[Any]:
     return items
 
 
-def rules_by_number(
+def iterate_params(
     groups: list[dict[str, Any]], rules: list[tuple[UpdateRule, bool]]
 ) -> Iterator[tuple[Any, UpdateRule, Any]]:
-    """Yield each parameter, its rule and its hyperparameters, in the order of parameter numbers.
+    """Yield (parameter, rule, hyperparameters) for each parameter of the groups, in order.
 
     Args:
         groups: parameter groups of torch.
-        rules: for each parameter by number, its rule, and whether this is the second rule of a shared group.
+        rules: for each parameter, its rule, and whether this is the second of two rules of its group.
     """
-    numbered_rules = iter(rules)
+    param_index = 0
     for group in groups:
-        other_group = of_other_rules(group) if OTHER in group else group
+        other_group = hyperparameters_of_other_rule(group) if OTHER in group else group
         for p in group["params"]:
-            rule, is_other = next(numbered_rules)
-            yield p, rule, other_group if is_other else group
+            rule, is_other_rule = rules[param_index]
+            yield p, rule, other_group if is_other_rule else group
+            param_index += 1

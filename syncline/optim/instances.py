@@ -1,8 +1,8 @@
-"""Instances of a ``torch.optim`` optimizer, one per worker, which use views of a method's tensors.
+"""Torch optimizers, one per worker, that step the parameters of a method.
 
-A method stores, averages and saves tensors with a worker axis; an instance uses views of one worker's row. If an
-optimizer replaces such a view by another tensor, this is copied to the row, and the instance gets a view again. Step
-counters and other numbers stay in the instance; the method's ``state_dict`` has them under ``instances``.
+A method stores, averages and saves tensors with a worker axis; the optimizer of a worker uses views of the worker's
+row. If an optimizer replaces such a view by another tensor, this is copied to the row, and the optimizer gets a view
+again. Step counters and other numbers stay in the optimizers; the method's ``state_dict`` has them under ``instances``.
 """
 
 from __future__ import annotations
@@ -15,45 +15,46 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.optim.base import Row
+from syncline.optim.base import ParamRow
 from syncline.optim.method import Method
 from syncline.randomness import preserved, seed_all
 
-METHODS_OWN = ("params", "param_names", "step")
-"""Keys of a method's parameter groups that are not options of an optimizer."""
+METHOD_KEYS = ("params", "param_names", "step")
+"""Keys of a method's parameter groups that are not options of a torch optimizer."""
 
-INSTANCES = "instances"
-"""Key of the instances' state in the first parameter group of a saved method."""
+SAVED_KEY = "instances"
+"""Key of the optimizers' private state in the first parameter group of a saved method."""
 
-Groups = tuple[dict[str, Any], ...]
+GroupOptions = tuple[dict[str, Any], ...]
+"""The options of each parameter group of a torch optimizer, without the parameters."""
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Properties of an optimizer, from a step of a small vector and a small matrix.
+    """Properties of a torch optimizer, found by one step with a small vector and a small matrix.
 
     Attributes:
         name: name of the optimizer's class.
         groups: options of the optimizer's parameter groups, without the parameters.
         states: names of the tensors that the optimizer keeps per parameter.
-        elementwise: whether one instance can step the stacked parameters of all workers.
+        elementwise: whether one optimizer can step the stacked parameters of all workers.
         shapes: shapes of the tensors that the optimizer could step; some optimizers do not support vectors.
     """
 
     name: str
-    groups: Groups
+    groups: GroupOptions
     states: tuple[str, ...]
     elementwise: bool
     shapes: tuple[tuple[int, ...], ...]
 
 
 @runtime_checkable
-class InstanceFactory(Protocol):
-    """An update rule that makes instances of an optimizer."""
+class OptimizerFactory(Protocol):
+    """An update rule that makes torch optimizers."""
 
     @property
     def probe(self) -> Probe:
-        """Return what a trial step has shown of the torch optimizer: its states and options."""
+        """Return the properties of the torch optimizer that a trial step has shown."""
         ...
 
     @property
@@ -61,8 +62,8 @@ class InstanceFactory(Protocol):
         """Return whether the optimizer is made from a class, which takes the method's parameter groups."""
         ...
 
-    def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return a new instance of the optimizer for these parameters, with this learning rate."""
+    def make_optimizer(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
+        """Return a new torch optimizer for these parameters, with this learning rate."""
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
@@ -80,23 +81,34 @@ def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> 
     return value.dim() > 0 or (p.dim() == 0 and name in state_names)
 
 
-class Instance(NamedTuple):
-    """One instance of an optimizer.
+class OptimizerGroup(NamedTuple):
+    """The method's parameter group to which a parameter group of a torch optimizer belongs.
 
     Attributes:
-        optimizer: the instance.
-        params: its parameters, by the number of the method's parameter.
-        of_groups: for each of its parameter groups, the number of the method's group, and the ratio of its learning
-            rate to that group's.
+        method_group: index of the method's parameter group.
+        lr_ratio: learning rate of the optimizer's group over that of the method's group.
+    """
+
+    method_group: int
+    lr_ratio: float
+
+
+class WorkerOptimizer(NamedTuple):
+    """The torch optimizer of one worker.
+
+    Attributes:
+        optimizer: the torch optimizer.
+        params: its parameters, in the order of the method's parameters.
+        groups: for each of its parameter groups, the group of the method.
     """
 
     optimizer: torch.optim.Optimizer
     params: list[torch.nn.Parameter]
-    of_groups: list[tuple[int, float]]
+    groups: list[OptimizerGroup]
 
 
-class Instances:
-    """The torch optimizers of a method: one for each row of the worker axis, or a single one if it is elementwise.
+class TorchOptimizers:
+    """The torch optimizers of a method: one for each row of the worker axis, or one for all if it is elementwise.
 
     Args:
         rule: update rule that makes the optimizers.
@@ -104,256 +116,270 @@ class Instances:
         worker_axis: whether the parameters' first dimension is the worker axis.
     """
 
-    def __init__(self, rule: InstanceFactory, method: Method, worker_axis: bool) -> None:
-        """Build the torch optimizers, which are saved and loaded together with the method's state."""
+    def __init__(self, rule: OptimizerFactory, method: Method, worker_axis: bool) -> None:
+        """Make the torch optimizers, which are saved and loaded together with the method's state."""
         self._rule, self._method, self._worker_axis = rule, method, worker_axis
-        self._forget()
-        self._make()
+        self._is_elementwise = rule.probe.elementwise
+        self._discard_optimizers()
+        self._add_new_groups()
         method.register_state_dict_post_hook(self._save)
         method.register_load_state_dict_post_hook(self._load)
 
-    def _forget(self) -> None:
-        """Drop all torch optimizers, so that the next step builds new ones."""
-        self._instances: list[Instance] = []  # by row
-        self._states: list[dict[str, Tensor]] = []  # by parameter number, the method's tensors whose views are states
-        self._group_options: list[dict[str, Any]] = []  # by group number, the options that the instances have
+    def _discard_optimizers(self) -> None:
+        """Discard all torch optimizers and what is known about their states and options."""
+        self._optimizers: list[WorkerOptimizer] = []  # by row of the worker axis
+        self._states: list[dict[str, Tensor]] = []  # by parameter index, the method's tensors that optimizers view
+        self._group_options: list[dict[str, Any]] = []  # by group of the method, the options that optimizers have
 
-    def step(self, rows: list[Row]) -> None:
+    def step(self, rows: list[ParamRow]) -> None:
         """Move the parameters of these rows by their gradients, and no others."""
         if len(self._group_options) < len(self._method.param_groups):
-            self._make()
-        self._copy_options()
-        for instance in self._instances:
-            for p in instance.params:
+            self._add_new_groups()
+        self._copy_changed_options()
+        for worker_optimizer in self._optimizers:
+            for p in worker_optimizer.params:
                 p.grad = None
         for row in rows:
-            self._set_views(row.number, row.x, row.state)
+            self._set_views(row)
             g = row.g.contiguous() if len(row.g) > 1 else row.g  # workers may share the memory of an average
-            for index, instance in enumerate(self._instances):
-                instance.params[row.number].grad = self._part(g, index)
-        self._step_all(rows[0].x.device if rows else torch.device("cpu"))
+            for worker_row, worker_optimizer in enumerate(self._optimizers):
+                worker_optimizer.params[row.param_index].grad = self._worker_part(g, worker_row)
+        self._step_optimizers(rows[0].x.device if rows else torch.device("cpu"))
         for row in rows:
-            self._copy_results(row.number, row.x, row.state)
+            self._copy_results(row)
 
-    def _built(self, place: int, params: list[Any], lr: float) -> torch.optim.Optimizer:
+    def _make_optimizer(self, worker_row: int, params: list[Any], lr: float) -> torch.optim.Optimizer:
         """Return a new torch optimizer for a row of the worker axis, with random numbers that depend on the worker."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
-            seed_all(device, 0, "optimizer", self._method.comm.local_workers[place])
-            return self._rule.built(params, lr)
+            seed_all(device, 0, "optimizer", self._method.comm.local_workers[worker_row])
+            return self._rule.make_optimizer(params, lr)
 
-    def adopt(self, place: int, source: int) -> None:
-        """Copy counters and generators from the torch optimizer of row ``source`` to that of row ``place``."""
-        if self._rule.probe.elementwise:
+    def copy_private_state(self, source_row: int, target_row: int) -> None:
+        """Copy counters and generators from one worker's torch optimizer to that of another worker."""
+        if self._is_elementwise:
             return
-        copied = copy.deepcopy(self._private_state_dict(self._instances[source]))
-        for number, state in self._by_number(self._instances[source], copied.get("state", {})):
-            state |= {name: self._part(tensor, place) for name, tensor in self._states[number].items()}
-        self._instances[place].optimizer.load_state_dict(copied)
-        for number, states in enumerate(self._states):
+        source, target = self._optimizers[source_row], self._optimizers[target_row]
+        state_dict = copy.deepcopy(self._private_state_dict(source))
+        for param_index, values in self._by_param_index(source, state_dict.get("state", {})):
+            for name, tensor in self._states[param_index].items():
+                values[name] = self._worker_part(tensor, target_row)
+        target.optimizer.load_state_dict(state_dict)
+        for param_index, states in enumerate(self._states):
             for name, tensor in states.items():
-                self._set_state_views(number, name, tensor)
+                self._set_state_views(param_index, name, tensor)
 
-    def _step_all(self, device: torch.device) -> None:
-        """Step all instances, each with random numbers of its seed, worker and step if the training has seeds.
+    def _step_optimizers(self, device: torch.device) -> None:
+        """Step all optimizers, each with random numbers of its seed, worker and step if the training has seeds.
 
-        In a user's own training loop, without seeds, the instances use the global random generators.
+        In a user's own training loop, without seeds, the optimizers use the global random generators.
         """
         seeds, workers = self._method.seeds, self._method.comm.local_workers
-        if self._rule.probe.elementwise or not seeds:
-            for instance in self._instances:
-                instance.optimizer.step()
+        if self._is_elementwise or not seeds:
+            for worker_optimizer in self._optimizers:
+                worker_optimizer.optimizer.step()
             return
         with preserved(device):
-            for index, (instance, worker) in enumerate(zip(self._instances, workers, strict=True)):
-                seed = seeds[index * len(seeds) // len(workers)]
-                seed_all(device, seed, "optimizer", worker, self._method.steps_done)
-                instance.optimizer.step()
+            for worker_row, (worker_optimizer, worker) in enumerate(zip(self._optimizers, workers, strict=True)):
+                replica = worker_row * len(seeds) // len(workers)
+                seed_all(device, seeds[replica], "optimizer", worker, self._method.steps_done)
+                worker_optimizer.optimizer.step()
 
-    def _part(self, x: Tensor, place: int) -> Tensor:
-        """Return what the torch optimizer of a row works on in a tensor ``(R, *s)``: its row, or all rows."""
-        return x.detach() if self._rule.probe.elementwise else x.detach()[place]
+    def _worker_part(self, x: Tensor, worker_row: int) -> Tensor:
+        """Return the part of a tensor ``(R, *s)`` that an optimizer works on: a row, or all rows if elementwise."""
+        return x.detach() if self._is_elementwise else x.detach()[worker_row]
 
-    def _address(self, x: Tensor, place: int) -> int:
-        """Return the memory address of ``_part(x, place)``."""
-        return x.data_ptr() + (0 if self._rule.probe.elementwise else place * x.stride(0) * x.element_size())
+    def _address(self, x: Tensor, worker_row: int) -> int:
+        """Return the memory address of ``_worker_part(x, worker_row)``."""
+        if self._is_elementwise:
+            return x.data_ptr()
+        return x.data_ptr() + worker_row * x.stride(0) * x.element_size()
 
-    def _over_workers(self, p: Tensor) -> Tensor:
-        """Return a parameter of the method with a worker axis."""
-        return p if self._worker_axis else p.unsqueeze(0)
+    def _add_new_groups(self) -> None:
+        """Add the method's new parameter groups to each torch optimizer; make the optimizers if there are none."""
+        new_groups = self._method.param_groups[len(self._group_options) :]
+        has_one_optimizer = self._is_elementwise or not self._worker_axis
+        num_optimizers = 1 if has_one_optimizer else len(self._method.param_groups[0]["params"][0])
+        for worker_row in range(num_optimizers):
+            self._add_groups_to_optimizer(worker_row, new_groups)
+        for group in new_groups:
+            self._states += [{} for _ in group["params"]]
+            self._group_options.append(_options(group) if self._rule.is_class else self._rule.hyperparameters())
 
-    def _make(self) -> None:
-        """Build a torch optimizer for each row, or add the method's new parameter groups to the existing ones."""
-        groups = self._method.param_groups[len(self._group_options) :]
-        num_rows = len(self._over_workers(self._method.param_groups[0]["params"][0]))
+    def _worker_params(self, group: dict[str, Any], worker_row: int) -> list[torch.nn.Parameter]:
+        """Return one worker's parameters of a group of the method, which share their memory with the method's."""
+        params = []
+        for p in group["params"]:
+            with_worker_axis = p if self._worker_axis else p.unsqueeze(0)
+            params.append(torch.nn.Parameter(self._worker_part(with_worker_axis, worker_row), p.requires_grad))
+        return params
 
-        def row_params(group: dict[str, Any], row: int) -> list[torch.nn.Parameter]:
-            """Return the parameters of a row in a group, which share their memory with the method's."""
-            return [
-                torch.nn.Parameter(self._part(self._over_workers(p), row), p.requires_grad) for p in group["params"]
-            ]
-
-        for row in range(1 if self._rule.probe.elementwise else num_rows):
-            self._add_groups(row, groups, [row_params(group, row) for group in groups])
-        self._states += [{} for group in groups for _ in group["params"]]
-        defaults = self._rule.hyperparameters()
-        self._group_options += [_options(group) if self._rule.is_class else dict(defaults) for group in groups]
-
-    def _add_groups(self, row: int, groups: list[dict[str, Any]], params: list[list[torch.nn.Parameter]]) -> None:
-        """Add parameter groups of the method to the torch optimizer of a row of the worker axis; build it if needed.
-
-        ``params`` has a list for each group: the row's parameters in that group.
-        """
-        first_number = len(self._group_options)
-        all_params = [p for group_params in params for p in group_params]
+    def _add_groups_to_optimizer(self, worker_row: int, groups: list[dict[str, Any]]) -> None:
+        """Add parameter groups of the method to the torch optimizer of one worker; make the optimizer if needed."""
+        params_by_group = [self._worker_params(group, worker_row) for group in groups]
+        all_params = [p for group_params in params_by_group for p in group_params]
         torch_groups: list[Any] = [{"params": all_params}]
         if self._rule.is_class:
-            torch_groups = [
-                _options(group) | {"params": group_params} for group, group_params in zip(groups, params, strict=True)
-            ]
-        if row < len(self._instances):
+            torch_groups = []
+            for group, group_params in zip(groups, params_by_group, strict=True):
+                torch_groups.append(_options(group) | {"params": group_params})
+        if worker_row < len(self._optimizers):
             for torch_group in torch_groups:
-                self._instances[row].optimizer.add_param_group(torch_group)
+                self._optimizers[worker_row].optimizer.add_param_group(torch_group)
         else:
             arguments = torch_groups if self._rule.is_class else all_params
-            self._instances.append(Instance(self._built(row, arguments, groups[0]["lr"]), [], []))
+            new_optimizer = self._make_optimizer(worker_row, arguments, lr=groups[0]["lr"])
+            self._optimizers.append(WorkerOptimizer(new_optimizer, params=[], groups=[]))
 
-        instance = self._instances[row]
-        instance.params.extend(all_params)
-        group_number = {id(p): first_number + i for i, group_params in enumerate(params) for p in group_params}
-        _split_groups(instance.optimizer, len(instance.of_groups), group_number)
-        for torch_group in instance.optimizer.param_groups[len(instance.of_groups) :]:
-            ratio = 1.0 if self._rule.is_class else _lr_ratio(torch_group, instance.optimizer.param_groups[0])
-            number = group_number[id(torch_group["params"][0])] if torch_group["params"] else first_number
-            instance.of_groups.append((number, ratio))
+        # Note to which group of the method each new group of the optimizer belongs.
+        optimizer, known_params, known_groups = self._optimizers[worker_row]
+        known_params.extend(all_params)
+        first_group = len(self._group_options)
+        method_group_of = {}  # by the id of a parameter
+        for method_group, group_params in enumerate(params_by_group, start=first_group):
+            for p in group_params:
+                method_group_of[id(p)] = method_group
+        num_known = len(known_groups)
+        _split_groups(optimizer, num_known, method_group_of)
+        for torch_group in optimizer.param_groups[num_known:]:
+            lr_ratio = 1.0 if self._rule.is_class else _lr_ratio(torch_group, optimizer.param_groups[0])
+            params = torch_group["params"]
+            method_group = method_group_of[id(params[0])] if params else first_group
+            known_groups.append(OptimizerGroup(method_group, lr_ratio))
 
-    def _copy_options(self) -> None:
-        """Copy options that changed in the method's groups, as schedulers change them, to the instances' groups."""
-        for index, (group, last_options) in enumerate(zip(self._method.param_groups, self._group_options, strict=True)):
-            changed_options = {
-                name: value
-                for name, value in _options(group).items()
-                if name not in last_options or (last_options[name] is not value and last_options[name] != value)
-            }
+    def _copy_changed_options(self) -> None:
+        """Copy options that changed in the method's groups, as schedulers change them, to the optimizers' groups."""
+        for method_group, group in enumerate(self._method.param_groups):
+            last_options = self._group_options[method_group]
+            changed_options = {}
+            for name, value in _options(group).items():
+                is_same = name in last_options and (last_options[name] is value or last_options[name] == value)
+                if not is_same:
+                    changed_options[name] = value
             if not changed_options:
                 continue
             last_options.update(changed_options)
-            for instance in self._instances:
-                groups = zip(instance.optimizer.param_groups, instance.of_groups, strict=True)
-                for instance_group, (group_number, lr_ratio) in groups:
-                    if group_number == index:
-                        instance_group.update(changed_options)
+            for optimizer, _, optimizer_groups in self._optimizers:
+                for torch_group, optimizer_group in zip(optimizer.param_groups, optimizer_groups, strict=True):
+                    if optimizer_group.method_group == method_group:
+                        torch_group.update(changed_options)
                         if "lr" in changed_options:
-                            instance_group["lr"] = changed_options["lr"] * lr_ratio
+                            torch_group["lr"] = changed_options["lr"] * optimizer_group.lr_ratio
 
-    def _set_views(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """Make the instances' parameter and states views of the method's tensors, if these are not the same as before.
+    def _set_views(self, row: ParamRow) -> None:
+        """Make a parameter and its states in the optimizers views of the method's tensors, if they are not already."""
+        for worker_row, worker_optimizer in enumerate(self._optimizers):
+            p = worker_optimizer.params[row.param_index]
+            if p.data_ptr() != self._address(row.x, worker_row):
+                p.data = self._worker_part(row.x, worker_row)
+        for name, tensor in self._states[row.param_index].items():
+            if row.state.get(name) is not tensor:
+                self._set_state_views(row.param_index, name, row.state[name])
 
-        Args:
-            number: number of the parameter.
-            x: the method's parameter ``(R, *s)``.
-            state: its states by name.
-        """
-        for index, instance in enumerate(self._instances):
-            p = instance.params[number]
-            if p.data_ptr() != self._address(x, index):
-                p.data = self._part(x, index)
-        for name, tensor in self._states[number].items():
-            if state.get(name) is not tensor:
-                self._set_state_views(number, name, state[name])
+    def _set_state_views(self, param_index: int, name: str, tensor: Tensor) -> None:
+        """Give each torch optimizer its worker's row of a tensor ``(R, *s)`` as the named state of one parameter."""
+        self._states[param_index][name] = tensor
+        for worker_row, (optimizer, params, _) in enumerate(self._optimizers):
+            optimizer.state[params[param_index]][name] = tensor if self._is_elementwise else tensor[worker_row]
 
-    def _set_state_views(self, number: int, name: str, tensor: Tensor) -> None:
-        """Give each torch optimizer its row of a tensor ``(R, *s)`` as the named state of one parameter."""
-        self._states[number][name] = tensor
-        for index, instance in enumerate(self._instances):
-            part = tensor if self._rule.probe.elementwise else tensor[index]
-            instance.optimizer.state[instance.params[number]][name] = part
-
-    def _copy_results(self, number: int, x: Tensor, state: dict[str, Tensor]) -> None:
-        """Copy the instances' parameter and states to the method, if an optimizer replaced the views by new tensors."""
-        for index, instance in enumerate(self._instances):
-            p = instance.params[number]
-            if p.data_ptr() != self._address(x, index):
-                self._part(x, index).copy_(p.detach())
-                p.data = self._part(x, index)
-        worker_states = [instance.optimizer.state.get(instance.params[number], {}) for instance in self._instances]
+    def _copy_results(self, row: ParamRow) -> None:
+        """Copy a parameter and its states from the optimizers to the method, if an optimizer replaced the views."""
+        for worker_row, worker_optimizer in enumerate(self._optimizers):
+            p = worker_optimizer.params[row.param_index]
+            if p.data_ptr() != self._address(row.x, worker_row):
+                self._worker_part(row.x, worker_row).copy_(p.detach())
+                p.data = self._worker_part(row.x, worker_row)
+        worker_states = []
+        for optimizer, params, _ in self._optimizers:
+            worker_states.append(optimizer.state.get(params[row.param_index], {}))
+        first_param = self._optimizers[0].params[row.param_index]
         for name, value in worker_states[0].items():
-            if is_state(name, value, p=self._instances[0].params[number], state_names=self._rule.probe.states):
-                self._copy_state(number, name, [worker_state.get(name) for worker_state in worker_states], state)
+            if is_state(name, value, first_param, self._rule.probe.states):
+                self._copy_state(row, name, [worker_state.get(name) for worker_state in worker_states])
 
-    def _copy_state(self, number: int, name: str, values: list[Any], state: dict[str, Tensor]) -> None:
-        """Copy one state of the instances, with a value for each, to the method's states of the parameter.
+    def _copy_state(self, row: ParamRow, name: str, values: list[Any]) -> None:
+        """Copy one state of a parameter, with the value of each optimizer, to the method's states of the parameter.
 
         Raises:
             SpecError: the method has a state of this name, or the values differ in shape.
         """
-        tensor = self._states[number].get(name)
-        if tensor is None and name in state:
+        tensor = self._states[row.param_index].get(name)
+        if tensor is None and name in row.state:
             raise SpecError("rule", self._rule.probe.name, f"another name of its state {name}: the method has one so")
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
-        if tensor is not None and all(
-            value.data_ptr() == self._address(tensor, index) and value.shape == self._part(tensor, index).shape
-            for index, value in enumerate(values)
-        ):
+        if tensor is not None and self._are_views(values, tensor):
             return
-        stacked = values[0] if self._rule.probe.elementwise else torch.stack(values)
+        stacked = values[0] if self._is_elementwise else torch.stack(values)
         if tensor is not None and (tensor.shape, tensor.dtype) == (stacked.shape, stacked.dtype):
             stacked = tensor.copy_(stacked)  # in place, so that other references to the state stay valid
-        state[name] = stacked
-        self._set_state_views(number, name, stacked)
+        row.state[name] = stacked
+        self._set_state_views(row.param_index, name, stacked)
 
-    def _save(self, method: torch.optim.Optimizer, saved: dict[str, Any]) -> None:
-        """Add the private state of each instance to a method's ``state_dict``."""
-        if self._instances:
-            saved["param_groups"][0][INSTANCES] = {
+    def _are_views(self, values: list[Tensor], tensor: Tensor) -> bool:
+        """Return whether each value, one for each optimizer, is a view of its worker's part of a tensor ``(R, *s)``."""
+        for worker_row, value in enumerate(values):
+            part = self._worker_part(tensor, worker_row)
+            if value.data_ptr() != part.data_ptr() or value.shape != part.shape:
+                return False
+        return True
+
+    def _save(self, method: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
+        """Add the private state of each torch optimizer to the ``state_dict`` of a method."""
+        if self._optimizers:
+            state_dict["param_groups"][0][SAVED_KEY] = {
                 "states": [list(states) for states in self._states],
                 "group_options": self._group_options,
-                "own": [self._private_state_dict(instance) for instance in self._instances],
+                "own": [self._private_state_dict(worker_optimizer) for worker_optimizer in self._optimizers],
             }
 
-    def _private_state_dict(self, instance: Instance) -> dict[str, Any]:
-        """Return the ``state_dict`` of an instance without the states that are views of the method's tensors."""
-        state_dict = instance.optimizer.state_dict()
+    def _private_state_dict(self, worker_optimizer: WorkerOptimizer) -> dict[str, Any]:
+        """Return the ``state_dict`` of an optimizer without the states that are views of the method's tensors."""
+        state_dict = worker_optimizer.optimizer.state_dict()
         if "state" not in state_dict:
             return state_dict
         state = {key: dict(values) for key, values in state_dict["state"].items()}
-        for number, values in self._by_number(instance, state):
-            for name in self._states[number]:
+        for param_index, values in self._by_param_index(worker_optimizer, state):
+            for name in self._states[param_index]:
                 values.pop(name, None)
         return state_dict | {"state": state}
 
-    def _by_number(self, instance: Instance, state: dict[Any, Any]) -> list[tuple[int, Any]]:
-        """Return pairs of the method's parameter number and the state, for the state of an instance's ``state_dict``.
+    def _by_param_index(self, worker_optimizer: WorkerOptimizer, state: dict[Any, Any]) -> list[tuple[int, Any]]:
+        """Return pairs (parameter index in the method, values) for the ``state`` of an optimizer's ``state_dict``.
 
-        Torch numbers the parameters of an instance in the order of its groups.
+        Torch numbers the parameters of an optimizer in the order of its groups.
         """
-        numbers = {id(p): index for index, p in enumerate(instance.params)}
-        in_group_order = [numbers[id(p)] for group in instance.optimizer.param_groups for p in group["params"]]
+        param_indices = {id(p): index for index, p in enumerate(worker_optimizer.params)}
+        in_group_order = []
+        for group in worker_optimizer.optimizer.param_groups:
+            in_group_order += [param_indices[id(p)] for p in group["params"]]
         return [(in_group_order[key], values) for key, values in state.items()]
 
     def _load(self, method: torch.optim.Optimizer) -> None:
-        """Make new instances and load their private states after a method has loaded its ``state_dict``."""
-        saved_instances = method.param_groups[0].pop(INSTANCES, None)
-        self._forget()
-        if saved_instances is None:
+        """Make new torch optimizers and load their private states after a method has loaded its ``state_dict``."""
+        saved = method.param_groups[0].pop(SAVED_KEY, None)
+        self._discard_optimizers()
+        if saved is None:
             return
-        self._make()
-        self._group_options = saved_instances["group_options"]
+        self._add_new_groups()
+        self._group_options = saved["group_options"]
+        state_names = saved["states"]
         params = [p for group in method.param_groups for p in group["params"]]
-        for index, (instance, state_dict) in enumerate(zip(self._instances, saved_instances["own"], strict=True)):
-            for number, values in self._by_number(instance, state_dict.get("state", {})):
-                state = method.state[params[number]]
-                values |= {name: self._part(state[name], index) for name in saved_instances["states"][number]}
-            instance.optimizer.load_state_dict(state_dict)
-        for number, (p, names) in enumerate(zip(params, saved_instances["states"], strict=True)):
-            for name in names:
-                self._set_state_views(number, name, method.state[p][name])
+        for worker_row, state_dict in enumerate(saved["own"]):
+            worker_optimizer = self._optimizers[worker_row]
+            for param_index, values in self._by_param_index(worker_optimizer, state_dict.get("state", {})):
+                state = method.state[params[param_index]]
+                for name in state_names[param_index]:
+                    values[name] = self._worker_part(state[name], worker_row)
+            worker_optimizer.optimizer.load_state_dict(state_dict)
+        for param_index, p in enumerate(params):
+            for name in state_names[param_index]:
+                self._set_state_views(param_index, name, method.state[p][name])
 
 
 def _options(group: dict[str, Any]) -> dict[str, Any]:
-    """Return the optimizer's options of a method's parameter group."""
-    return {name: value for name, value in group.items() if name not in METHODS_OWN}
+    """Return the torch optimizer's options of a method's parameter group."""
+    return {name: value for name, value in group.items() if name not in METHOD_KEYS}
 
 
 def _lr_ratio(group: dict[str, Any], first_group: dict[str, Any]) -> float:
@@ -366,14 +392,21 @@ def _lr_ratio(group: dict[str, Any], first_group: dict[str, Any]) -> float:
     return float(group["lr"] / first_group["lr"])
 
 
-def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, group_number: dict[int, int]) -> None:
-    """Split an optimizer's groups from number ``first_new`` so that each has parameters of one of the method's groups.
+def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group_of: dict[int, int]) -> None:
+    """Split the new groups of an optimizer, so that the parameters of each belong to the same group of the method.
 
-    ``group_number`` has the number of the method's group by the id of a parameter.
+    Args:
+        optimizer: torch optimizer, whose list of groups changes.
+        first_new: index of the first new group.
+        method_group_of: index of the method's group of each parameter, by the parameter's id.
     """
     split_groups = []
     for group in optimizer.param_groups[first_new:]:
-        numbers = dict.fromkeys(group_number[id(p)] for p in group["params"])
-        parts = [[p for p in group["params"] if group_number[id(p)] == number] for number in numbers] or [[]]
-        split_groups += [group | {"params": part} for part in parts]
+        params_by_group: dict[int, list[Tensor]] = {}
+        for p in group["params"]:
+            params_by_group.setdefault(method_group_of[id(p)], []).append(p)
+        if not params_by_group:
+            split_groups.append(group | {"params": []})
+        for params in params_by_group.values():
+            split_groups.append(group | {"params": params})
     optimizer.param_groups[first_new:] = split_groups

@@ -65,7 +65,7 @@ class LowRankAdam(UpdateRule):
         """Return by name the values of ``betas``, ``beta2``, ``eps`` and ``rho``."""
         return {"betas": (self.beta1,), "beta2": self.beta2, "eps": self.eps, "rho": self.rho}
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return the initial states of matrices with sides ``m <= n``, by name.
 
         The projection ``(R, m, r)`` of rank r is random, with orthonormal columns. Both moments ``(R, r, n)`` are zero,
@@ -76,7 +76,7 @@ class LowRankAdam(UpdateRule):
         shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n)}
         if self.error_feedback:
             shapes[ERROR] = (m, n)
-        projection = orthonormal_columns(random_columns(x, m, rank, "ldadam", number))
+        projection = orthonormal_columns(random_columns(x, m, rank, "ldadam", param_index))
         return {PROJECTION: projection, **{name: x.new_zeros(len(x), *shape) for name, shape in shapes.items()}}
 
     @override

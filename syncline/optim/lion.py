@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline.costmodel.compute.tensors import chosen_layers
 from syncline.errors import SpecError
-from syncline.optim.base import Hyperparameters, Reducer, Row, UpdateRule
+from syncline.optim.base import Hyperparameters, ParamRow, Reducer, UpdateRule
 from syncline.optim.method import Method
 from syncline.optim.scalings import check_unit, finite_sign, momentum_names
 from syncline.optim.sync import Periodic
@@ -122,8 +122,8 @@ class LionCubMethod(Method):
         return chosen_layers(self.names, self.momentum_layers)
 
     @override
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the named states of parameters in ``momentum_layers``."""
         if names:
             averaged_momenta = self._momenta_averaged()
-            super().average([row for row in rows if averaged_momenta[row.number]], names)
+            super().average_states([row for row in rows if averaged_momenta[row.param_index]], names)

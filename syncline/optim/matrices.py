@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import computed_once
+from syncline.comm import compute_once_if_shared
 from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
@@ -77,7 +77,7 @@ def power_iteration(
 
     M is a worker's matrix, Q the right factor of the last iteration, and mean is over the workers. The averages of all
     matrices take two calls. If M is zero on all workers, P and R are zero instead of arbitrary unit vectors;
-    ``kept_where_zero`` then keeps the old Q.
+    ``keep_old_where_zero`` then keeps the old Q.
 
     Args:
         matrices: M, each ``(R, m, n)``.
@@ -95,12 +95,12 @@ def power_iteration(
         # A QR decomposition of zeros has arbitrary unit vectors.
         return torch.where(is_all_zero(p), 0.0, orthonormal_columns(p))
 
-    left_factors = [computed_once(orthonormal_or_zero, p) for p in products]
+    left_factors = [compute_once_if_shared(orthonormal_or_zero, p) for p in products]
     new_right = average([m.mT @ p for m, p in zip(matrices, left_factors, strict=True)], "R")
     return list(zip(left_factors, new_right, strict=True))
 
 
-def kept_where_zero(new: Tensor, old: Tensor) -> Tensor:
+def keep_old_where_zero(new: Tensor, old: Tensor) -> Tensor:
     """Return the new right factor ``(R, n, r)``, but the old one for workers whose new factor is all zero."""
     return torch.where(is_all_zero(new), old, new)
 
@@ -150,7 +150,7 @@ class MatrixSplit:
         """Return an empty dictionary, because each of the two rules has hyperparameters of its own."""
         return {}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+    def split_group(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Return the two rules, each with the part of a group that it updates; a rule without parameters is left out.
 
         Args:
@@ -179,7 +179,7 @@ class MatrixSplit:
                 rules_and_groups.append((rule, part))
         return rules_and_groups
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Raise an AssertionError, because a parameter follows one of the two rules, each called by itself."""
         raise AssertionError("a split rule has no parameters of its own")
 
@@ -196,7 +196,7 @@ def as_matrix(x: Tensor) -> Tensor:
     return x.flatten(2)
 
 
-def shape_scale(rows: int, columns: int, adjust_lr: str) -> float:
+def shape_factor(rows: int, columns: int, adjust_lr: str) -> float:
     """Return the factor of an orthonormal update of a matrix with m rows (outputs) and n columns (inputs).
 
     By ``adjust_lr`` the factor is: ``original``, ``max(1, m / n)^0.5`` (Jordan et al., 2024); ``match_rms_adamw``,
@@ -224,18 +224,20 @@ class Orthogonalised(Unscaled):
 
     Args:
         steps: number of Newton-Schulz iterations.
-        adjust_lr: factor that depends on a matrix's shape, see ``shape_scale``.
+        adjust_lr: factor that depends on a matrix's shape, see ``shape_factor``.
     """
 
     steps: int = 5
     adjust_lr: Literal["original", "match_rms_adamw", "spectral", "none"] = "original"
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction ``scale polar(d)`` for the mixture ``d`` of momenta."""
         return self._orthogonal([d])[0]
 
     @override
-    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+    def scale_directions(
+        self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
+    ) -> list[Tensor]:
         """Return the scaled polar factors of several parameters' mixed momenta ``ds``, which Muon steps along."""
         # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
         directions = list(ds)
@@ -254,7 +256,7 @@ class Orthogonalised(Unscaled):
         """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""
         matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])
         rows, columns = matrices.shape[-2:]
-        polar = newton_schulz(matrices, self.steps) * shape_scale(rows, columns, self.adjust_lr)
+        polar = newton_schulz(matrices, self.steps) * shape_factor(rows, columns, self.adjust_lr)
         return [part.view_as(d) for part, d in zip(polar.split([len(d) for d in ds]), ds, strict=True)]
 
 
@@ -262,6 +264,6 @@ class Orthogonalised(Unscaled):
 class Signed(Unscaled):
     """Signum's scaling: the mixture of momenta is replaced by its sign."""
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction ``sign(d)`` for the mixture ``d`` of momenta."""
         return finite_sign(d)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import DENSE, Communicator, first_rows, flat
+from syncline.comm import DENSE, Communicator, first_row_per_replica, flatten_rows
 from syncline.errors import SpecError
-from syncline.optim.base import Row
+from syncline.optim.base import ParamRow
 from syncline.optim.diloco import OUTER_MOMENTUM
 from syncline.optim.lion import LionRule
 from syncline.optim.method import Method
@@ -51,7 +51,7 @@ class VectorShape(NamedTuple):
     largest_over_mean: Tensor
 
 
-def lion_rows(rows: Sequence[Row]) -> list[Row]:
+def lion_rows(rows: Sequence[ParamRow]) -> list[ParamRow]:
     """Return the rows that follow Lion, with each worker's update vector c in place of its gradient g.
 
         c = beta1 m + (1 - beta1) g
@@ -71,7 +71,7 @@ def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
 
     Source: Lion Cub, section 4.1 and Figure 3.
     """
-    magnitudes = flat(c).abs().double()
+    magnitudes = flatten_rows(c).abs().double()
     mean, mean_square = magnitudes.mean(1), magnitudes.square().mean(1)
     kurtosis = magnitudes.pow(4).mean(1) / mean_square.square()
     statistics = mean / mean_square.sqrt(), kurtosis, magnitudes.amax(1) / mean
@@ -90,17 +90,19 @@ def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
 
 def relative_spread(m: Tensor, replicas: int = 1) -> Tensor:
     """Return the root mean square of the deviation over workers of ``m (R, *s)``, over that of their mean, ``(S,)``."""
-    shared = flat(m).double().unflatten(0, (replicas, -1)).mean(1)
+    shared = flatten_rows(m).double().unflatten(0, (replicas, -1)).mean(1)
     return (_deviation(m, replicas).square().mean(1) / shared.square().mean(1)).sqrt()
 
 
 def _deviation(m: Tensor, replicas: int) -> Tensor:
     """Return the standard deviation between the workers of each replica, ``(S, n)``."""
-    workers = flat(m).double().unflatten(0, (replicas, -1))
+    workers = flatten_rows(m).double().unflatten(0, (replicas, -1))
     return workers.std(1) if workers.shape[1] > 1 else torch.zeros_like(workers[:, 0])
 
 
-def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Communicator, t: int) -> dict[str, Agreement]:
+def vote_agreements(
+    rows: Sequence[ParamRow], votes: Mapping[str, Vote], comm: Communicator, t: int
+) -> dict[str, Agreement]:
     """Return how often votes agree with the sign of the workers' exact sum, over the entries of all rows, by vote.
 
     A vote with too few bits for the number of workers is left out. The ledger records none of the communication.
@@ -117,14 +119,16 @@ def vote_agreements(rows: Sequence[Row], votes: Mapping[str, Vote], comm: Commun
     Source: Lion Cub, Figure 4 and Table 3.
     """
     with comm.ledger.paused():
-        exact_sum = first_rows(comm.all_reduce(torch.cat([flat(row.g).double() for row in rows], 1)), comm)
+        exact_sum = first_row_per_replica(
+            comm.all_reduce(torch.cat([flatten_rows(row.g).double() for row in rows], 1)), comm
+        )
         agreements = {}
         for name, vote in votes.items():
             try:
                 directions = vote.reduce(list(rows), comm, DENSE, t)
             except SpecError:
                 continue
-            result = first_rows(torch.cat([flat(direction) for direction in directions], 1), comm)
+            result = first_row_per_replica(torch.cat([flatten_rows(direction) for direction in directions], 1), comm)
             agreements[name] = sign_agreement(result, exact_sum)
     return agreements
 
@@ -162,7 +166,7 @@ class Measure:
         return ()
 
     def before_average(
-        self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
+        self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
         """Measure after the local update of step ``t``, before the states ``names`` of these rows are averaged."""
         return ()
@@ -190,7 +194,7 @@ class Watch:
             for measure in self._measures:
                 self._keep(t, measure.before_step(method, t))
 
-    def before_average(self, method: Method, rows: list[Row], names: tuple[str, ...], t: int) -> None:
+    def before_average(self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int) -> None:
         """Record the configured measures just before the workers average the states ``names``."""
         for measure in self._measures:
             self._keep(t, measure.before_average(method, rows, names, t))
@@ -241,7 +245,7 @@ class UpdateVectors(Measure):
         for row in rows:
             shape = vector_shape(row.g, method.comm.replicas)
             values += [
-                MeasuredValue(name, value, layer_of(method, row.number)) for name, value in shape._asdict().items()
+                MeasuredValue(name, value, layer_of(method, row.param_index)) for name, value in shape._asdict().items()
             ]
         return values
 
@@ -258,7 +262,7 @@ class MomentumSpread(Measure):
         values: list[MeasuredValue] = []
         for row in method.rows(without_gradient=True):
             if "momentum_1" in row.state:
-                momentum, layer = row.state["momentum_1"], layer_of(method, row.number)
+                momentum, layer = row.state["momentum_1"], layer_of(method, row.param_index)
                 for name, spread in (("largest_spread", largest_spread), ("relative_spread", relative_spread)):
                     values.append(MeasuredValue(name, spread(momentum, method.comm.replicas), layer))
         return values
@@ -305,7 +309,7 @@ class Rounds(Measure):
 
     @override
     def before_average(
-        self, method: Method, rows: list[Row], names: tuple[str, ...], t: int
+        self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int
     ) -> Iterable[MeasuredValue]:
         """Store parameters and momenta at the end of a round."""
         if "params" in names:
@@ -358,7 +362,7 @@ def measured(
     yield MeasuredValue("local_momentum_global_momentum", mean(_cosine(u, shared)))
 
 
-def _state(rows: list[Row]) -> tuple[Vectors, Vectors]:
+def _state(rows: list[ParamRow]) -> tuple[Vectors, Vectors]:
     """Return copies of the parameters of these rows, and of their slowest momenta; no momenta if a row has none."""
     slowest = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
     momenta = [row.state[name].clone() for row, name in zip(rows, slowest, strict=True) if name]

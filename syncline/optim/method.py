@@ -21,13 +21,13 @@ from syncline.comm import (
     ProcessGroupCommunicator,
     SimulatedCommunicator,
     WireFormat,
-    as_own_copies,
-    for_rows,
-    is_one_copy,
-    the_copy,
+    expand_rows,
+    rows_share_memory,
+    separate_rows,
+    shared_row,
 )
 from syncline.errors import SpecError, error_text
-from syncline.optim.base import OuterOptimizer, Reducer, Row, SteppingRule, SyncPolicy, UpdateRule
+from syncline.optim.base import OuterOptimizer, ParamRow, Reducer, SteppingRule, SyncPolicy, UpdateRule
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import (
@@ -35,12 +35,12 @@ from syncline.optim.groups import (
     as_list,
     check_gradient,
     check_real,
-    checked_knobs,
-    joined_groups,
-    rules_by_number,
-    unzipped,
+    checked_hyperparameters,
+    iterate_params,
+    join_groups,
+    split_names,
 )
-from syncline.optim.sharing import Shared, clip_rows, move, store_states
+from syncline.optim.sharing import SharedRows, apply_directions, clip_gradients, store_states
 from syncline.optim.sync import Buffers, BufferSync, EveryStep, Periodic
 
 
@@ -51,8 +51,8 @@ class MeanGradient(Reducer):
     Args:
         in_backward: whether a gradient can be sent as soon as it is ready, during the backward pass.
         encoded: whether gradients must be converted to the wire format; false if they are computed in this format.
-        is_mean: whether each worker's gradient is the mean already, because the task keeps nothing else. The all-reduce
-            is then only noted in the ledger.
+        is_mean: whether each worker's gradient is already the mean over the workers, because the task computes only
+            this mean. The all-reduce is then only recorded in the ledger.
     """
 
     in_backward: bool = False
@@ -60,12 +60,12 @@ class MeanGradient(Reducer):
     is_mean: bool = False
 
     @override
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the means of the rows' gradients over the workers."""
         details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         gradients = [row.g for row in rows]
         if self.is_mean:
-            comm.note_mean(gradients, wire, label="gradient", details=details)
+            comm.record_mean(gradients, wire, label="gradient", details=details)
             return gradients
         return comm.all_reduce_coalesced(gradients, wire=wire, label="gradient", details=details)
 
@@ -73,7 +73,7 @@ class MeanGradient(Reducer):
 MEAN_GRADIENT = MeanGradient()
 
 
-AverageHook: TypeAlias = Callable[["Method", list[Row], tuple[str, ...], int], None]
+AverageHook: TypeAlias = Callable[["Method", list[ParamRow], tuple[str, ...], int], None]
 """A function that is called before an average, with the method, the rows, the names of the states, and the step."""
 
 
@@ -91,12 +91,12 @@ class Method(torch.optim.Optimizer):
     A subclass changes a step by overriding these methods, which are called in this order:
 
     - ``rows``: returns the parameters, and creates the states of new ones;
-    - ``exchange``: combines the workers' gradients, if ``gradient`` is due;
+    - ``exchange_gradients``: combines the workers' gradients, if ``gradient`` is due;
     - ``directions``: computes directions by the rules;
     - ``exchange_directions``: combines the workers' directions, if ``direction`` is due;
-    - ``averaged_rows``: selects the rows to average, if other states are due;
-    - ``average``: averages states after the step; it gets no names if none is due;
-    - ``buffers_due``: decides how a module's buffers are synchronised, if there are any.
+    - ``rows_to_average``: selects the rows to average, if other states are due;
+    - ``average_states``: averages states after the step; it gets no names if none is due;
+    - ``buffer_sync``: decides how a module's buffers are synchronised, if there are any.
 
     Args:
         params: parameters or torch's parameter groups. Gradients are expected in ``.grad``.
@@ -152,8 +152,8 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        moving = () if isinstance(rule, SteppingRule) else ("direction",)
-        sync.check(("gradient", *moving, "params", *rule.states))
+        directions = () if isinstance(rule, SteppingRule) else ("direction",)
+        sync.check(("gradient", *directions, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # a training of a module with buffers sets it
@@ -163,14 +163,16 @@ class Method(torch.optim.Optimizer):
             comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(1)
         self.comm = comm
         self.seeds: tuple[int, ...] = ()  # one per replica; a training sets them
-        self._compressed = None if compressor is None else self._averages(compressor, error_feedback)
-        self._rules: list[tuple[UpdateRule, bool]] = []  # of each parameter by number, see ``rules_by_number``
-        self._shared = Shared()
+        self._compressed = None if compressor is None else self._compressed_averages(compressor, error_feedback)
+        self._rules: list[tuple[UpdateRule, bool]] = []  # by parameter index, see ``iterate_params``
+        self._shared = SharedRows()
         keep_freed_memory()
-        self._shares: bool | None = None  # whether equal workers are one copy; the next step decides
+        self._shares_rows: bool | None = None  # whether equal workers share memory; the next step decides
         self._other_lr = other_lr
-        knobs = reducer.hyperparameters() | (outer_optimizer.hyperparameters() if outer_optimizer else {})
-        super().__init__(as_list(params), {"lr": lr, "weight_decay": weight_decay, "step": 0, **knobs})
+        defaults = {"lr": lr, "weight_decay": weight_decay, "step": 0, **reducer.hyperparameters()}
+        if outer_optimizer:
+            defaults |= outer_optimizer.hyperparameters()
+        super().__init__(as_list(params), defaults)
         self._steppers = rule.steppers(self, worker_axis) if isinstance(rule, SteppingRule) else None
         for name in ("betas", "momentum"):  # torch's schedulers that cycle a momentum look for it in the defaults
             if all(group.get(name) for group in self.param_groups):
@@ -178,25 +180,30 @@ class Method(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group, as in torch; a rule that treats matrices differently may split it into two parts."""
-        fallback = {"lr": self.defaults["lr"], "other_lr": self._other_lr}
-        group = {**fallback, **param_group, **unzipped(param_group["params"])}
-        check_real(group, len(self._rules))
-        parts = self.rule.parts(group, int(self.worker_axis))
-        if not parts:
+        group = {"lr": self.defaults["lr"], "other_lr": self._other_lr} | param_group
+        group |= split_names(param_group["params"])
+        check_real(group, first_index=len(self._rules))
+        rules_and_groups = self.rule.split_group(group, worker_axes=int(self.worker_axis))
+        if not rules_and_groups:
             return
-        for _, part in parts:
-            part.pop("other_lr")
-        joined = joined_groups([checked_knobs(rule, part) for rule, part in parts])
+        rule_groups = []
+        rules: list[tuple[UpdateRule, bool]] = []
+        for index, (rule, rule_group) in enumerate(rules_and_groups):
+            del rule_group["other_lr"]  # ``split_group`` has used it
+            rule_groups.append(checked_hyperparameters(rule, rule_group))
+            is_other_rule = index > 0
+            rules += [(rule, is_other_rule)] * len(rule_group["params"])
+        torch_group = join_groups(rule_groups)
         try:
             # Torch's decorator, which is unwrapped here, would import torch's compiler, which takes a second.
-            unwrap(torch.optim.Optimizer.add_param_group)(self, joined)
+            unwrap(torch.optim.Optimizer.add_param_group)(self, torch_group)
         except (TypeError, ValueError) as error:
-            raise SpecError("params", joined["params"], f"{PARAMETERS} ({error_text(error)})") from None
-        self._rules += [(rule, i > 0) for i, (rule, part) in enumerate(parts) for _ in part["params"]]
-        self._shares = None
+            raise SpecError("params", torch_group["params"], f"{PARAMETERS} ({error_text(error)})") from None
+        self._rules += rules
+        self._shares_rows = None
 
-    def _averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
-        """Return the averages through a compressor, after a check that the other options allow a compressor."""
+    def _compressed_averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
+        """Return the averages of states that are sent through a compressor; refuse options that contradict it."""
         if not isinstance(self.sync, Periodic):
             expected = "none where no state has a period; for gradients there is the reducer CompressedMean"
             raise SpecError("compressor", compressor, expected)
@@ -212,35 +219,51 @@ class Method(torch.optim.Optimizer):
 
     @property
     def names(self) -> list[str]:
-        """Return the parameters' names by number; a name is empty if the user passed no names."""
-        groups = self.param_groups
-        return [name for group in groups for name in group.get("param_names", [""] * len(group["params"]))]
+        """Return the name of each parameter, in order; names are empty if the user passed no names."""
+        names: list[str] = []
+        for group in self.param_groups:
+            names += group.get("param_names", [""] * len(group["params"]))
+        return names
 
-    def rows(self, *, without_gradient: bool = False) -> list[Row]:
+    def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
         """Return a row for each nonempty parameter that has a gradient, and create the states of new parameters.
 
-        With ``without_gradient``, rows of parameters without a gradient in this step are included. Their ``g`` has no
-        meaning.
+        With ``without_gradient``, the result includes trainable parameters that have no gradient in this step. Their
+        ``g`` has no meaning.
         """
         rows = []
-        for index, (p, rule, group) in enumerate(rules_by_number(self.param_groups, self._rules)):
-            if (p.grad is None and not (without_gradient and p.requires_grad)) or not p.numel():
+        for param_index, (p, rule, group) in enumerate(iterate_params(self.param_groups, self._rules)):
+            has_gradient = p.grad is not None
+            is_included = has_gradient or (without_gradient and p.requires_grad)
+            if not is_included or not p.numel():
                 continue
-            gradient = p if p.grad is None else p.grad
-            check_gradient(gradient, index, lambda: self.names)
+            gradient = p.grad if has_gradient else p
+            check_gradient(gradient, param_index, lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
-                new_state = rule.init(the_copy(x) if is_one_copy(x) else x, index)
-                self._shared.state_names[index] = tuple(new_state)
-                state.update({name: for_rows(value, len(x)) for name, value in new_state.items()})
-                state.update(self.reducer.init(x, index))
-                if self.outer_optimizer:
-                    state.update(self.outer_optimizer.init(x))
-                if self._compressed:
-                    state.update(self._references(self._compressed, x, state, rule))
-            rows.append(Row(x, g, state, group, rule, number=index))
+                self._create_states(state, x, rule, param_index)
+            rows.append(ParamRow(x, g, state, group, rule, param_index))
         return rows
+
+    def _create_states(self, state: dict[str, Tensor], x: Tensor, rule: UpdateRule, param_index: int) -> None:
+        """Fill the empty ``state`` of a parameter ``x (R, *s)`` with the initial tensors of the method's parts."""
+        rule_states = rule.init(shared_row(x) if rows_share_memory(x) else x, param_index)
+        self._shared.state_names[param_index] = tuple(rule_states)
+        for name, tensor in rule_states.items():
+            state[name] = expand_rows(tensor, num_rows=len(x))
+        state.update(self.reducer.init(x, param_index))
+        if self.outer_optimizer:
+            state.update(self.outer_optimizer.init(x))
+        if self._compressed is None:
+            return
+        assert isinstance(self.sync, Periodic)
+        for name in self.sync.periods:
+            if name == "params":
+                has_reference = self.outer_optimizer is None
+                state.update(self._compressed.init(name, x, has_reference))
+            elif name in rule.states:
+                state.update(self._compressed.init(name, state[name], has_reference=True))
 
     @property
     def keeps_workers_equal(self) -> bool:
@@ -252,7 +275,7 @@ class Method(torch.optim.Optimizer):
 
     @property
     def stores_one_copy(self) -> bool:
-        """Return whether parameters and states of all simulated workers are stored once, see `keeps_workers_equal`.
+        """Return whether parameters and states are stored once for all simulated workers, because they stay equal.
 
         Replicas differ because they are separate trainings; absent workers differ because they do not move.
         """
@@ -261,69 +284,48 @@ class Method(torch.optim.Optimizer):
         return has_several_workers and self.keeps_workers_equal and not may_differ
 
     @property
-    def reads_only_mean(self) -> bool:
+    def reads_only_mean_gradient(self) -> bool:
         """Return whether the method reads nothing of the simulated workers' gradients but their mean."""
-        kind = type(self)
-        return (
-            isinstance(self.comm, SimulatedCommunicator)
-            and isinstance(self.reducer, MeanGradient)
-            and self.stores_one_copy
-            and self.wire.exact_dtype
-            and kind.exchange is Method.exchange
-            and kind.rows is Method.rows
-        )
+        cls = type(self)
+        overrides_steps = cls.exchange_gradients is not Method.exchange_gradients or cls.rows is not Method.rows
+        averages_exactly = isinstance(self.reducer, MeanGradient) and self.wire.exact_dtype
+        is_simulated = isinstance(self.comm, SimulatedCommunicator) and self.stores_one_copy
+        return is_simulated and averages_exactly and not overrides_steps
 
-    def use_mean_of(self, keep_mean_gradient: Callable[[], bool]) -> None:
-        """Let the task keep only the mean of the workers' gradients, if this method reads nothing else of them.
+    def keep_mean_gradient_if_enough(self, keep_mean_gradient: Callable[[], bool]) -> None:
+        """Let the task store only the mean of the workers' gradients, if this method reads nothing else of them.
 
         Args:
-            keep_mean_gradient: asks the task; returns whether it does.
+            keep_mean_gradient: function that asks the task to do so, and returns whether the task does.
         """
-        if self.reads_only_mean and keep_mean_gradient():
+        if self.reads_only_mean_gradient and keep_mean_gradient():
             assert isinstance(self.reducer, MeanGradient)
             self.reducer = replace(self.reducer, is_mean=True)
 
-    def _share(self) -> None:
-        """Store parameters and states that are, and stay, equal on all workers a single time for all workers."""
-        self._shares = self.stores_one_copy
-        if not self._shares:
+    def _store_equal_rows_once(self) -> None:
+        """Store parameters and states a single time for all workers if they are equal on all workers and stay so."""
+        self._shares_rows = self.stores_one_copy
+        if not self._shares_rows:
             return
-        for index, (p, rule, _) in enumerate(rules_by_number(self.param_groups, self._rules)):
+        for param_index, (p, rule, _) in enumerate(iterate_params(self.param_groups, self._rules)):
             if p.numel():
-                self._shared.join(index, p, self.state[p], rule)
+                self._shared.share_param(param_index, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state as torch optimizers do; tensors that are equal on all workers are stored once again."""
         super().load_state_dict(state_dict)
-        self._shares = None
+        self._shares_rows = None
 
-    def buffers_due(self, t: int) -> BufferSync:
+    def buffer_sync(self, t: int) -> BufferSync:
         """Return how a module's buffers are synchronised after step ``t``.
 
         The result is "broadcast" if gradients or directions are exchanged in this step, "mean" if parameters are
         averaged, and "none" otherwise.
         """
-        due_names = self.sync.due(t)
-        return (
-            "broadcast"
-            if "gradient" in due_names or "direction" in due_names
-            else "mean"
-            if "params" in due_names
-            else "none"
-        )
-
-    def _references(
-        self, compressed: CompressedAverages, x: Tensor, state: dict[str, Tensor], rule: UpdateRule
-    ) -> dict[str, Tensor]:
-        """Return the reference and error tensors of a parameter and of its averaged states."""
-        assert isinstance(self.sync, Periodic)
-        references: dict[str, Tensor] = {}
-        for name in self.sync.periods:
-            if name == "params":
-                references |= compressed.init(name, x, has_reference=self.outer_optimizer is None)
-            elif name in rule.states:
-                references |= compressed.init(name, state[name], has_reference=True)
-        return references
+        states_due = self.sync.states_due(t)
+        if "gradient" in states_due or "direction" in states_due:
+            return "broadcast"
+        return "mean" if "params" in states_due else "none"
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -332,35 +334,43 @@ class Method(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        if self._shares is None:
-            self._share()
-        t = self.comm.ledger.step = self.steps_done
-        rows, due_names = self.rows(), self.sync.due(t)
-        if "gradient" in due_names and rows:
-            rows = self.exchange(rows, t)
+        if self._shares_rows is None:
+            self._store_equal_rows_once()
+        t = self.steps_done
+        self.comm.ledger.step = t
+        rows = self.rows()
+        states_due = self.sync.states_due(t)
+
+        # Combine the workers' gradients.
+        if "gradient" in states_due and rows:
+            rows = self.exchange_gradients(rows, t)
         if self.clip_norm is not None:
-            rows = clip_rows(rows, self.clip_norm)
+            rows = clip_gradients(rows, self.clip_norm)
+
+        # Move the parameters.
         directions = self.directions(rows, t)
-        if "direction" in due_names:
+        if "direction" in states_due:
             directions = self.exchange_directions(rows, directions, t)
-        move(rows, directions)
-        names = tuple(name for name in due_names if name not in ("gradient", "direction"))
-        averaged = self.averaged_rows(rows) if names else rows
+        apply_directions(rows, directions)
+
+        # Average parameters and states.
+        names = tuple(name for name in states_due if name not in ("gradient", "direction"))
+        averaged_rows = self.rows_to_average(rows) if names else rows
         if self.on_average is not None and names:
-            self.on_average(self, averaged, names, t)
-        self.average(averaged, names)
+            self.on_average(self, averaged_rows, names, t)
+        self.average_states(averaged_rows, names)
         if self.buffers is not None:
-            self.buffers.synchronise(self.buffers_due(t))
+            self.buffers.synchronise(self.buffer_sync(t))
         for group in self.param_groups:
             group["step"] += 1
         return loss
 
-    def exchange(self, rows: list[Row], t: int) -> list[Row]:
-        """Combine the workers' gradients; return the rows with the results, without rows that rest in this step."""
+    def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
+        """Combine the workers' gradients; return the rows with the results, without parameters that do not move."""
         reduced = self.reducer.reduce(rows, self.comm, self.wire, t)
         return [row._replace(g=g) for row, g in zip(rows, reduced, strict=True) if g is not None]
 
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Compute each parameter's direction by its rule, ``(R, *s)``, or ``(1, *s)`` if it is equal on all workers.
 
         A direction is None if the parameter does not move in this step, or if its rule has moved it already.
@@ -370,25 +380,25 @@ class Method(torch.optim.Optimizer):
             self._steppers.step(rows)
             return directions
 
-        rule_rows = [self._shared.for_rule(row) for row in rows] if self._shares else rows
+        rule_rows = [self._shared.row_for_rule(row) for row in rows] if self._shares_rows else rows
         indices_by_rule: dict[int, list[int]] = {}
         for index, row in enumerate(rule_rows):
             indices_by_rule.setdefault(id(row.rule), []).append(index)
-        may_move = "direction" not in self.sync.due(t)
+        may_move = "direction" not in self.sync.states_due(t)
         for indices in indices_by_rule.values():
-            group_rows = [rule_rows[index] for index in indices]
-            rule = group_rows[0].rule
+            same_rule_rows = [rule_rows[index] for index in indices]
+            rule = same_rule_rows[0].rule
             # ``isinstance`` with a protocol would take as long as the step of a small parameter.
-            move_rows: Callable[[list[Row], int], bool] | None = getattr(rule, "move", None)
-            if move_rows and may_move and move_rows(group_rows, t):
+            fused_step: Callable[[list[ParamRow], int], bool] | None = getattr(rule, "fused_step", None)
+            if fused_step and may_move and fused_step(same_rule_rows, t):
                 continue
-            batched: Callable[[list[Row], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
+            batched: Callable[[list[ParamRow], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
             if batched:
-                group_directions = batched(group_rows, t)
+                rule_directions = batched(same_rule_rows, t)
             else:
-                group_directions = [rule.direction(row.g, row.state, row.group, t) for row in group_rows]
-            for index, d in zip(indices, group_directions, strict=True):
-                directions[index] = d
+                rule_directions = [rule.direction(row.g, row.state, row.group, t) for row in same_rule_rows]
+            for index, direction in zip(indices, rule_directions, strict=True):
+                directions[index] = direction
         for row, rule_row in zip(rows, rule_rows, strict=True):
             if rule_row is not row:
                 store_states(row, rule_row)
@@ -398,26 +408,36 @@ class Method(torch.optim.Optimizer):
         """Return diagnostics of the last step by name, each ``(R,)`` and equal on all workers; by default none."""
         return {}
 
-    def adopt(self, place: int, source: int) -> None:
-        """Copy all state of row ``source`` that is not a tensor of the method to row ``place`` of the worker axis."""
+    def copy_private_state(self, source_row: int, target_row: int) -> None:
+        """Copy the state of one worker that is not in tensors of the method, such as step counters, to another worker.
+
+        The workers are given by their rows on the worker axis.
+        """
         if self._steppers:
-            self._steppers.adopt(place, source)
+            self._steppers.copy_private_state(source_row, target_row)
 
-    def exchange_directions(self, rows: list[Row], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
-        """Combine the workers' directions; return the replacement of each direction, None for rows without one."""
-        moving_rows = [
-            row._replace(g=for_rows(d, len(row.x))) for row, d in zip(rows, directions, strict=True) if d is not None
-        ]
-        combined = iter(self.reducer.reduce(moving_rows, self.comm, self.wire, t) if moving_rows else [])
-        return [None if d is None else next(combined) for d in directions]
+    def exchange_directions(self, rows: list[ParamRow], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
+        """Combine the workers' directions; return a replacement for each direction, and None for each None."""
+        moving_indices = [index for index, d in enumerate(directions) if d is not None]
+        if not moving_indices:
+            return directions
+        moving_rows = []
+        for index in moving_indices:
+            row, d = rows[index], directions[index]
+            assert d is not None
+            moving_rows.append(row._replace(g=expand_rows(d, num_rows=len(row.x))))
+        combined = list(directions)
+        for index, d in zip(moving_indices, self.reducer.reduce(moving_rows, self.comm, self.wire, t), strict=True):
+            combined[index] = d
+        return combined
 
-    def averaged_rows(self, rows: list[Row]) -> list[Row]:
+    def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
         """Return the rows to average; they include parameters without a gradient in this step."""
         return self.rows(without_gradient=True)
 
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the states ``names`` of rows in a single call; the outer optimizer gets the mean of ``params``."""
-        due_states: list[tuple[str, Row]] = []
+        due_states: list[tuple[str, ParamRow]] = []
         for name in names:
             # A state is averaged only for the parameters whose rule has it; all parameters have ``params``.
             due_states += [
@@ -425,24 +445,25 @@ class Method(torch.optim.Optimizer):
             ]
         if not due_states:
             return
-        payloads = [self._payload(row, name) for name, row in due_states]
+        tensors = [self._tensor_to_average(row, name) for name, row in due_states]
         label = "+".join(names)
         if self._compressed:
-            averages = self._compressed.means(due_states, payloads, self.comm, self.steps_done, label)
+            averages = self._compressed.means(due_states, tensors, self.comm, self.steps_done, label)
         else:
-            averages = self.comm.all_reduce_coalesced(payloads, wire=self.wire, label=label, details=self.details)
+            averages = self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
             if name != "params":
-                row.state[name] = as_own_copies(row.state[name]).copy_(average)
+                row.state[name] = separate_rows(row.state[name]).copy_(average)
             elif self.outer_optimizer:
-                self.outer_optimizer.absorb(row.x, average, row.state, row.group)
+                self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
         if self._compressed:
-            self._compressed.mend({row.number: row for _, row in due_states}.values(), self.steps_done)
+            averaged_rows = {row.param_index: row for _, row in due_states}  # a row may have several averaged states
+            self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
-    def _payload(self, row: Row, name: str) -> Tensor:
-        """Return the tensor to send when a state of a row is averaged: the outer optimizer's payload for ``params``."""
+    def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:
+        """Return the tensor to average for a state of a parameter: for ``params``, the outer optimizer's payload."""
         if name != "params":
             return row.state[name]
         return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
-from syncline.optim.matrices import MatrixSplit, Orthogonalised, as_matrix, newton_schulz, shape_scale
+from syncline.optim.matrices import MatrixSplit, Orthogonalised, as_matrix, newton_schulz, shape_factor
 from syncline.optim.rules import MomentumRule, adam
 from syncline.optim.scalings import Scaling, Unscaled, check_unit, finite_sign
 
@@ -34,7 +34,7 @@ def muon(
         momentum: mu, decay rate of the momentum.
         nesterov: whether the gradient is mixed into the momentum before the orthogonalisation.
         steps: number of Newton-Schulz iterations.
-        adjust_lr: factor that depends on a matrix's shape, see ``shape_scale``.
+        adjust_lr: factor that depends on a matrix's shape, see ``shape_factor``.
         other_rule: rule of the parameters that are not matrices.
 
     Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
@@ -44,7 +44,7 @@ def muon(
     return MatrixSplit(rule, other_rule or adam())
 
 
-def over_rms(d: Tensor) -> Tensor:
+def divide_by_rms(d: Tensor) -> Tensor:
     """Return rows ``(..., n)`` divided by their root mean square: ``sqrt(n) d / ||d||``; rows of zeros stay zero."""
     return d / (d.square().mean(-1, keepdim=True).sqrt() + 1e-12)
 
@@ -64,10 +64,10 @@ class SpectralBall(Unscaled):
         """Return the rule's only hyperparameter, the ``radius`` of the norm ball, by name."""
         return {"radius": self.radius}
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
         matrix = as_matrix(d)
-        scale = h["radius"] * shape_scale(matrix.shape[-2], matrix.shape[-1], "spectral")
+        scale = h["radius"] * shape_factor(matrix.shape[-2], matrix.shape[-1], "spectral")
         return newton_schulz(matrix, self.steps).mul_(scale).view_as(d)
 
 
@@ -93,12 +93,12 @@ class TableBall(Unscaled):
         """Return the values of ``radius`` and ``table_radius`` by name."""
         return {"radius": self.radius, "table_radius": self.table_radius}
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
         if d.dim() != 3:
-            return (over_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
+            return (divide_by_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":
-            return over_rms(d) * h["table_radius"]
+            return divide_by_rms(d) * h["table_radius"]
         return finite_sign(d) * (h["table_radius"] / d.shape[-1])
 
 

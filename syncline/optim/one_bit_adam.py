@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedSigns, encoded_from, first_rows, for_all
+from syncline.comm import Communicator, PackedSigns, encoding_details, first_row_per_replica, repeat_for_workers
 from syncline.errors import SpecError
-from syncline.optim.base import Row, SyncPolicy, UpdateRule
+from syncline.optim.base import ParamRow, SyncPolicy, UpdateRule
 from syncline.optim.method import Method
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, momentum_names
@@ -68,13 +68,13 @@ class OneBitMean:
             comm: the group of workers.
         """
         messages = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
-        details = encoded_from(*xs)
+        details = encoding_details(*xs)
         received = comm.all_to_all(torch.cat(messages, -1), label="worker signs", details=details)
         parts = received.split([part.shape[-1] for part in messages], -1)
         owned = [self._from_owner(p, x, state=s, comm=comm) for p, x, s in zip(parts, xs, states, strict=True)]
         gathered = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
         # All workers of a replica receive the same bytes, so that one of them decodes for all.
-        parts = first_rows(gathered, comm).split([part.shape[-1] for part in owned], -1)
+        parts = first_row_per_replica(gathered, comm).split([part.shape[-1] for part in owned], -1)
         return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
 
     def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
@@ -111,7 +111,7 @@ class OneBitMean:
         workers = gathered.shape[1]
         chunk = chunk_length(x[0].numel(), workers)
         mean = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
-        return for_all(mean, x.shape[0]).view(x.shape)
+        return repeat_for_workers(mean, x.shape[0]).view(x.shape)
 
     def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
         """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``.
@@ -134,7 +134,7 @@ class OneBitMethod(Method):
         super().__init__(params, lr, rule, sync, **options)
 
     @override
-    def rows(self, *, without_gradient: bool = False) -> list[Row]:
+    def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
         """Return the rows as ``Method.rows``, with errors of one-bit means among the states."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
@@ -169,7 +169,7 @@ class WarmUp(SyncPolicy):
 
     steps: int
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` in the first steps, later no state."""
         return ("gradient",) if t < self.steps else ()
 
@@ -212,11 +212,11 @@ class OneBitAdamMethod(OneBitMethod):
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
 
     @override
-    def buffers_due(self, t: int) -> BufferSync:
+    def buffer_sync(self, t: int) -> BufferSync:
         return "broadcast"  # momenta are averaged in every step, so that parameters stay equal
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return Adam's directions, or after ``freeze_step`` those of the one-bit means of the momenta."""
         if t < self.freeze_step or not rows:
             return super().directions(rows, t)
@@ -227,15 +227,17 @@ class OneBitAdamMethod(OneBitMethod):
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
         # Since ``freeze_step`` the second moment rests, so that its bias correction stays the same.
         steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
-        return [row.state[MOMENTUM] / momentum_correction(row, steps) / denominator(row, updates) for row in rows]
+        return [
+            row.state[MOMENTUM] / momentum_bias_correction(row, steps) / adam_denominator(row, updates) for row in rows
+        ]
 
 
-def momentum_correction(row: Row, steps: int) -> float:
+def momentum_bias_correction(row: ParamRow, steps: int) -> float:
     """Return ``1 - beta1^steps``, the divisor that corrects a momentum for its start at zero; 1 if ``steps`` is 0."""
     return float(1 - row.group["betas"][0] ** steps) if steps else 1.0
 
 
-def denominator(row: Row, updates: int) -> Tensor:
+def adam_denominator(row: ParamRow, updates: int) -> Tensor:
     """Return Adam's divisor ``sqrt(v / (1 - beta2^updates)) + eps``; without bias correction if ``updates`` is 0.
 
     Args:

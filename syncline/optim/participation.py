@@ -48,7 +48,7 @@ class PartialParticipation:
         for replica in range(self._replicas):
             first_row = replica * self._membership.workers
             for worker in joining:
-                self._method.adopt(first_row + worker, first_row + source)
+                self._method.copy_private_state(first_row + source, target_row=first_row + worker)
 
     @contextmanager
     def frozen(self, step: int) -> Iterator[None]:

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, WireFormat, computed_once
+from syncline.comm import Communicator, WireFormat, compute_once_if_shared
 from syncline.costmodel import is_worth_factors, matrix_sides
 from syncline.errors import SpecError
-from syncline.optim.base import Reducer, Row
-from syncline.optim.matrices import as_matrix, kept_where_zero, power_iteration, random_columns
+from syncline.optim.base import ParamRow, Reducer
+from syncline.optim.matrices import as_matrix, keep_old_where_zero, power_iteration, random_columns
 
 ERROR, FACTOR = "error", "factor"
 
@@ -58,16 +58,16 @@ class FactorMean(Reducer):
         rank = min(self.rank, *sides)
         return rank if self.compress_all_matrices or is_worth_factors(*sides, rank) else 0
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return a zero error and a random right factor Q by name; nothing for a parameter that is not compressed."""
         rank = self.rank_of(tuple(x.shape[1:]))
         if not rank:
             return {}
         columns = matrix_sides(x.shape[1:])[1]
-        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, columns, rank, "powersgd", number)}
+        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, columns, rank, "powersgd", param_index)}
 
     @override
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the mean gradient of each row: exact, or as a product of averaged factors."""
 
         def average(tensors: list[Tensor], label: str) -> list[Tensor]:
@@ -77,18 +77,18 @@ class FactorMean(Reducer):
         exact_rows = [row for row in rows if t < self.warmup_steps or FACTOR not in row.state]
         if exact_rows:
             means = average([row.g for row in exact_rows], "gradient")
-            mean_of_row = {row.number: mean for row, mean in zip(exact_rows, means, strict=True)}
+            mean_of_row = {row.param_index: mean for row, mean in zip(exact_rows, means, strict=True)}
 
-        compressed_rows = [row for row in rows if row.number not in mean_of_row]
+        compressed_rows = [row for row in rows if row.param_index not in mean_of_row]
         corrected = [row.g + row.state[ERROR] if self.error_feedback else row.g for row in compressed_rows]
         right = [row.state[FACTOR] for row in compressed_rows]
         if not self.warm_start:
             right = [random_columns(q, *q.shape[1:], "powersgd", index, t) for index, q in enumerate(right)]
         factors = power_iteration([as_matrix(g) for g in corrected], right, average) if compressed_rows else []
         for row, g, (p, q) in zip(compressed_rows, corrected, factors, strict=True):
-            product = computed_once(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
+            product = compute_once_if_shared(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
-            row.state[FACTOR].copy_(kept_where_zero(q, row.state[FACTOR]))
-            mean_of_row[row.number] = product
-        return [mean_of_row[row.number] for row in rows]
+            row.state[FACTOR].copy_(keep_old_where_zero(q, row.state[FACTOR]))
+            mean_of_row[row.param_index] = product
+        return [mean_of_row[row.param_index] for row in rows]

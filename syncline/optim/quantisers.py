@@ -39,17 +39,17 @@ def uniform(workers: Sequence[int], count: int, device: torch.device, *names: st
     # A float64 has 53 bits in its mantissa, so that 11 of the 64 random bits are dropped.
     if device.type == "cpu":
         return torch.from_numpy(_shifted_bits(workers, count, names, drop=11, dtype=np.dtype(np.float64)))
-    return _shift(_bits(workers, count, device, *names), 11).double() * 2.0**-53
+    return _shift_right(_random_bits(workers, count, device, *names), 11).double() * 2.0**-53
 
 
-def coins(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+def random_bools(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
         return torch.from_numpy(_shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_)))
-    return _bits(workers, count, device, *names) < 0
+    return _random_bits(workers, count, device, *names) < 0
 
 
-def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
+def generator_states(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
     """Return the initial state of each worker's random generator, ``(R,)``, for a stream with these names."""
     x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
@@ -57,13 +57,13 @@ def starts(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
     return x ^ (x >> np.uint64(31))
 
 
-def _bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
+def _random_bits(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
     """Return 64 random bits per worker and position, ``(R, count)`` int64; the arguments are those of ``uniform``."""
-    start = torch.from_numpy(starts(workers, *names).view(np.int64)).to(device).unsqueeze(1)
+    start = torch.from_numpy(generator_states(workers, *names).view(np.int64)).to(device).unsqueeze(1)
     x = start + torch.arange(1, count + 1, device=device) * _GAMMA
     for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
-        x = (x ^ _shift(x, shift)) * multiplier
-    return x ^ _shift(x, 31)
+        x = (x ^ _shift_right(x, shift)) * multiplier
+    return x ^ _shift_right(x, 31)
 
 
 CHUNK = 2**13
@@ -73,14 +73,14 @@ CHUNK = 2**13
 def _shifted_bits(
     workers: Sequence[int], count: int, names: tuple[str | int, ...], drop: int, dtype: np.dtype[Any]
 ) -> NDArray[Any]:
-    """Return the random bits of ``_bits`` without the lowest ``drop`` bits, ``(R, count)``, computed on the CPU.
+    """Return the random bits of ``_random_bits`` without the lowest ``drop`` bits, ``(R, count)``, computed on the CPU.
 
     As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
     """
     numbers = np.empty((len(workers), count), dtype)
     mixed_bits, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
     steps = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
-    for row, start in enumerate(starts(workers, *names).tolist()):
+    for row, start in enumerate(generator_states(workers, *names).tolist()):
         for first in range(0, count, CHUNK):
             size = min(CHUNK, count - first)
             x, y = mixed_bits[:size], shifted[:size]
@@ -98,7 +98,7 @@ def _shifted_bits(
     return numbers
 
 
-def _shift(x: Tensor, bits: int) -> Tensor:
+def _shift_right(x: Tensor, bits: int) -> Tensor:
     """Return int64 numbers shifted right by ``bits``, with zeros from the left; torch's shift copies the sign."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)
 
@@ -126,7 +126,7 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
     """Return ``power_mean`` of each of several tensors ``(R, *s)``, as ``(R, len(xs))``, with the same errors."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
-    xs_float = [_wide(x).reshape(x.shape[0], -1) for x in xs]
+    xs_float = [_at_least_fp32(x).reshape(x.shape[0], -1) for x in xs]
     if p == 2:
         return torch.stack([_root_mean_square(x) for x in xs_float], 1)
     magnitudes = [x.abs() for x in xs_float]
@@ -201,8 +201,8 @@ def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
 
     Source: Lion Cub, equation 1.
     """
-    levels_of_x = _wide(x) / power_mean(x, p) * (_checked(levels, x) / 2)
-    return _zeros_kept(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
+    levels_of_x = _at_least_fp32(x) / power_mean(x, p) * (_checked_levels(levels, x) / 2)
+    return _keep_zeros(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
 
 
 def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
@@ -218,8 +218,8 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
     Source: Lion Cub, section 2 (Q_inf).
     """
-    levels_of_x = _wide(x) / power_mean(x, math.inf) * _checked(levels, x)
-    return _stochastic(_zeros_kept(levels_of_x, x), uniform).to(x.dtype)
+    levels_of_x = _at_least_fp32(x) / power_mean(x, math.inf) * _checked_levels(levels, x)
+    return _round_stochastically(_keep_zeros(levels_of_x, x), uniform).to(x.dtype)
 
 
 def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
@@ -244,8 +244,8 @@ def log_quantise(x: Tensor, levels: int) -> Tensor:
 
     Source: the idea is in Lion Cub's Figure 4, which does not give the base.
     """
-    octaves = (_wide(x).abs() / power_mean(x, math.inf)).log2().round()
-    return (x.sign() * _zeros_kept(octaves + _checked(levels, x), x).clamp(min=0)).to(x.dtype)
+    octaves = (_at_least_fp32(x).abs() / power_mean(x, math.inf)).log2().round()
+    return (x.sign() * _keep_zeros(octaves + _checked_levels(levels, x), x).clamp(min=0)).to(x.dtype)
 
 
 def log_restore(quantised: Tensor, levels: int) -> Tensor:
@@ -271,17 +271,19 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: Alistarh et al., QSGD (2017), section 3.1.
     """
-    norm = euclidean(x)
-    q = _stochastic((_wide(x) / divisor(norm)).mul_(_checked(levels, x)), uniform).clamp_(-levels, levels)
+    norm = euclidean_norm(x)
+    q = _round_stochastically(
+        (_at_least_fp32(x) / nonzero_norm(norm)).mul_(_checked_levels(levels, x)), uniform
+    ).clamp_(-levels, levels)
     return q.to(x.dtype), norm.to(x.dtype)
 
 
-def euclidean(x: Tensor) -> Tensor:
+def euclidean_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each row of ``x (R, *s)``, ``(R, 1, .., 1)``, in single precision at least."""
     return power_mean(x, 2.0) * math.sqrt(max(1, x[0].numel()))
 
 
-def divisor(norm: Tensor) -> Tensor:
+def nonzero_norm(norm: Tensor) -> Tensor:
     """Return norms with zeros replaced by 1, so that zero tensors can be divided by their norm."""
     return torch.where(norm == 0, 1.0, norm)
 
@@ -319,23 +321,23 @@ def most_levels(dtype: torch.dtype) -> int:
     return int(2 / torch.finfo(dtype).eps)
 
 
-def _wide(x: Tensor) -> Tensor:
+def _at_least_fp32(x: Tensor) -> Tensor:
     """Return ``x`` in fp32 if it has half precision, which has too few digits to round to the nearest integer."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _zeros_kept(scaled: Tensor, x: Tensor) -> Tensor:
+def _keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
     """Return ``scaled`` with zeros where ``x`` is zero, because 0 over a zero scale is NaN."""
     return torch.where(x == 0, 0.0, scaled)
 
 
-def _stochastic(scaled: Tensor, uniform: Tensor) -> Tensor:
+def _round_stochastically(scaled: Tensor, uniform: Tensor) -> Tensor:
     """Return ``floor(scaled + uniform)`` as exact arithmetic gives it: the sum in floating point could round up."""
     lower = scaled.floor()
     return lower.add_(uniform >= (scaled - lower).neg_().add_(1))
 
 
-def _checked(levels: int, x: Tensor) -> int:
+def _checked_levels(levels: int, x: Tensor) -> int:
     """Return ``levels``, after a check that the dtype of ``x`` can represent these integers."""
     limit = most_levels(x.dtype)
     if not 1 <= levels <= limit:
@@ -365,9 +367,9 @@ def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | in
     fits_in_byte = levels <= MOST_LEVELS_IN_A_BYTE
     loops = compiled_loops(x) if fits_in_byte else None
     if loops:
-        norm, levels_of_x = euclidean(x), torch.empty(x.shape, dtype=torch.uint8)
-        numbers, states = x.detach().contiguous().numpy(), starts(workers, *names)
-        loops.draw_levels(numbers, divisor(norm).view(-1).numpy(), np.float32(levels), states, levels_of_x.numpy())
+        norm, levels_of_x = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8)
+        numbers, states = x.detach().contiguous().numpy(), generator_states(workers, *names)
+        loops.draw_levels(numbers, nonzero_norm(norm).view(-1).numpy(), np.float32(levels), states, levels_of_x.numpy())
         return levels_of_x, norm
     q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
     integers = q.add_(levels).to(torch.uint8) if fits_in_byte else q.long().add_(levels)

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
+from syncline.optim.base import BatchedUpdateRule, Hyperparameters, ParamRow, UpdateRule
 from syncline.optim.matrices import MatrixSplit, as_matrix, orthonormal_columns
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, momentum_names
@@ -201,7 +201,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             "frequency": self.frequency,
         }
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return zero moments and covariances, and the identity as bases, by name."""
         state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
         for side in self.sides(x):
@@ -227,7 +227,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions of several parameters, whose bases are renewed together."""
         parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
         return self._directions(parts, [row.g for row in rows], t)
@@ -254,11 +254,11 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         scaling = AdamScaling(h["beta2"], h["eps"])
         rotated = rotate(g, *part.bases)
         moments = {SECOND_MOMENT: self._matrix(state[SECOND_MOMENT])}
-        scaling.before(rotated, moments, h, t)
+        scaling.scale_gradient(rotated, moments, h, t)
         u = self._matrix(state[MOMENTUM])
         u.lerp_(g if self.momentum == "original" else rotated, 1 - beta1)
         mixed = rotate(u, *part.bases) if self.momentum == "original" else u
-        return rotate_back(scaling.after(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
+        return rotate_back(scaling.scale_direction(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
 
     def _renew(self, parts: list[RotatedPart], t: int, count: int) -> None:
         """Add gradients to the covariances; renew bases in step ``t = 0`` and if ``frequency`` divides ``count``.

@@ -11,7 +11,7 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.errors import SpecError
-from syncline.optim.base import BatchedUpdateRule, Hyperparameters, Row, UpdateRule
+from syncline.optim.base import BatchedUpdateRule, Hyperparameters, ParamRow, UpdateRule
 from syncline.optim.scalings import (
     SECOND_MOMENT,
     AdamScaling,
@@ -20,10 +20,10 @@ from syncline.optim.scalings import (
     States,
     Unscaled,
     check_unit,
+    mean_per_tensor,
     momentum_names,
-    tensor_mean,
 )
-from syncline.optim.sharing import decay, with_equal
+from syncline.optim.sharing import apply_weight_decay, group_by_hyperparameters
 
 
 @dataclass(frozen=True)
@@ -92,69 +92,81 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Update the states of a parameter; return the direction of its step, or None if the parameter rests."""
-        directions = self._of_group([g], [state], h, t)
-        return directions[0] if directions else None
+        """Update the states of a parameter; return the direction of its step, or None if it does not move."""
+        directions = self._group_directions([g], [state], h, t)
+        return None if directions is None else directions[0]
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Update the states of several parameters, and return their directions."""
         # Parameters with equal hyperparameters share calls, because a call costs more than a small tensor's arithmetic.
         all_directions: list[Tensor | None] = [None] * len(rows)
-        for indices in with_equal(rows, tuple(self.hyperparameters())):
-            group_rows = [rows[index] for index in indices]
-            gradients, states = [row.g for row in group_rows], [row.state for row in group_rows]
-            directions = self._of_group(gradients, states, h=group_rows[0].group, t=t)
-            for index, d in zip(indices, directions or (), strict=directions is not None):
-                all_directions[index] = d
+        for indices in group_by_hyperparameters(rows, tuple(self.hyperparameters())):
+            gradients = [rows[index].g for index in indices]
+            states = [rows[index].state for index in indices]
+            directions = self._group_directions(gradients, states, h=rows[indices[0]].group, t=t)
+            if directions is not None:
+                for index, direction in zip(indices, directions, strict=True):
+                    all_directions[index] = direction
         return all_directions
 
-    def move(self, rows: list[Row], t: int) -> bool:
-        """Move parameters and moments by the fused kernel of Adam if it applies, and return whether it does."""
-        if not (isinstance(self.scaling, AdamScaling) and all(self._is_adam(row.group) for row in rows)):
+    def fused_step(self, rows: list[ParamRow], t: int) -> bool:
+        """Take a step with torch's fused kernel of Adam if that is possible and faster, and return whether it was."""
+        if not all(self._is_plain_adam(row.group) for row in rows):
             return False
-        (first,), second = momentum_names(1), SECOND_MOMENT
-        tensors = [tensor for row in rows for tensor in (row.x, row.state[first], row.state[second])]
+        (first_moment,) = momentum_names(1)
+        tensors = []
+        for row in rows:
+            tensors += [row.x, row.state[first_moment], row.state[SECOND_MOMENT]]
         if not is_worth_fusing(tensors):
             return False
-        for indices in with_equal(rows, ("lr", "weight_decay", *self.hyperparameters())):
-            group_rows = [rows[index] for index in indices]
-            xs, h = [row.x for row in group_rows], group_rows[0].group
-            decay(xs, h)
+        for indices in group_by_hyperparameters(rows, ("lr", "weight_decay", *self.hyperparameters())):
+            equal_rows = [rows[index] for index in indices]
+            h = equal_rows[0].group
+            xs = [row.x for row in equal_rows]
+            apply_weight_decay(xs, h)
             moments = Moments(
-                gs=[row.g for row in group_rows],
-                us=[row.state[first] for row in group_rows],
-                vs=[row.state[second] for row in group_rows],
+                gs=[row.g for row in equal_rows],
+                us=[row.state[first_moment] for row in equal_rows],
+                vs=[row.state[SECOND_MOMENT] for row in equal_rows],
             )
             fused_adam(xs, moments, lr=h["lr"], betas=(h["betas"][0], h["beta2"]), eps=h["eps"], t=t)
         return True
 
-    def _of_group(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+    def _group_directions(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Return the directions of parameters with equal hyperparameters ``h``, or None if they do not move."""
-        scaled = self.scaling.before_all(gs, states, h, t)
-        if scaled is None:
+        scaled_gs = self.scaling.scale_gradients(gs, states, h, t)
+        if scaled_gs is None:
             return None
-        betas, omegas = momenta_at(h, t) if self.betas else ((), ())
-        gradient_weight = 1.0 - sum(omegas)  # a rounding error of this sum counts as 0
-        ds = list(torch._foreach_mul(scaled, gradient_weight)) if gradient_weight > 1e-12 else None
-        for j, (name, beta, omega) in enumerate(zip(momentum_names(len(self.betas)), betas, omegas, strict=True)):
+        betas, omegas = decay_rates_and_weights(h, t) if self.betas else ((), ())
+
+        # Mix the gradients and the momenta; the mixtures are None until their first term.
+        ds: list[Tensor] | None = None
+        gradient_weight = 1.0 - sum(omegas)
+        if gradient_weight > 1e-12:  # a rounding error of the sum counts as 0
+            ds = list(torch._foreach_mul(scaled_gs, gradient_weight))
+        for j, name in enumerate(momentum_names(len(self.betas))):
             us = [state[name] for state in states]
             if self.form == "ema":
-                torch._foreach_lerp_(us, scaled, 1 - beta)
+                torch._foreach_lerp_(us, scaled_gs, 1 - betas[j])
             else:
-                torch._foreach_mul_(us, beta)
-                torch._foreach_add_(us, scaled)
-            weight = omega / (1 - zero_share(h, j, t)) if self.bias_correction else omega
+                torch._foreach_mul_(us, betas[j])
+                torch._foreach_add_(us, scaled_gs)
+            weight = omegas[j]
+            if self.bias_correction:
+                weight = weight / (1 - initial_zero_weight(h, j, t))
             if ds is None:
                 ds = list(torch._foreach_mul(us, weight))
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
-        return self.scaling.after_all([torch.zeros_like(g) for g in gs] if ds is None else ds, scaled, states, h, t)
+        if ds is None:
+            ds = [torch.zeros_like(g) for g in gs]
+        return self.scaling.scale_directions(ds, scaled_gs, states, h, t)
 
-    def _is_adam(self, h: Hyperparameters) -> bool:
+    def _is_plain_adam(self, h: Hyperparameters) -> bool:
         """Return whether the rule with hyperparameters ``h`` is Adam as published, for which torch has a kernel."""
         scaling = self.scaling
-        if not (isinstance(scaling, AdamScaling) and scaling.per == "coordinate" and scaling.bias_correction):
+        if not isinstance(scaling, AdamScaling) or scaling.per != "coordinate" or not scaling.bias_correction:
             return False
         has_one_momentum = len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
         is_corrected_average = self.form == "ema" and self.bias_correction
@@ -163,40 +175,41 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
     def lower_bounds(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Return a lower bound of the second moment v after step ``t``, by the name of the state.
 
-        For Adam, momentum ``u_j`` and v of the same gradients satisfy ``v >= u_j^2 / C_j``, see ``largest_ratio``. For
-        ADOPT, whose momenta are of normalised gradients, the bound is 0.
+        For Adam, momentum ``u_j`` and v of the same gradients satisfy ``v >= u_j^2 / C_j``, see
+        ``largest_square_ratio``. For ADOPT, whose momenta are of normalised gradients, the bound is 0.
         """
         if SECOND_MOMENT not in self.states:
             return {}
         bound = torch.zeros_like(state[SECOND_MOMENT])
         if isinstance(self.scaling, AdamScaling):
-            betas, _ = momenta_at(h, t) if self.betas else ((), ())
+            betas, _ = decay_rates_and_weights(h, t) if self.betas else ((), ())
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
                 if self.scaling.per == "tensor":
-                    square = tensor_mean(square)
-                bound = torch.maximum(bound, square / largest_ratio(beta, h["beta2"], t))
+                    square = mean_per_tensor(square)
+                bound = torch.maximum(bound, square / largest_square_ratio(beta, h["beta2"], t))
         return {SECOND_MOMENT: bound}
 
 
-def largest_ratio(beta1: float, beta2: float, t: int) -> float:
+def largest_square_ratio(beta1: float, beta2: float, t: int) -> float:
     """Return C, the largest possible ``u^2 / v`` of Adam's moments u and v of the same gradients after step ``t``.
 
         C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
 
     It follows from the Cauchy-Schwarz inequality. C is limited to ``1 / (1 - beta2)``.
 
-    >>> [round(largest_ratio(0.9, beta2, 1000), 1) for beta2 in (0.9, 0.999)]
+    >>> [round(largest_square_ratio(0.9, beta2, 1000), 1) for beta2 in (0.9, 0.999)]
     [1.0, 52.9]
     """
     limit = 1 / (1 - beta2)
     if beta1**2 >= beta2:  # the sum grows without bound
         return limit
     ratio = beta1**2 / beta2
-    return min(limit, (1 - beta1) ** 2 * limit * (1 - ratio ** (t + 1)) / (1 - ratio))
+    geometric_sum = (1 - beta1) ** 2 * limit * (1 - ratio ** (t + 1)) / (1 - ratio)
+    return min(limit, geometric_sum)
 
 
-def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
+def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
     """Return the decay rates and the weights of all momenta at step ``t``.
 
     Before ``switch_step`` the first momentum has all the weight, and all have the decay rate ``warmup_beta``.
@@ -207,8 +220,11 @@ def momenta_at(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[fl
     return h["betas"], h.get("omegas", h["betas"])
 
 
-def zero_share(h: Hyperparameters, j: int, t: int) -> float:
-    """Return the weight of the initial zero in momentum j after step ``t``: the product of its decay rates so far."""
+def initial_zero_weight(h: Hyperparameters, j: int, t: int) -> float:
+    """Return the weight of the initial zero in momentum j after step ``t``: the product of its decay rates so far.
+
+    Bias correction divides the momentum by 1 minus this weight.
+    """
     warmup_steps = min(t + 1, h.get("switch_step", 0))
     warmup_product = h["warmup_beta"] ** warmup_steps if warmup_steps else 1.0
     return float(warmup_product * h["betas"][j] ** (t + 1 - warmup_steps))
@@ -228,17 +244,19 @@ def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball
 
 def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_correction: bool = True) -> MomentumRule:
     """Return Adam (Kingma & Ba, 2015); with the method's ``weight_decay`` it is AdamW."""
-    return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, bias_correction), bias_correction=bias_correction)
+    scaling = AdamScaling(beta2, eps, bias_correction)
+    return MomentumRule(betas=(beta1,), omegas=(1.0,), scaling=scaling, bias_correction=bias_correction)
 
 
 def ada_sgd(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8) -> MomentumRule:
     """Return AdaSGD (Wang & Wiens, 2020): Adam with one second moment per tensor instead of one per element."""
-    return MomentumRule((beta1,), (1.0,), AdamScaling(beta2, eps, per="tensor"), bias_correction=True)
+    scaling = AdamScaling(beta2, eps, per="tensor")
+    return MomentumRule(betas=(beta1,), omegas=(1.0,), scaling=scaling, bias_correction=True)
 
 
 def adopt(beta1: float = 0.9, beta2: float = 0.9999, eps: float = 1e-6) -> MomentumRule:
     """Return ADOPT (Taniguchi et al., 2024): Adam that converges with any ``beta2``."""
-    return MomentumRule((beta1,), (1.0,), AdoptScaling(beta2, eps))
+    return MomentumRule(betas=(beta1,), omegas=(1.0,), scaling=AdoptScaling(beta2, eps))
 
 
 SMALLEST_FUSED = 3 * 2**14
@@ -282,11 +300,15 @@ def fused_adam(
         eps: number added to the root.
         t: number of the step, from 0.
     """
-    gradients = [g if g[0].is_contiguous() else g.contiguous() for g in moments.gs]
-    params, gs, us, vs = (
-        [worker_tensor for x in tensors for worker_tensor in x.unbind(0)]
-        for tensors in (xs, gradients, moments.us, moments.vs)
-    )
+    params: list[Tensor] = []
+    gs: list[Tensor] = []
+    us: list[Tensor] = []
+    vs: list[Tensor] = []
+    for x, g, u, v in zip(xs, moments.gs, moments.us, moments.vs, strict=True):
+        params += x.unbind(0)
+        gs += (g if g[0].is_contiguous() else g.contiguous()).unbind(0)
+        us += u.unbind(0)
+        vs += v.unbind(0)
     steps = [torch.tensor(float(t + 1))] * len(params)
     torch._fused_adam_(
         params, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,

@@ -60,31 +60,33 @@ class Scaling(Protocol):
         """Return the scaling's hyperparameters by name; by default none."""
         return {}
 
-    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+    def scale_gradient(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Return the gradient that enters the momenta, or None if the parameter does not move in step ``t``."""
         return g
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction of the step for a mixture ``d`` of momenta."""
         return d
 
-    def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return the scaled gradients of several parameters, as `before` scales one; None if a parameter rests."""
-        scaled = [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+    def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+        """Return the gradients of several parameters, scaled by `scale_gradient`; None if they do not move."""
+        scaled = [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         moving = [value for value in scaled if value is not None]
         return moving if len(moving) == len(scaled) else None
 
-    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
-        """Return the scaled directions of several parameters, as `after` scales one.
+    def scale_directions(
+        self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
+    ) -> list[Tensor]:
+        """Return the directions of several parameters, scaled by `scale_direction`.
 
         Args:
             ds: the parameters' mixtures of momenta, before scaling.
             gs: the gradients that entered the momenta.
             states: the state that the rule keeps for each parameter.
             h: hyperparameters of the group.
-            t: steps before this one.
+            t: number of the step, from 0.
         """
-        return [self.after(d, state, h, t) for d, state in zip(ds, states, strict=True)]
+        return [self.scale_direction(d, state, h, t) for d, state in zip(ds, states, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -125,45 +127,49 @@ class AdamScaling(Scaling):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return ``beta2``, ``eps``, and ``nu2`` if it differs from 1, by name."""
-        share = {} if self.nu2 == 1 else {"nu2": self.nu2}
-        return {"beta2": self.beta2, "eps": self.eps, **share}
+        values = {"beta2": self.beta2, "eps": self.eps}
+        if self.nu2 != 1:
+            values["nu2"] = self.nu2
+        return values
 
-    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+    def scale_gradient(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update the second moment in place, and return the gradient unchanged."""
         v = state[SECOND_MOMENT].mul_(h["beta2"])
         if self.per == "tensor":
-            v.add_(tensor_mean(g.square()), alpha=1 - h["beta2"])
+            v.add_(mean_per_tensor(g.square()), alpha=1 - h["beta2"])
         else:
             v.addcmul_(g, g, value=1 - h["beta2"])
         return g
 
-    def after(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``d / (sqrt(v_hat) + eps)``; it does not support ``nu2``, see ``after_all``."""
-        return self._divided([d], [state[SECOND_MOMENT]], h, t)[0]
+    def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
+        """Return ``d / (sqrt(v_hat) + eps)``; it does not support ``nu2``, see ``scale_directions``."""
+        return self._divide_by_roots([d], [state[SECOND_MOMENT]], h, t)[0]
 
     @override
-    def before_all(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+    def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
         """Update the second moments of several parameters, and return the gradients unchanged."""
         if self.per == "tensor":
-            return [self.before(g, state, h, t) for g, state in zip(gs, states, strict=True)]
+            return [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
         vs = [state[SECOND_MOMENT] for state in states]
         torch._foreach_mul_(vs, h["beta2"])
         torch._foreach_addcmul_(vs, gs, gs, value=1 - h["beta2"])
         return gs
 
     @override
-    def after_all(self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
+    def scale_directions(
+        self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
+    ) -> list[Tensor]:
         """Divide mixtures ``ds`` of momenta by roots of second moments, with a share ``1 - nu2`` of ``gs`` squared."""
         vs = [state[SECOND_MOMENT] for state in states]
         nu2 = h.get("nu2", 1.0)
         if nu2 < 1:
             vs = list(torch._foreach_mul(vs, nu2))
             correction = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
-            # The gradient's share has no bias; `_divided` divides all by the correction.
+            # The gradient's share has no bias; `_divide_by_roots` divides all by the correction.
             torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)
-        return self._divided(ds, vs, h, t)
+        return self._divide_by_roots(ds, vs, h, t)
 
-    def _divided(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
+    def _divide_by_roots(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
         """Divide each mixture d of ``ds`` in place by ``sqrt(v_hat) + eps``, and return them."""
         roots = list(torch._foreach_sqrt(vs))
         if self.bias_correction:
@@ -197,7 +203,7 @@ class AdoptScaling(Scaling):
         """Return ``beta2``, the rate of the second moment, and ``eps``, by name."""
         return {"beta2": self.beta2, "eps": self.eps}
 
-    def before(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
+    def scale_gradient(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Return the normalised and clipped gradient, or None at t = 0, and update the second moment in place."""
         v = state[SECOND_MOMENT]
         if t == 0:
@@ -212,6 +218,8 @@ class AdoptScaling(Scaling):
         return normalised
 
 
-def tensor_mean(x: Tensor) -> Tensor:
-    """Return the mean of each row's tensor, ``(R, *s)`` to ``(R, 1, ...)``."""
-    return x.flatten(1).mean(1).view(-1, *[1] * (x.dim() - 1)) if x.dim() > 1 else x
+def mean_per_tensor(x: Tensor) -> Tensor:
+    """Return the mean over all entries of each worker's tensor, for ``x (R, *s)`` as a tensor ``(R, 1, ..., 1)``."""
+    if x.dim() == 1:
+        return x
+    return x.flatten(1).mean(1).view(-1, *[1] * (x.dim() - 1))

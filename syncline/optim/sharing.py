@@ -13,86 +13,95 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from syncline.comm import as_one_copy, as_own_copies, for_rows, is_one_copy, the_copy
-from syncline.optim.base import Row, UpdateRule
+from syncline.comm import expand_rows, rows_share_memory, separate_rows, share_equal_rows, shared_row
+from syncline.optim.base import ParamRow, UpdateRule
 
 
-class Shared:
-    """The rows with which rules compute: a parameter that is equal on all workers is stored and computed only once.
+class SharedRows:
+    """Parameters that are equal on all workers, which are stored once and updated by one computation for all workers.
 
     Attributes:
-        state_names: names of the states that a rule keeps per parameter, by number of the parameter.
+        state_names: names of the states that a rule keeps per parameter, by parameter index.
     """
 
     def __init__(self) -> None:
         self.state_names: dict[int, tuple[str, ...]] = {}
-        self._views: dict[int, _Views] = {}
+        self._views: dict[int, _SharedRowViews] = {}
 
-    def join(self, number: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
+    def share_param(self, param_index: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
         """Store a parameter and its states a single time for all workers if the parameter is equal on all of them."""
-        p.data = as_one_copy(p.data)
-        if state and number not in self.state_names:
-            self.state_names[number] = tuple(rule.init(torch.empty_like(p[:1], device="meta"), number))
-        for name in self.state_names.get(number, ()):
+        p.data = share_equal_rows(p.data)
+        if state and param_index not in self.state_names:  # after a state was loaded
+            one_row = torch.empty_like(p[:1], device="meta")
+            self.state_names[param_index] = tuple(rule.init(one_row, param_index))
+        for name in self.state_names.get(param_index, ()):
             if name in state:
-                state[name] = as_one_copy(state[name])
+                state[name] = share_equal_rows(state[name])
 
-    def for_rule(self, row: Row) -> Row:
-        """Return the row with which the update rule computes.
+    def row_for_rule(self, row: ParamRow) -> ParamRow:
+        """Return a parameter with the tensors that its update rule reads and writes.
 
-        If gradient, parameter and states are one copy for all workers, the row has this copy, ``(1, *s)``, so that the
-        rule computes once. Otherwise the row has separate states for each worker.
+        If gradient, parameter and states are the same memory for all workers, the tensors are ``(1, *s)``, so that the
+        rule computes once. Otherwise they are ``(R, *s)``, with separate states for each worker.
         """
         if row.g.size(0) == 1:
             return row
-        if is_one_copy(row.g):
-            views = self._views.get(row.number)
-            if views is None or not views.are_of(row):
-                views = self._views[row.number] = _Views(row, self.state_names.get(row.number, ()))
-            if views.are_one_copy:
-                return row._replace(x=views.x, g=the_copy(row.g), state=views.state.copy())
-        for name in self.state_names.get(row.number, ()):
-            row.state[name] = as_own_copies(row.state[name])
+        if rows_share_memory(row.g):
+            views = self._views.get(row.param_index)
+            if views is None or not views.show(row):
+                views = _SharedRowViews(row, self.state_names.get(row.param_index, ()))
+                self._views[row.param_index] = views
+            if views.all_share_memory:
+                return row._replace(x=views.x, g=shared_row(row.g), state=views.state.copy())
+        for name in self.state_names.get(row.param_index, ()):
+            row.state[name] = separate_rows(row.state[name])
         return row
 
 
-class _Views:
-    """One worker's part of a parameter and its states, with which an update that is the same for all is computed once.
+class _SharedRowViews:
+    """Views ``(1, *s)`` of the first worker's part of a parameter and its states.
 
-    They are views of the row's tensors, and valid as long as the row has these tensors.
+    An update that is the same for all workers is computed with these views. They are valid as long as the parameter has
+    the same tensors.
+
+    Attributes:
+        all_share_memory: whether the parameter and its states are each stored once for all workers.
     """
 
-    def __init__(self, row: Row, names: Iterable[str]) -> None:
+    def __init__(self, row: ParamRow, state_names: Iterable[str]) -> None:
         """Take views of the first worker's part of a parameter and of its states."""
-        self._states = {name: row.state[name] for name in names if name in row.state}
-        self._address, self._is_one_copy = row.x.data_ptr(), is_one_copy(row.x)
-        self.are_one_copy = self._is_one_copy and all(map(is_one_copy, self._states.values()))
-        self.x = the_copy(row.x)
-        self.state = {name: the_copy(value) for name, value in self._states.items()}
+        self._states = {name: row.state[name] for name in state_names if name in row.state}
+        self._address, self._is_shared = row.x.data_ptr(), rows_share_memory(row.x)
+        are_states_shared = all(rows_share_memory(tensor) for tensor in self._states.values())
+        self.all_share_memory = self._is_shared and are_states_shared
+        self.x = shared_row(row.x)
+        self.state = {name: shared_row(tensor) for name, tensor in self._states.items()}
 
-    def are_of(self, row: Row) -> bool:
-        """Return whether the row still has the tensors of these views."""
-        if row.x.data_ptr() != self._address or is_one_copy(row.x) != self._is_one_copy:
+    def show(self, row: ParamRow) -> bool:
+        """Return whether these are still views of the parameter's tensors."""
+        if row.x.data_ptr() != self._address or rows_share_memory(row.x) != self._is_shared:
             return False
-        return all(row.state.get(name) is value for name, value in self._states.items())
+        return all(row.state.get(name) is tensor for name, tensor in self._states.items())
 
 
-def store_states(row: Row, rule_row: Row) -> None:
-    """Store in ``row``, for all workers, the states that a rule replaced in the row ``rule_row`` of one copy."""
-    for name, value in rule_row.state.items():
-        if name not in row.state or value.data_ptr() != row.state[name].data_ptr():
-            row.state[name] = for_rows(value, row.x.size(0))
+def store_states(row: ParamRow, rule_row: ParamRow) -> None:
+    """Store for all workers the states ``(1, *s)`` that a rule replaced by new tensors.
 
-
-def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
-    """Partition rows by the values of hyperparameters: return lists of the indices of rows with equal values.
-
-    ``knobs`` are the names of the hyperparameters to compare.
+    Args:
+        row: the parameter with tensors ``(R, *s)``, whose states change.
+        rule_row: the parameter as the rule has updated it, see ``SharedRows.row_for_rule``.
     """
+    for name, tensor in rule_row.state.items():
+        if name not in row.state or tensor.data_ptr() != row.state[name].data_ptr():
+            row.state[name] = expand_rows(tensor, num_rows=len(row.x))
+
+
+def group_by_hyperparameters(rows: Sequence[ParamRow], names: Sequence[str]) -> list[list[int]]:
+    """Return lists of indices of ``rows``: the parameters of a list have equal values of the named hyperparameters."""
     distinct_values: list[list[Any]] = []  # a list, because values can be lists or tensors, which have no hash
     indices: list[list[int]] = []
     for index, row in enumerate(rows):
-        values = [row.group[name] for name in knobs]
+        values = [row.group[name] for name in names]
         if values not in distinct_values:
             distinct_values.append(values)
             indices.append([])
@@ -100,47 +109,63 @@ def with_equal(rows: Sequence[Row], knobs: Sequence[str]) -> list[list[int]]:
     return indices
 
 
-def move(rows: Sequence[Row], directions: Sequence[Tensor | None]) -> None:
+def apply_directions(rows: Sequence[ParamRow], directions: Sequence[Tensor | None]) -> None:
     """Move parameters in place: ``x <- (1 - lr weight_decay) x - lr d``, with d the direction of a row.
 
     Parameters with equal learning rate and weight decay move in one call. A parameter whose direction is None does not
     move.
     """
-    moving = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
-    for indices in with_equal([row for row, _ in moving], ("lr", "weight_decay")):
-        pairs = [_tensor_and_direction(*moving[index]) for index in indices]
-        group = moving[indices[0]][0].group
-        decay([x for x, _ in pairs], group)
-        torch._foreach_add_([x for x, _ in pairs], [d for _, d in pairs], alpha=-group["lr"])
+    moving_rows: list[ParamRow] = []
+    moving_directions: list[Tensor] = []
+    for row, d in zip(rows, directions, strict=True):
+        if d is not None:
+            moving_rows.append(row)
+            moving_directions.append(d)
+    for indices in group_by_hyperparameters(moving_rows, ("lr", "weight_decay")):
+        xs: list[Tensor] = []
+        ds: list[Tensor] = []
+        for index in indices:
+            x, d = _tensor_and_direction(moving_rows[index], moving_directions[index])
+            xs.append(x)
+            ds.append(d)
+        group = moving_rows[indices[0]].group
+        apply_weight_decay(xs, group)
+        torch._foreach_add_(xs, ds, alpha=-group["lr"])
 
 
-def decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
+def apply_weight_decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
     """Apply decoupled weight decay: ``x <- (1 - lr weight_decay) x``."""
     if group["weight_decay"]:
         torch._foreach_mul_(xs, 1 - group["lr"] * group["weight_decay"])
 
 
-def _tensor_and_direction(row: Row, d: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the tensor to move and its direction, ``(1, *s)`` if both are one copy for all workers, else ``(R, *s)``.
+def _tensor_and_direction(row: ParamRow, d: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the tensor to move and its direction, ``(1, *s)`` if both are equal on all workers, else ``(R, *s)``.
 
-    A parameter that is one copy gets separate rows if the workers' directions differ.
+    A parameter that is stored once for all workers gets separate memory for each if their directions differ.
     """
     x = row.x
     if x.size(0) > 1 and x.stride(0) == 0:
-        if is_one_copy(d):
-            return the_copy(x), the_copy(d)
-        x.data = as_own_copies(x.data)
+        if rows_share_memory(d):
+            return shared_row(x), shared_row(d)
+        x.data = separate_rows(x.data)
     return x, d
 
 
-def clip_rows(rows: list[Row], radius: float) -> list[Row]:
-    """Clip each worker's gradient g over all parameters: ``g min(1, radius / (||g|| + 1e-6))``, as torch does."""
+def clip_gradients(rows: list[ParamRow], radius: float) -> list[ParamRow]:
+    """Return the rows with each worker's gradient g clipped: ``g min(1, radius / (||g|| + 1e-6))``, as torch does.
+
+    The norm is over all parameters together.
+    """
     if not rows:
         return rows
-    are_one_copy = all(is_one_copy(row.g) for row in rows)
-    gradients = [the_copy(row.g) if are_one_copy else row.g for row in rows]
+    all_share_memory = all(rows_share_memory(row.g) for row in rows)
+    gradients = [shared_row(row.g) if all_share_memory else row.g for row in rows]
     squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
     # Stacked in the last dimension, so that the order in which torch adds does not depend on the number of workers.
     scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
-    clipped = (g * scale.view(-1, *[1] * (g.dim() - 1)) for g in gradients)
-    return [row._replace(g=for_rows(g, len(row.g))) for row, g in zip(rows, clipped, strict=True)]
+    clipped_rows = []
+    for row, g in zip(rows, gradients, strict=True):
+        clipped = g * scale.view(-1, *[1] * (g.dim() - 1))
+        clipped_rows.append(row._replace(g=expand_rows(clipped, num_rows=len(row.g))))
+    return clipped_rows

@@ -27,7 +27,7 @@ def _check_names(names: Iterable[str], available: tuple[str, ...]) -> None:
 class EveryStep(SyncPolicy):
     """A sync policy that averages the gradient in every step, as in data parallelism."""
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient``: this policy averages gradients in every step ``t``, and nothing else."""
         return ("gradient",)
 
@@ -59,7 +59,7 @@ class Periodic(SyncPolicy):
             if period < 1:
                 raise SpecError(f"periods.{name}", period, "an integer >= 1")
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that workers average after step ``t``, because their periods end there."""
         offsets = self.offsets or {}
         return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
@@ -90,7 +90,7 @@ class Random(SyncPolicy):
     def __post_init__(self) -> None:
         Periodic(self.periods)
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that the random numbers of step ``t`` select."""
         # A random number below 2^63, times K_s, is below 2^63 with probability 1 / K_s.
         return tuple(s for s, period in self.periods.items() if seed64(0, "average", s, t) * period < 2**63)

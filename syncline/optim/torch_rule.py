@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from syncline.errors import SpecError, error_text, one_of
 from syncline.optim.base import Hyperparameters, SteppingRule, UpdateRule
-from syncline.optim.instances import METHODS_OWN, Groups, Instances, Probe, is_state
+from syncline.optim.instances import METHOD_KEYS, GroupOptions, Probe, TorchOptimizers, is_state
 from syncline.optim.method import Method
 from syncline.randomness import preserved
 
@@ -58,10 +58,12 @@ class TorchRule(SteppingRule[Method]):
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in self.average_states:
-            if name not in self.probe.states:
-                none = f"none, as {self.probe.name} keeps no tensors"
-                expected = one_of(self.probe.states, name) if self.probe.states else none
-                raise SpecError("rule.average_states", name, expected)
+            if name in self.probe.states:
+                continue
+            expected = f"none, as {self.probe.name} keeps no tensors"
+            if self.probe.states:
+                expected = one_of(self.probe.states, name)
+            raise SpecError("rule.average_states", name, expected)
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -71,11 +73,12 @@ class TorchRule(SteppingRule[Method]):
     @property
     def is_class(self) -> bool:
         """Return whether the optimizer takes parameter groups with their options, as torch's classes do."""
-        return isinstance(self.make.func if isinstance(self.make, partial) else self.make, type)
+        make = self.make.func if isinstance(self.make, partial) else self.make
+        return isinstance(make, type)
 
     @cached_property
     def probe(self) -> Probe:
-        """Return properties of the optimizer, from a step of two small tensors.
+        """Return the properties of the optimizer, found by one step with a small vector and a small matrix.
 
         Raises:
             SpecError: the optimizer can step neither vectors nor matrices.
@@ -84,26 +87,33 @@ class TorchRule(SteppingRule[Method]):
         first_error: SpecError | None = None
         for shapes in ((vector, matrix), (matrix,), (vector,)):  # some optimizers step only matrices, some only vectors
             try:
-                optimizer, tensors, groups = self._stepped([torch.ones(shape) for shape in shapes])
+                optimizer, params, groups = self._make_and_step([torch.ones(shape) for shape in shapes])
             except SpecError as error:
-                first_error = first_error or error
+                if first_error is None:
+                    first_error = error
                 continue
-            states = dict.fromkeys(
-                name for p in tensors for name, value in optimizer.state[p].items() if is_state(name, value, p, ())
-            )
+            state_names: list[str] = []
+            for p in params:
+                for name, value in optimizer.state[p].items():
+                    if is_state(name, value, p, state_names=()) and name not in state_names:
+                        state_names.append(name)
             # A user's function may depend on the shapes of its parameters, so only known classes are elementwise.
             elementwise = self.is_class and type(optimizer) in ELEMENTWISE
-            return Probe(type(optimizer).__name__, groups, states=tuple(states), elementwise=elementwise, shapes=shapes)
+            return Probe(type(optimizer).__name__, groups, tuple(state_names), elementwise, shapes)
         assert first_error is not None
         raise first_error
 
     def hyperparameters(self) -> dict[str, Any]:
         """Return the options that all groups of the torch optimizer share, by name, except those the method sets."""
-        first, *other_groups = self.probe.groups
-        shared = {k: v for k, v in first.items() if all(k in g and g[k] == v for g in other_groups)}
-        return {k: v for k, v in shared.items() if k not in METHODS_OWN and k != "lr"}
+        first_group, *other_groups = self.probe.groups
+        shared_options = {}
+        for name, value in first_group.items():
+            is_shared = all(name in group and group[name] == value for group in other_groups)
+            if is_shared and name not in METHOD_KEYS and name != "lr":
+                shared_options[name] = value
+        return shared_options
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
+    def split_group(self, group: dict[str, Any], worker_axes: int) -> list[tuple[UpdateRule, dict[str, Any]]]:
         """Return one pair, this rule and the whole group, because a torch optimizer updates all of a group.
 
         Raises:
@@ -113,7 +123,7 @@ class TorchRule(SteppingRule[Method]):
             raise SpecError("weight_decay", group["weight_decay"], f"none, as {self.probe.name} has none")
         return [(self, group)]
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return an empty dictionary, because a torch optimizer creates its states in its first step."""
         return {}
 
@@ -122,28 +132,28 @@ class TorchRule(SteppingRule[Method]):
         return None
 
     @override
-    def steppers(self, method: Method, worker_axis: bool) -> Instances:
-        """Return the optimizer's instances for a method, which step its parameters."""
+    def steppers(self, method: Method, worker_axis: bool) -> TorchOptimizers:
+        """Return the torch optimizers, one for each worker, that step the parameters of a method."""
         if method.defaults["weight_decay"]:
             raise SpecError("weight_decay", method.defaults["weight_decay"], "none: the optimizer's own is an option")
-        return Instances(self, method, worker_axis)
+        return TorchOptimizers(self, method, worker_axis)
 
-    def built(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
-        """Return an instance of the optimizer for parameters, or for parameter groups if it is made from a class.
+    def make_optimizer(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
+        """Return a new torch optimizer for parameters, or for parameter groups if it is made from a class.
 
         Raises:
             SpecError: the optimizer cannot be made; the error repeats its message.
         """
-        make: Any = self.make
-        while isinstance(make, partial):
-            make = make.func
-        target_name = getattr(make, "__name__", type(make).__name__)
+        target: Any = self.make
+        while isinstance(target, partial):
+            target = target.func
+        target_name = getattr(target, "__name__", type(target).__name__)
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
         except Exception:  # Python does not know the signature of some callables, and a user's object may raise
             takes_lr = False
         try:
-            optimizer = self.make(params, **({"lr": lr} if takes_lr else {}))
+            optimizer = self.make(params, lr=lr) if takes_lr else self.make(params)
         except Exception as error:  # any error of a user's class or function is a wrong rule
             expected = f"an optimizer that can be made; it says: {error_text(error)}"
             raise SpecError("rule.target", target_name, expected) from None
@@ -155,50 +165,61 @@ class TorchRule(SteppingRule[Method]):
             raise SpecError("rule.target", type(optimizer).__name__, expected)
         return optimizer
 
-    def kept_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
+    def state_shapes(self, shape: Sequence[int]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the states, by name, that the optimizer keeps for a parameter of this shape.
 
         They are found by a step on the meta device, which needs no memory. If the optimizer reads values, a small
         tensor with as many sides is stepped instead, and the sides of its states are scaled up.
         """
-        cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._shapes
+        cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._state_shapes_cache
         key = tuple(shape)
         if key not in cache:
             try:
-                cache[key] = self._shapes_of(torch.empty(key, device="meta"))
+                cache[key] = self._measure_state_shapes(torch.empty(key, device="meta"))
             except SpecError:
                 small_sides = [1 if n == 1 else prime for n, prime in zip(key, PRIMES, strict=False)]
                 large_sides = dict(zip(small_sides, key, strict=False))
-                small_shapes = self._shapes_of(torch.ones(small_sides))
-                cache[key] = {
-                    name: tuple(_scaled_up(n, large_sides) for n in small) for name, small in small_shapes.items()
-                }
+                cache[key] = {}
+                for name, small_shape in self._measure_state_shapes(torch.ones(small_sides)).items():
+                    cache[key][name] = tuple(_scaled_up(side, large_sides) for side in small_shape)
         return cache[key]
 
     @cached_property
-    def _shapes(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """Return the cache of `kept_shapes`: the shapes of an optimizer's state tensors, by the parameter's shape."""
+    def _state_shapes_cache(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
+        """Return the cache of `state_shapes`: the shapes of an optimizer's state tensors, by the parameter's shape."""
         return {}
 
-    def _shapes_of(self, x: Tensor) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the states by name that the optimizer keeps for the tensor ``x`` after a step."""
-        other_params = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
-        optimizer, (p, *_), _ = self._stepped([x, *other_params])
-        items = optimizer.state[p].items()
-        return {name: tuple(value.shape) for name, value in items if is_state(name, value, p, self.probe.states)}
+    def _measure_state_shapes(self, x: Tensor) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of the states, by name, that the optimizer keeps for a parameter ``x`` after a step."""
+        # The optimizer also steps the tensors of the probe, as a user's function may refuse a single parameter.
+        other_tensors = [torch.ones(shape, device=x.device) for shape in self.probe.shapes]
+        optimizer, params, _ = self._make_and_step([x, *other_tensors])
+        p = params[0]
+        shapes = {}
+        for name, value in optimizer.state[p].items():
+            if is_state(name, value, p, self.probe.states):
+                shapes[name] = tuple(value.shape)
+        return shapes
 
-    def _stepped(self, tensors: list[Tensor]) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], Groups]:
-        """Build a torch optimizer of tensors and take a step; return (optimizer, parameters, options of each group).
+    def _make_and_step(
+        self, tensors: list[Tensor]
+    ) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], GroupOptions]:
+        """Make a torch optimizer for parameters with these values, and take a step with gradients of 0.5.
 
         The state of the global random generators does not change.
+
+        Returns:
+            (optimizer, parameters, options of each parameter group).
         """
         params = [torch.nn.Parameter(x) for x in tensors]
         with preserved(torch.device("cpu")):
-            optimizer = self.built(list(params), 1e-3)
+            optimizer = self.make_optimizer(list(params), 1e-3)
             for kind, expected in REFUSED.items():
                 if isinstance(optimizer, kind):
                     raise SpecError("rule.target", type(optimizer).__name__, expected)
-            groups = tuple({k: v for k, v in g.items() if k != "params"} for g in optimizer.param_groups)
+            groups = []
+            for group in optimizer.param_groups:
+                groups.append({name: value for name, value in group.items() if name != "params"})
             for p in params:
                 p.grad = torch.full_like(p, 0.5)
             try:
@@ -207,14 +228,17 @@ class TorchRule(SteppingRule[Method]):
                 requirement = "an optimizer that takes a step without a closure, of vectors and matrices"
                 expected = f"{requirement}; it says: {error_text(error)}"
                 raise SpecError("rule.target", type(optimizer).__name__, expected) from None
-        return optimizer, params, groups
+        return optimizer, params, tuple(groups)
 
 
 def _scaled_up(side: int, large_sides: dict[int, int]) -> int:
-    """Return the side of a large parameter's state for the side of a small one's, whose prime factors are sides.
+    """Return a side of a state of a large parameter, from the side of the same state of a small parameter.
 
-    ``large_sides`` has the large parameter's sides by those of the small one, which are primes or 1. A side that is not
-    a product of these primes does not depend on the parameter's shape.
+    The sides of the small parameter are different primes, or 1; ``large_sides`` has the large parameter's sides by
+    these. If ``side`` is a product of these primes, the primes are replaced by the large sides. Otherwise the side does
+    not depend on the parameter's shape.
     """
-    primes = [p for p in large_sides if p > 1 and side % p == 0]
-    return math.prod(large_sides[p] for p in primes) if primes and math.prod(primes) == side else side
+    primes = [small_side for small_side in large_sides if small_side > 1 and side % small_side == 0]
+    if not primes or math.prod(primes) != side:
+        return side
+    return math.prod(large_sides[prime] for prime in primes)

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline.comm import Communicator
 from syncline.errors import SpecError
-from syncline.optim.base import Row, UpdateRule
+from syncline.optim.base import ParamRow, UpdateRule
 from syncline.optim.method import Method
 from syncline.optim.sync import BufferSync, EveryStep
 
@@ -34,7 +34,7 @@ class Trigger(Protocol):
         """Return the tensors that the trigger keeps for parameter ``x``, by name; by default none."""
         return {}
 
-    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+    def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether workers exchange in step ``t``; ``rows`` are the parameters before this step's update."""
         ...
 
@@ -50,7 +50,7 @@ class Every(Trigger):
             raise SpecError("period", self.period, "an integer >= 1")
 
     @override
-    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+    def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether step ``t`` is the last of a period."""
         return (t + 1) % self.period == 0
 
@@ -68,7 +68,7 @@ class AtSteps(Trigger):
     period: int
 
     @override
-    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+    def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether step ``t`` is among the fixed steps."""
         return t % self.period in self.steps
 
@@ -107,7 +107,7 @@ class RMMC(Trigger):
         """Return the momentum norm of the last step, ``(R,)``, by name; it is -1 before the first step."""
         return {NORM: x.new_full((x.shape[0],), -1.0)}
 
-    def changes(self, rows: list[Row]) -> Tensor:
+    def changes(self, rows: list[ParamRow]) -> Tensor:
         """Return RMMC of each layer, ``(R, layers)``, and store the current norms for the next step."""
         changes = []
         for row in rows:
@@ -122,7 +122,7 @@ class RMMC(Trigger):
             last_norm.copy_(norm if self.variant == "paper" else norm_before)
         return torch.stack(changes, dim=1)
 
-    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+    def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over workers and matrices is above the threshold.
 
         If no matrix has a gradient, the change counts as infinite.
@@ -135,7 +135,7 @@ class RMMC(Trigger):
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
-        comm.ledger.read_back(changes.shape[1])  # the public code asks for each matrix's norm
+        comm.ledger.record_readback(changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
         self.decided.append(largest[:1])
         return bool(largest[0] > self.threshold)
@@ -175,7 +175,7 @@ class GradientChange(Trigger):
         """Return the smoothed squared gradient norm, ``(R,)``, by name; it is -1 before the first gradient."""
         return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
 
-    def change(self, rows: list[Row]) -> Tensor:
+    def change(self, rows: list[ParamRow]) -> Tensor:
         """Return Delta of each worker ``(R,)``, over all parameters together, and update the smoothed norms."""
         square_before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
@@ -187,7 +187,7 @@ class GradientChange(Trigger):
         change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
         return torch.where((square_before < 0).all(0), torch.inf, change)
 
-    def fires(self, rows: list[Row], comm: Communicator, t: int) -> bool:
+    def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over the workers reaches the threshold.
 
         If no parameter has a gradient, the change counts as infinite.
@@ -198,7 +198,7 @@ class GradientChange(Trigger):
         check_one_seed(comm)
         if not rows:
             return self.threshold < float("inf")
-        comm.ledger.read_back(1)
+        comm.ledger.record_readback(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
         self.decided.append(largest[:1])
         return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
@@ -265,22 +265,22 @@ class SelSyncMethod(Method):
         return trigger_trace(self.trigger, self._firing, self.comm.replicas)
 
     @override
-    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+    def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Decide whether the trigger fires; if it does and ``aggregation`` is ``gradients``, average the gradients."""
         for row in rows:
             for name, value in self.trigger.init(row.x).items():
                 row.state.setdefault(name, value)
         self._firing = self.trigger.fires(rows, self.comm, t)
-        return super().exchange(rows, t) if self._firing and self.aggregation == "gradients" else rows
+        return super().exchange_gradients(rows, t) if self._firing and self.aggregation == "gradients" else rows
 
     @override
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the parameters if the trigger has fired in this step."""
         if self._firing and self.aggregation == "parameters":
-            super().average(self.averaged_rows(rows), ("params",))
+            super().average_states(self.rows_to_average(rows), ("params",))
 
     @override
-    def buffers_due(self, t: int) -> BufferSync:
+    def buffer_sync(self, t: int) -> BufferSync:
         """Return how a module's buffers are synchronised: as gradients or parameters are."""
         if not self._firing:
             return "none"

@@ -26,11 +26,19 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedIntegers, PackedSigns, WireFormat, encoded_from, first_rows, for_all
+from syncline.comm import (
+    Communicator,
+    PackedIntegers,
+    PackedSigns,
+    WireFormat,
+    encoding_details,
+    first_row_per_replica,
+    repeat_for_workers,
+)
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError, one_of
-from syncline.optim.base import Reducer, Row
-from syncline.optim.quantisers import coins, most_levels, quantise_lp, quantise_max, uniform
+from syncline.optim.base import ParamRow, Reducer
+from syncline.optim.quantisers import most_levels, quantise_lp, quantise_max, random_bools, uniform
 from syncline.optim.scalings import nan_where_nonfinite
 
 Ties = Literal["zero", "alternate", "plus", "minus", "random"]
@@ -56,7 +64,7 @@ def break_zeros(signs: Tensor, ties: Ties, workers: Sequence[int], t: int, coin_
     if ties == "zero":
         return signs
     if ties == "random":
-        replacement = coins(workers, signs.shape[1], signs.device, coin_name, t).to(signs.dtype) * 2 - 1
+        replacement = random_bools(workers, signs.shape[1], signs.device, coin_name, t).to(signs.dtype) * 2 - 1
     else:
         is_minus = ties == "minus" or (ties == "alternate" and t % 2)
         replacement = torch.full_like(signs, -1 if is_minus else 1)
@@ -96,7 +104,7 @@ class SignCode:
 class Vote(Reducer, ABC):
     """The base of all votes: a reducer that votes on the signs of all parameters' gradients or directions together."""
 
-    def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
+    def ballots(self, rows: list[ParamRow], comm: Communicator, t: int) -> Tensor:
         """Return each worker's votes on all N entries, ``(R, N)``: -1, 0 or 1; the vote on NaN is 0."""
         flat = [row.g.reshape(len(row.g), -1) for row in rows]
         return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
@@ -105,14 +113,14 @@ class Vote(Reducer, ABC):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote for each of S replicas, ``(S, N)``: -1, 0 or 1."""
 
-    def reduce(self, rows: list[Row], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
+    def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the result of the vote for each row, in the shape of its ``g``.
 
         A worker whose own entry is not finite gets NaN there, so that its next loss shows the problem; votes cannot
         carry NaN to other workers. ``wire`` is not used, because votes have formats of their own.
         """
         ballots = self.ballots(rows, comm, t)
-        verdict = for_all(self.verdict(ballots, comm, t), len(ballots))
+        verdict = repeat_for_workers(self.verdict(ballots, comm, t), len(ballots))
         parts = verdict.split([row.g[0].numel() for row in rows], 1)
         moves = (part.to(row.g.dtype, copy=True).view(row.g.shape) for part, row in zip(parts, rows, strict=True))
         return [nan_where_nonfinite(move, row.g) for move, row in zip(moves, rows, strict=True)]
@@ -147,12 +155,12 @@ class OneBitVote(Vote):
         chunk = code.nbytes(-(-count // workers)) * code.per_byte
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
-        details = encoded_from(ballots)
+        details = encoding_details(ballots)
         received = comm.all_to_all(code.encode(chunks), label="votes", details=details)
         total = code.decode(received, chunk).sum(1)
         owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, coin_name="tie")
         everyone = comm.all_gather(code.encode(owned), label="verdict", details=details)
-        return code.decode(first_rows(everyone, comm), chunk).flatten(1)[:, :count]
+        return code.decode(first_row_per_replica(everyone, comm), chunk).flatten(1)[:, :count]
 
 
 @dataclass(frozen=True)
@@ -197,8 +205,8 @@ class DirectVote(Vote):
         packed, highest = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
-        words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoded_from(ballots))
-        return (2 * packed.decode(first_rows(words, comm), ballots.shape[1]) - highest).sign()
+        words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoding_details(ballots))
+        return (2 * packed.decode(first_row_per_replica(words, comm), ballots.shape[1]) - highest).sign()
 
 
 @dataclass(frozen=True)
@@ -232,18 +240,22 @@ class ServerVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote, which worker 0 counts."""
         if self.server == "naive":
-            total = first_rows(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
-            return first_rows(comm.broadcast(for_all(total.sign(), len(ballots)), label="verdict"), comm)
+            total = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
+            return first_row_per_replica(
+                comm.broadcast(repeat_for_workers(total.sign(), len(ballots)), label="verdict"), comm
+            )
         ties, count = self.ties or "alternate", ballots.shape[1]
         code = SignCode(ties == "zero")
         signs = break_zeros(ballots, ties, comm.local_workers, t, coin_name="vote")
-        # Row 0 of a replica is the server; elsewhere it holds nothing that counts.
-        details = encoded_from(ballots)
-        received = first_rows(comm.gather(code.encode(signs), label="votes", details=details), comm)
+        # ParamRow 0 of a replica is the server; elsewhere it holds nothing that counts.
+        details = encoding_details(ballots)
+        received = first_row_per_replica(comm.gather(code.encode(signs), label="votes", details=details), comm)
         total = code.decode(received, count).sum(1)
         verdict = break_zeros(total.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
-        encoded_verdict = for_all(code.encode(verdict), len(ballots))
-        return code.decode(first_rows(comm.broadcast(encoded_verdict, label="verdict", details=details), comm), count)
+        encoded_verdict = repeat_for_workers(code.encode(verdict), len(ballots))
+        return code.decode(
+            first_row_per_replica(comm.broadcast(encoded_verdict, label="verdict", details=details), comm), count
+        )
 
 
 def check_ties(ties: str) -> None:
@@ -291,13 +303,13 @@ class QuantisedVote(Vote):
         return min(sum_levels(self.bits, workers), most_levels(dtype))
 
     @override
-    def ballots(self, rows: list[Row], comm: Communicator, t: int) -> Tensor:
+    def ballots(self, rows: list[ParamRow], comm: Communicator, t: int) -> Tensor:
         """Return each worker's quantised gradients or directions as integers ``(R, N)``."""
         integers = []
         for row in rows:
             c, levels = row.g, self.levels(comm.world_size, row.g.dtype)
             if self.stochastic:
-                noise = uniform(comm.local_workers, c[0].numel(), c.device, "quantised vote", row.number, t)
+                noise = uniform(comm.local_workers, c[0].numel(), c.device, "quantised vote", row.param_index, t)
                 q = quantise_max(c, levels, noise.view(c.shape))
             else:
                 q = quantise_lp(c, levels, self.p)
@@ -311,6 +323,6 @@ class QuantisedVote(Vote):
         packed, workers = PackedIntegers(self.bits), comm.world_size
         offset = sum_levels(self.bits, workers)
         packed.check_sum(2 * offset, workers)
-        details = encoded_from(ballots)
+        details = encoding_details(ballots)
         words = comm.all_reduce(packed.encode(ballots + offset), op="sum", label="votes", details=details)
-        return (packed.decode(first_rows(words, comm), ballots.shape[1]) - offset * workers).sign()
+        return (packed.decode(first_row_per_replica(words, comm), ballots.shape[1]) - offset * workers).sign()

@@ -11,15 +11,15 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.costmodel.traffic.exchanges import refresh_intervals
-from syncline.optim.base import Row
+from syncline.optim.base import ParamRow
 from syncline.optim.one_bit_adam import (
     MOMENTUM,
     SERVER_ERROR,
     WORKER_ERROR,
     OneBitMethod,
     Scale,
-    denominator,
-    momentum_correction,
+    adam_denominator,
+    momentum_bias_correction,
 )
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
@@ -58,12 +58,12 @@ class ZeroOneSchedule:
         i = (t // self.kappa + 1).bit_length() - 1
         return i, self.kappa * (2**i - 1)
 
-    def refreshes(self, t: int) -> bool:
+    def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``."""
         i, begin = self._phase(t)
         return t < self.freeze_step and (t - begin) % 2**i == 0
 
-    def refreshed(self, t: int) -> int:
+    def num_second_moment_updates(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``."""
         last = min(t, self.freeze_step - 1)
         i, begin = self._phase(last)
@@ -74,9 +74,9 @@ class ZeroOneSchedule:
         doublings = max(0, t - self.freeze_step) // self.double_every
         return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
 
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` if workers average gradients in step ``t``, ``params`` if they average signs of steps."""
-        if self.variant == "merged" and self.refreshes(t):
+        if self.variant == "merged" and self.updates_second_moment(t):
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
@@ -91,13 +91,13 @@ class CodeSchedule(ZeroOneSchedule):
     """
 
     @override
-    def refreshes(self, t: int) -> bool:
+    def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``, as in DeepSpeed's code."""
         interval = next(interval for interval, _, end in refresh_intervals(self.kappa) if t < end)
         return 0 < t < self.freeze_step and (t + 1) % interval == 0
 
     @override
-    def refreshed(self, t: int) -> int:
+    def num_second_moment_updates(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``, as in DeepSpeed's code."""
         last, count = min(t, self.freeze_step - 1), 0
         for interval, begin, end in refresh_intervals(self.kappa):
@@ -107,9 +107,9 @@ class CodeSchedule(ZeroOneSchedule):
         return count
 
     @override
-    def due(self, t: int) -> tuple[str, ...]:
+    def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` until ``freeze_step``, then as the base class."""
-        return ("gradient",) if t < self.freeze_step else super().due(t)
+        return ("gradient",) if t < self.freeze_step else super().states_due(t)
 
 
 class ZeroOneAdamMethod(OneBitMethod):
@@ -153,7 +153,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
 
     @override
-    def rows(self, *, without_gradient: bool = False) -> list[Row]:
+    def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
         """Return the rows, with the states a (parameters after the last average) and u (the sum of steps)."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
@@ -164,28 +164,28 @@ class ZeroOneAdamMethod(OneBitMethod):
         return rows
 
     @override
-    def exchange(self, rows: list[Row], t: int) -> list[Row]:
+    def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Return the rows with mean gradients, or in DeepSpeed's form, with one-bit means of gradients."""
-        if self._is_code and t > 0 and not self.sync.refreshes(t):
+        if self._is_code and t > 0 and not self.sync.updates_second_moment(t):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
-        exchanged = super().exchange(rows, t)
+        exchanged = super().exchange_gradients(rows, t)
         return [] if self._is_code and t == 0 else exchanged
 
     @override
-    def directions(self, rows: list[Row], t: int) -> list[Tensor | None]:
+    def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Update second moments if they are due, the sums of rates and of steps, and return the local directions."""
-        if self.sync.refreshes(t):
+        if self.sync.updates_second_moment(t):
             self._refresh(rows)
         steps = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
             decay, rate = self._rates(group, steps)
             sums = group.get(RATE_SUMS, {})
-            moving = [row.number for row in rows if row.group is group]
+            moving = [row.param_index for row in rows if row.group is group]
             group[RATE_SUMS] = sums | {number: decay * sums.get(number, 0.0) + rate for number in moving}
         return [self._local_direction(row, t, steps) for row in rows]
 
-    def _refresh(self, rows: list[Row]) -> None:
+    def _refresh(self, rows: list[ParamRow]) -> None:
         """Update the second moments with the squared mean gradients."""
         gradients = [row.g for row in rows]
         if self.sync.variant == "paper" and rows:
@@ -204,7 +204,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
         return decay, group["lr"] / (1 - group["betas"][0] ** steps if steps else 1)
 
-    def _local_direction(self, row: Row, t: int, steps: int) -> Tensor:
+    def _local_direction(self, row: ParamRow, t: int, steps: int) -> Tensor:
         """Update a worker's momentum and its sum u of steps, and return the direction of the local step."""
         m, (decay, rate) = row.state[MOMENTUM], self._rates(row.group, steps)
         m.lerp_(row.g, 1 - row.group["betas"][0])
@@ -212,19 +212,19 @@ class ZeroOneAdamMethod(OneBitMethod):
             row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
             row.state[ANCHOR].mul_(decay)
         direction = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
-        return direction / momentum_correction(row, steps) / self._denominator(row, t)
+        return direction / momentum_bias_correction(row, steps) / self._denominator(row, t)
 
-    def _denominator(self, row: Row, t: int) -> Tensor:
+    def _denominator(self, row: ParamRow, t: int) -> Tensor:
         """Return Adam's divisor ``sqrt(v) + eps`` after step ``t``, with bias correction of v if it is on."""
-        return denominator(row, self.sync.refreshed(t) if self.bias_correction else 0)
+        return adam_denominator(row, self.sync.num_second_moment_updates(t) if self.bias_correction else 0)
 
     @override
-    def averaged_rows(self, rows: list[Row]) -> list[Row]:
+    def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
         """Return the rows of parameters that moved since the last average, also without a gradient in this step."""
-        return [row for row in self.rows(without_gradient=True) if row.number in row.group[RATE_SUMS]]
+        return [row for row in self.rows(without_gradient=True) if row.param_index in row.group[RATE_SUMS]]
 
     @override
-    def average(self, rows: list[Row], names: tuple[str, ...]) -> None:
+    def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the sums of steps by signs if an average is due, and start new sums."""
         t = self.steps_done
         if names and rows:
@@ -242,9 +242,9 @@ class ZeroOneAdamMethod(OneBitMethod):
         for group in self.param_groups:
             group[RATE_SUMS] = {}
 
-    def _average_signs(self, rows: list[Row], t: int) -> None:
+    def _average_signs(self, rows: list[ParamRow], t: int) -> None:
         """Average the workers' sums of steps by signs, and move all from their last common parameters by the mean."""
-        sums = [row.group[RATE_SUMS][row.number] for row in rows]
+        sums = [row.group[RATE_SUMS][row.param_index] for row in rows]
         messages = []
         for row, s in zip(rows, sums, strict=True):
             if not s:  # all learning rates were 0, so that only momenta can be averaged

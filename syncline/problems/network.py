@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.func import grad_and_value, vmap
 from torch.nn import functional as F
 
-from syncline.comm import is_one_copy
+from syncline.comm import rows_share_memory
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import Rows
 from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels, may_keep_mean
@@ -241,7 +241,7 @@ class PerWorkerGradients:
     ) -> Tensor:
         """Compute one row after another."""
         losses = []
-        all_equal = all(is_one_copy(param) for param in params.values())
+        all_equal = all(rows_share_memory(param) for param in params.values())
         leaves: dict[str, Tensor] = {}
         for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):
             if not leaves or not all_equal:

@@ -20,7 +20,7 @@ from syncline.comm import (
     ReduceOp,
     SimulatedCommunicator,
     WireFormat,
-    flat,
+    flatten_rows,
     transport,
 )
 from syncline.costmodel import Call
@@ -173,7 +173,7 @@ class Counter:
     def _counting_once(self, start: Callable[..., Callable[[], torch.Tensor]]) -> Callable[..., Any]:
         def started(comm: ProcessGroupCommunicator, x: torch.Tensor, op: ReduceOp, wire: WireFormat) -> Any:
             if not self._aside:
-                encoded = wire.encode(flat(x))
+                encoded = wire.encode(flatten_rows(x))
                 self.padding += len(x) * (-encoded.shape[1] % comm.world_size) * encoded.element_size()
             finish = start(comm, x, op, wire)
 

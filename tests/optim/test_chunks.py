@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.optim.demo import (
-    chunk_shape,
+    block_shape,
     dct_matrix,
     dct_matrix_on,
     from_blocks,
@@ -35,7 +35,7 @@ def test_largest_divisor(length: int, at_most: int) -> None:
 @given(shapes, st.integers(1, 8), st.integers(1, 3))
 def test_blocks_hold_every_entry_once(shape: tuple[int, ...], at_most: int, rows: int) -> None:
     x = torch.arange(rows * math.prod(shape)).view(rows, *shape)
-    sizes = chunk_shape(shape, at_most)
+    sizes = block_shape(shape, at_most)
     blocks = to_blocks(x, sizes)
     assert blocks.shape == (rows, math.prod(shape) // math.prod(sizes), *sizes)
     assert torch.equal(from_blocks(blocks, shape), x)
@@ -86,7 +86,7 @@ def test_random_bases_are_of_their_step() -> None:
 @given(shapes, st.integers(1, 8), st.sampled_from(["dct", "random"]))
 def test_transform_then_its_inverse_is_the_identity(shape: tuple[int, ...], at_most: int, basis: str) -> None:
     x = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    sizes = chunk_shape(shape, at_most)
+    sizes = block_shape(shape, at_most)
     matrices = [dct_matrix(n) if basis == "dct" else random_matrix(n, 0) for n in sizes]
     there = transform(to_blocks(x, sizes), matrices)
     back = from_blocks(transform(there, [c.mT for c in matrices]), shape)

@@ -26,7 +26,7 @@ from syncline.optim import (
     demo_rule,
     sgdm,
 )
-from syncline.optim.rules import largest_ratio
+from syncline.optim.rules import largest_square_ratio
 from syncline.specs import CompareSpec, load_spec
 from tests.optim.given import Given, assert_same, gaussian, gradients, run
 
@@ -162,10 +162,10 @@ def test_a_second_moment_is_not_small_beside_a_momentum(compressor: Any) -> None
         given.run(t, t + 1)
         v, u = given.state(0, "second_moment"), given.state(0, "momentum_1")
         if (t + 1) % 4 == 0:
-            assert bool((v >= u.square() / largest_ratio(0.9, 0.99, t) * (1 - 1e-9)).all())
+            assert bool((v >= u.square() / largest_square_ratio(0.9, 0.99, t) * (1 - 1e-9)).all())
             assert torch.equal(v, v[:1].expand_as(v))
     furthest = max(float(x[0].abs().max()) for x in given.path)
-    assert furthest < 0.01 * 24 * largest_ratio(0.9, 0.99, 24) ** 0.5  # a leap would be 1e4 and more
+    assert furthest < 0.01 * 24 * largest_square_ratio(0.9, 0.99, 24) ** 0.5  # a leap would be 1e4 and more
 
 
 @pytest.mark.parametrize(("beta1", "beta2"), [(0.9, 0.999), (0.9, 0.9), (0.5, 0.9), (0.0, 0.99), (0.99, 0.9)])
@@ -173,7 +173,7 @@ def test_a_second_moment_is_not_small_beside_a_momentum(compressor: Any) -> None
 def test_no_history_undercuts_the_bound_and_the_worst_one_attains_it(beta1: float, beta2: float, steps: int) -> None:
     i = torch.arange(steps, dtype=torch.float64)
     a, b = (1 - beta1) * beta1**i, (1 - beta2) * beta2**i
-    bound = largest_ratio(beta1, beta2, steps - 1)
+    bound = largest_square_ratio(beta1, beta2, steps - 1)
     worst = a / b  # where Cauchy-Schwarz is an equality
     attained = float((a @ worst) ** 2 / (b @ worst.square()))
     if beta1**2 < beta2:

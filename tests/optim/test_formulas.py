@@ -365,8 +365,8 @@ def test_phases_differ_only_in_when_momenta_are_averaged() -> None:
     options = {"betas": (0.99,), "omegas": (0.9,), "period": 4}
     aligned = MTDAO([torch.nn.Parameter(torch.zeros(1))], LR, **options).sync
     paper = MTDAO([torch.nn.Parameter(torch.zeros(1))], LR, phase="paper", **options).sync
-    assert [aligned.due(t) for t in range(4)] == [(), (), (), ("params", "momentum_1", "second_moment")]
-    assert [paper.due(t) for t in range(5)] == [
+    assert [aligned.states_due(t) for t in range(4)] == [(), (), (), ("params", "momentum_1", "second_moment")]
+    assert [paper.states_due(t) for t in range(5)] == [
         ("momentum_1", "second_moment"), (), (), ("params",), ("momentum_1", "second_moment"),
     ]  # fmt: skip
 
@@ -420,11 +420,11 @@ def test_wsd_rises_stays_and_falls(steps: int, data: st.DataObject) -> None:
 @given(st.integers(1, 30), st.integers(0, 40), st.integers(0, 100))
 def test_a_state_is_due_once_per_period(period: int, offset: int, start: int) -> None:
     policy = Periodic({"params": period}, {"params": offset})
-    assert sum(policy.due(t) == ("params",) for t in range(start, start + period)) == 1
+    assert sum(policy.states_due(t) == ("params",) for t in range(start, start + period)) == 1
 
 
 def test_every_step_is_due_for_gradients_alone() -> None:
-    assert {EveryStep().due(t) for t in range(5)} == {("gradient",)}
+    assert {EveryStep().states_due(t) for t in range(5)} == {("gradient",)}
 
 
 P = [torch.nn.Parameter(torch.zeros(1))]

@@ -11,7 +11,7 @@ from syncline.costmodel import calls_of
 from syncline.errors import SpecError
 from syncline.methods import MTDAO, Local, method_of
 from syncline.optim import Random, adam, muon, sgdm
-from syncline.optim.rules import zero_share
+from syncline.optim.rules import initial_zero_weight
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR = 3, 0.1
@@ -94,7 +94,7 @@ def test_zero_share_is_the_product_of_decay_rates(switch_step: int) -> None:
         product = 1.0
         for t in range(8):
             product *= 0.9 if t < switch_step else beta
-            assert zero_share(h, j, t) == pytest.approx(product, rel=1e-12)
+            assert initial_zero_weight(h, j, t) == pytest.approx(product, rel=1e-12)
 
 
 def test_random_averages_from_algorithm_4() -> None:
@@ -122,8 +122,8 @@ def test_random_averages_from_algorithm_4() -> None:
 def test_coins_are_fair_and_of_their_own() -> None:
     """Within four standard deviations of 1 / K, and of the product for two at once; the same whenever asked."""
     policy, steps = Random({"params": 4, "momentum_1": 4, "momentum_2": 1}), 4000
-    due = [policy.due(t) for t in range(steps)]
-    assert due == [policy.due(t) for t in range(steps)] and all("momentum_2" in names for names in due)
+    due = [policy.states_due(t) for t in range(steps)]
+    assert due == [policy.states_due(t) for t in range(steps)] and all("momentum_2" in names for names in due)
     for names, p in ((("params",), 1 / 4), (("momentum_1",), 1 / 4), (("params", "momentum_1"), 1 / 16)):
         share = sum(all(name in one for name in names) for one in due) / steps
         assert abs(share - p) < 4 * (p * (1 - p) / steps) ** 0.5

@@ -11,7 +11,7 @@ import torch
 from syncline.errors import SpecError
 from syncline.methods import DDP, MTDAO, Local
 from syncline.optim import adam, muon, sgdm
-from syncline.optim.matrices import shape_scale
+from syncline.optim.matrices import shape_factor
 from tests.optim.given import assert_same, gaussian, gradients, run
 
 M, LR, MU = 3, 0.1, 0.95
@@ -62,11 +62,11 @@ def test_muon_is_torchs_within_its_bfloat16(adjust_lr: str, nesterov: bool) -> N
 
 
 def test_scales_of_a_shape() -> None:
-    assert shape_scale(8, 2, "original") == 2.0
-    assert shape_scale(2, 8, "original") == 1.0
-    assert shape_scale(2, 8, "spectral") == 0.5
-    assert shape_scale(100, 4, "match_rms_adamw") == pytest.approx(2.0)
-    assert shape_scale(3, 9, "none") == 1.0
+    assert shape_factor(8, 2, "original") == 2.0
+    assert shape_factor(2, 8, "original") == 1.0
+    assert shape_factor(2, 8, "spectral") == 0.5
+    assert shape_factor(100, 4, "match_rms_adamw") == pytest.approx(2.0)
+    assert shape_factor(3, 9, "none") == 1.0
 
 
 def test_what_is_no_matrix_is_adams() -> None:

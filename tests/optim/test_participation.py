@@ -143,7 +143,7 @@ def test_a_worker_that_joins_adopts_numbers_and_attributes_of_an_optimizer():
             x.grad[1::3] = x.grad[0::3]  # worker 1 of both replicas sees what worker 0 does
         with participation.frozen(t):
             method.step()
-    made = [one.optimizer for one in method._steppers._instances]
+    made = [one.optimizer for one in method._steppers._optimizers]
     for replica in (0, 3):
         assert torch.equal(x[replica + 1], x[replica]) and not torch.equal(x[replica + 2], x[replica])
         assert made[replica + 1].total == made[replica].total != made[replica + 2].total

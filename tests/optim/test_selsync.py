@@ -12,17 +12,17 @@ from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.methods import DDP, CurvaDion, Dion, Local, SelSync, SelSyncDion, method_of
 from syncline.optim import GradientChange, sgdm
-from syncline.optim.base import Row
+from syncline.optim.base import ParamRow
 from tests.optim.given import assert_same, gradients, run
 
 M, LR, T = 3, 0.1, 24
 RULE = sgdm()
 
 
-def layer(gradient: list[list[float]], trigger: GradientChange) -> Row:
+def layer(gradient: list[list[float]], trigger: GradientChange) -> ParamRow:
     """Two workers with a vector each."""
     g = torch.tensor(gradient, dtype=torch.float64)
-    return Row(torch.zeros_like(g), g, dict(trigger.init(g)), {}, RULE, 0)
+    return ParamRow(torch.zeros_like(g), g, dict(trigger.init(g)), {}, RULE, 0)
 
 
 def test_the_change_is_of_the_whole_gradients_square() -> None:

@@ -29,8 +29,8 @@ def test_fedbuff_literally() -> None:
     weights = [1.0, 0.5, 0.25, 1.0, 2**-0.5, 1.0]
     for begin in (0, 3):
         for update, weight in list(zip(updates(6), weights, strict=True))[begin : begin + 3]:
-            server.take(update, weight)
-        server.version()
+            server.add_update(update, weight)
+        server.make_version()
         for i in range(2):
             total = sum(weights[k] * updates(6)[k][i] for k in range(begin, begin + 3))
             w[i] = w[i] - LR * total / 3
@@ -45,8 +45,8 @@ def test_delayed_nesterov_literally(n: int, c: float) -> None:
     m = [torch.zeros_like(p) for p in theta]
     delta = [torch.zeros_like(p) for p in theta]
     for t, g in enumerate(updates(11)):
-        server.take(g, 1.0)
-        server.version()
+        server.add_update(g, 1.0)
+        server.make_version()
         for i in range(2):
             delta[i] = delta[i] + g[i]
             if (t + 1) % n == 0:
@@ -62,11 +62,11 @@ def test_delayed_nesterov_is_nesterov_of_means_after_every_nth() -> None:
     late, whole = model(), model()
     delayed, plain = DelayedNesterov(late, LR, MU, 4), OuterServer(whole, Nesterov(LR, MU))
     for t, g in enumerate(updates(12), 1):
-        delayed.take(g, 1.0)
-        delayed.version()
-        plain.take(g, 1.0)
+        delayed.add_update(g, 1.0)
+        delayed.make_version()
+        plain.add_update(g, 1.0)
         if t % 4 == 0:
-            plain.version()
+            plain.make_version()
             assert all(torch.allclose(a, b, atol=1e-12) for a, b in zip(late, whole, strict=True))
 
 
@@ -76,8 +76,8 @@ def test_a_gradient_server_steps_its_optimizer_with_the_weighted_mean() -> None:
     server, adam = GradientServer(method), torch.optim.Adam(theirs, lr=0.1)
     for begin in (0, 2):
         for g in updates(4)[begin : begin + 2]:
-            server.take([u[0] for u in g], 0.5)
-        server.version()
+            server.add_update([u[0] for u in g], 0.5)
+        server.make_version()
         for i, p in enumerate(theirs):
             p.grad = (0.5 * updates(4)[begin][i][0] + 0.5 * updates(4)[begin + 1][i][0]) / 2
         adam.step()

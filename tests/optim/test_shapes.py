@@ -123,6 +123,6 @@ def test_what_scion_takes_for_a_vector() -> None:
 def test_what_is_no_matrix(shape: tuple[int, ...]) -> None:
     split = MatrixSplit(sgdm(), sgdm(0.0))
     p = torch.nn.Parameter(torch.zeros(shape))
-    ((rule, group),) = split.parts({"params": [p], "other_lr": None}, 0)
+    ((rule, group),) = split.split_group({"params": [p], "other_lr": None}, 0)
     assert rule is split.other_rule
     assert not group["matrix"]

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from syncline.comm import SimulatedCommunicator, is_one_copy
+from syncline.comm import SimulatedCommunicator, rows_share_memory
 from syncline.methods import method_of
 from syncline.optim import Method
 from syncline.optim.rules import Moments, fused_adam
@@ -45,11 +45,11 @@ ALIKE = ("ddp-sgd", "ddp-sgdm", "ddp-adam", "ddp-adamw", "ddp-adam-clipped", "dd
 def test_one_copy_has_the_bits_of_all_copies(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     task, method = built(METHODS[name].fields)
     got = train(task, method)
-    assert all(is_one_copy(p) for p in task.params.values())
+    assert all(rows_share_memory(p) for p in task.params.values())
     monkeypatch.setattr(Method, "keeps_workers_equal", False)
     task, method = built(METHODS[name].fields)
     expected = train(task, method)
-    assert not any(is_one_copy(p) for p in task.params.values())
+    assert not any(rows_share_memory(p) for p in task.params.values())
     assert all(map(torch.equal, got, expected))
 
 
@@ -57,7 +57,7 @@ def test_what_is_of_each_worker_has_rows_of_its_own() -> None:
     task, method = built(METHODS["ddp-top-k"].fields)
     train(task, method, 2)
     for p in task.params.values():
-        assert {name: is_one_copy(state) for name, state in method.state[p].items()} == {
+        assert {name: rows_share_memory(state) for name, state in method.state[p].items()} == {
             "momentum_1": True,
             "error": False,
         }
@@ -67,7 +67,7 @@ def test_what_is_of_each_worker_has_rows_of_its_own() -> None:
 def test_workers_that_part_have_memory_of_their_own(name: str) -> None:
     task, method = built(METHODS[name].fields)
     train(task, method, 2)
-    assert not any(is_one_copy(p) for p in task.params.values())
+    assert not any(rows_share_memory(p) for p in task.params.values())
 
 
 def test_workers_that_begin_apart_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_a_loaded_state_is_one_copy_again(monkeypatch: pytest.MonkeyPatch) -> No
         for p, value in zip(task.params.values(), then, strict=True):
             p.copy_(value)
     assert all(map(torch.equal, train(task, method, 5), expected))
-    assert all(is_one_copy(state) for p in task.params.values() for state in method.state[p].values())
+    assert all(rows_share_memory(state) for p in task.params.values() for state in method.state[p].values())
 
 
 class Replacing:
@@ -107,10 +107,10 @@ class Replacing:
     def hyperparameters(self) -> dict[str, Any]:
         return {}
 
-    def parts(self, group: dict[str, Any], worker_axes: int) -> list[Any]:
+    def split_group(self, group: dict[str, Any], worker_axes: int) -> list[Any]:
         return [(self, group)]
 
-    def init(self, x: Tensor, number: int) -> dict[str, Tensor]:
+    def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         return {"m": torch.zeros_like(x)}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Any, t: int) -> Tensor:

@@ -16,7 +16,7 @@ from syncline.errors import SpecError
 from syncline.methods import PlacedDion, method_of
 from syncline.methods.dion import placed_steps
 from syncline.optim import RMMC, DionRule, Every
-from syncline.optim.base import Row
+from syncline.optim.base import ParamRow
 from syncline.optim.triggers import GradientChange
 from syncline.problems import Digits
 from syncline.training import parameter_groups, rows_of, train
@@ -25,10 +25,10 @@ from tests.optim.given import dion, gradients, run
 RULE = DionRule()
 
 
-def layer(momentum: list[list[float]], gradient: list[list[float]], trigger: RMMC) -> Row:
+def layer(momentum: list[list[float]], gradient: list[list[float]], trigger: RMMC) -> ParamRow:
     """Two workers with a matrix of one row."""
     m, g = (torch.tensor(v, dtype=torch.float64).unsqueeze(1) for v in (momentum, gradient))
-    return Row(torch.zeros_like(m), g, {"momentum": m, **trigger.init(m)}, {}, RULE, 0)
+    return ParamRow(torch.zeros_like(m), g, {"momentum": m, **trigger.init(m)}, {}, RULE, 0)
 
 
 def test_paper_form_compares_with_the_step_before() -> None:
@@ -140,7 +140,7 @@ def test_a_tensor_whose_gradient_begins_later_adds_nothing_to_what_was_before() 
     """Squares of 4 and none, then of 4 and 4: the sum of the squares doubles from 4 to 8."""
     trigger = GradientChange(0.1, smoothing=1.0)
     g = torch.full((1, 4), 1.0)
-    first, second = (Row(g, g, trigger.init(g), {}, RULE, number) for number in (0, 1))
+    first, second = (ParamRow(g, g, trigger.init(g), {}, RULE, number) for number in (0, 1))
     assert trigger.change([first]).tolist() == [math.inf]
     assert trigger.change([first, second]).tolist() == [1.0]
 

@@ -16,8 +16,8 @@ from syncline.comm import DENSE, Communicator, ProcessGroupCommunicator, ShapesC
 from syncline.costmodel import Call
 from syncline.errors import SpecError
 from syncline.optim import DirectVote, OneBitVote, QuantisedVote, ServerVote, UpdateRule, Vote, sgdm
-from syncline.optim.base import Row
-from syncline.optim.quantisers import coins, uniform
+from syncline.optim.base import ParamRow
+from syncline.optim.quantisers import random_bools, uniform
 from syncline.optim.votes import TIES
 from syncline.seeds import seed64
 from tests.optim.given import assert_same, gaussian, gradients, lion_cub, run
@@ -38,9 +38,9 @@ VOTES: dict[str, Vote] = {
 every_vote = pytest.mark.parametrize("name", VOTES)
 
 
-def rows_of(*tensors: torch.Tensor) -> list[Row]:
+def rows_of(*tensors: torch.Tensor) -> list[ParamRow]:
     rule: UpdateRule = sgdm()
-    return [Row(x, x, {}, {}, rule, number) for number, x in enumerate(tensors)]
+    return [ParamRow(x, x, {}, {}, rule, number) for number, x in enumerate(tensors)]
 
 
 def voted(vote: Vote, comm: Communicator, t: int, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -251,7 +251,7 @@ def test_noise_is_uniform_independent_and_of_the_worker_not_of_its_row() -> None
     across = torch.corrcoef(torch.cat([u, u[:1].roll(1, 1), uniform([0], 50_000, cpu, "noise", 4)]))
     assert (across - torch.eye(6).double()).abs().max() < 5 / math.sqrt(50_000)
     assert torch.equal(uniform([2, 1], 100, cpu, "noise", 3), u[[2, 1], :100])
-    heads = coins(range(2), 50_000, cpu, "coins").double().mean(1)
+    heads = random_bools(range(2), 50_000, cpu, "coins").double().mean(1)
     assert (heads - 0.5).abs().max() < 5 / math.sqrt(4 * 50_000)
 
 

@@ -120,13 +120,15 @@ def test_the_published_algorithm_where_nothing_is_owed() -> None:
 def test_the_schedule_is_the_published_recursion(kappa: int, freeze: int, double_every: int, longest: int) -> None:
     schedule = ZeroOneSchedule(freeze, kappa, double_every, longest, "paper")
     steps, at, interval = 400, refreshes(kappa, freeze), 1
-    assert [t for t in range(steps) if schedule.refreshes(t)] == at
-    assert [schedule.refreshed(t) for t in range(steps)] == [sum(k <= t for k in at) for t in range(steps)]
+    assert [t for t in range(steps) if schedule.updates_second_moment(t)] == at
+    assert [schedule.num_second_moment_updates(t) for t in range(steps)] == [
+        sum(k <= t for k in at) for t in range(steps)
+    ]
     for t in range(steps):
         if t > freeze and (t - freeze) % double_every == 0:
             interval = min(2 * interval, longest)
         assert schedule.interval(t) == interval
-        assert schedule.due(t) == (("params",) if (t + 1) % interval == 0 else ())
+        assert schedule.states_due(t) == (("params",) if (t + 1) % interval == 0 else ())
 
 
 @given(
@@ -138,8 +140,8 @@ def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int, double: i
     exchanges = method_of({"kind": "zero-one-adam", "lr": 0.1, **knobs}).exchanges([TensorShape("w", (33,))], 4)
     schedule = ZeroOneSchedule(freeze, kappa, double, longest, variant)  # type: ignore[arg-type]
     for t in range(120):
-        expected = [("all_reduce", 132.0)] if schedule.refreshes(t) else []
-        if "params" in schedule.due(t):
+        expected = [("all_reduce", 132.0)] if schedule.updates_second_moment(t) else []
+        if "params" in schedule.states_due(t):
             expected += [("all_to_all", 4 * (2 + 4.0)), ("all_gather", 2 + 4.0)]
         assert [(c.collective, c.payload_bytes) for c in calls_at(exchanges, t)] == expected
 
@@ -163,7 +165,7 @@ def test_refreshing_in_every_step_is_adam_in_the_merged_form() -> None:
 def apart(params: list[torch.nn.Parameter], **options: Any) -> Method:
     """Workers that never average."""
     method = ZeroOneAdam(params, **options)
-    method.average = lambda rows, names: None  # type: ignore[method-assign]
+    method.average_states = lambda rows, names: None  # type: ignore[method-assign]
     return method
 
 
@@ -185,7 +187,7 @@ def test_workers_meet_exactly_and_part_between() -> None:
     got, schedule = run(zero_one(**SOON), given), ZeroOneSchedule(**SOON, variant="merged")
     for t, positions in enumerate(got.path):
         together = all(torch.equal(x, x[:1].expand_as(x)) for x in positions)
-        assert together == (schedule.due(t) != ())
+        assert together == (schedule.states_due(t) != ())
 
 
 @pytest.mark.parametrize("kind", ["zero-one-adam", "one-bit-adam"])

@@ -96,9 +96,9 @@ def test_the_public_codes_loop(kappa: int, freeze: int, decay: float) -> None:
 
 def test_refreshes_are_where_the_public_code_has_them() -> None:
     schedule = CodeSchedule(10**6, 4, 1, 1, "code")
-    at = [t for t in range(60) if schedule.refreshes(t)]
+    at = [t for t in range(60) if schedule.updates_second_moment(t)]
     assert at == [1, 2, 3, 4, 5, 7, 9, 11, 15, 19, 23, 27, 31, 39, 47, 55]
-    assert [schedule.refreshed(t) for t in range(60)] == [sum(k <= t for k in at) for t in range(60)]
+    assert [schedule.num_second_moment_updates(t) for t in range(60)] == [sum(k <= t for k in at) for t in range(60)]
 
 
 @pytest.mark.parametrize(("kappa", "freeze"), [(1, 1), (1, 20), (2, 14), (4, 60), (16, 10)])
@@ -107,8 +107,8 @@ def test_the_closed_form_follows_the_schedule(kappa: int, freeze: int) -> None:
     exchanges = method_of({"kind": "zero-one-adam", "lr": 0.1, **knobs}).exchanges([TensorShape("w", (33,))], 4)
     schedule = CodeSchedule(freeze, kappa, 3, 4, "code")
     for t in range(90):
-        whole = t == 0 or schedule.refreshes(t)
-        as_signs = (t < freeze and not whole) or "params" in schedule.due(t)
+        whole = t == 0 or schedule.updates_second_moment(t)
+        as_signs = (t < freeze and not whole) or "params" in schedule.states_due(t)
         expected = [("all_reduce", 132.0)] if whole else []
         expected += [("all_to_all", 4 * (2 + 4.0)), ("all_gather", 2 + 4.0)] if as_signs else []
         assert [(c.collective, c.payload_bytes) for c in calls_at(exchanges, t)] == expected, t

@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from syncline.comm import SimulatedCommunicator, is_one_copy
+from syncline.comm import SimulatedCommunicator, rows_share_memory
 from syncline.methods import method_of
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
 from syncline.problems.network import PerWorkerGradients, batched
@@ -73,7 +73,7 @@ def test_a_running_mean_is_the_mean_of_the_rows(how, rows):
     gradients = PerWorkerGradients(quadratic, how)
     gradients.keeps_mean, gradients._pass_size = True, PassSize(rows)
     gradients(params, inputs, targets)
-    assert is_one_copy(params["w"].grad) and params["w"].grad.shape == (5, 2)
+    assert rows_share_memory(params["w"].grad) and params["w"].grad.shape == (5, 2)
     assert_close(params["w"].grad, mean.expand(5, 2))
 
 
@@ -127,8 +127,8 @@ def trained(method, execution):
 @pytest.mark.parametrize("method", ["ddp-adam", "ddp-muon"])
 def test_a_training_from_the_mean_has_the_losses_and_the_traffic_of_one_from_all_gradients(method):
     (rows, losses, calls), (mean, mean_losses, mean_calls) = (trained(method, how) for how in ("auto", "loop"))
-    assert all(is_one_copy(p.grad) for p in mean.params.values())
-    assert not any(is_one_copy(p.grad) for p in rows.params.values())
+    assert all(rows_share_memory(p.grad) for p in mean.params.values())
+    assert not any(rows_share_memory(p.grad) for p in rows.params.values())
     assert mean_calls == calls and len(calls) == 4
     assert_close(torch.tensor(mean_losses.loss), torch.tensor(losses.loss), rtol=1e-5, atol=0)
 
@@ -136,5 +136,5 @@ def test_a_training_from_the_mean_has_the_losses_and_the_traffic_of_one_from_all
 @pytest.mark.parametrize("method", ["local-adam", "diloco", "demo", "dion", "lion-cub"])
 def test_a_training_that_reads_all_gradients_keeps_them(method):
     (_, losses, _), (loop, loop_losses, _) = (trained(method, how) for how in ("auto", "loop"))
-    assert not any(is_one_copy(p.grad) for p in loop.params.values())
+    assert not any(rows_share_memory(p.grad) for p in loop.params.values())
     assert_close(torch.tensor(loop_losses.loss), torch.tensor(losses.loss), rtol=1e-5, atol=0)

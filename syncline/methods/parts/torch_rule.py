@@ -122,7 +122,7 @@ class TorchRuleSpec(Spec):
 
     def _states(self, tensor: TensorShape) -> list[TensorShape]:
         """Return the names and shapes of the optimizer's states for a parameter."""
-        return [TensorShape(name, shape) for name, shape in self.built.kept_shapes(tensor.shape).items()]
+        return [TensorShape(name, shape) for name, shape in self.built.state_shapes(tensor.shape).items()]
 
     def build(self) -> optim.TorchRule:
         """Return the update rule, which was built when the spec was checked."""

@@ -242,7 +242,7 @@ class AsyncWorkers(EventObserver):
                 update = [team.worker_rows(g, arrival.worker) for g in update]
             if not self.wire.exact_dtype:
                 update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
-            self.servers[server].take(update, arrival.weight, arrival.share)
+            self.servers[server].add_update(update, arrival.weight, arrival.share)
         self.arrived[server] = []
 
     @torch.no_grad()
@@ -262,7 +262,7 @@ class AsyncWorkers(EventObserver):
         if self.local and any(self.begins[worker] is not first for worker in workers):
             return False
         begins = self.models[server] if self.asynchronous.reference == "server" else first
-        return self.servers[server].take_all(team.mean(begins if self.local else None), arrived[0].weight)
+        return self.servers[server].set_mean_update(team.mean(begins if self.local else None), arrived[0].weight)
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of a server's model from the updates that have arrived."""
@@ -271,7 +271,7 @@ class AsyncWorkers(EventObserver):
         if self._taken_together(server):
             self.arrived[server] = []
         self._take(server)
-        self.servers[server].version()
+        self.servers[server].make_version()
         self.snapshots[server] = None
         self.num_updates += count
 

@@ -307,13 +307,13 @@ class SingleServer:
         """
         if self.from_server:
             sent = [x - p for x, p in zip(self.params, sent, strict=True)]
-        self.rule.take(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
+        self.rule.add_update(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
 
     def version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""
         if self.rates is not None:
             self.rates.set(self.num_updates)
-        self.rule.version()
+        self.rule.make_version()
         self.num_updates += count
 
     def evaluate(self) -> dict[str, Tensor]:
@@ -351,8 +351,8 @@ class GlobalServer:
 
     def arrive_up(self, server: int) -> None:
         """Apply a local server's update to the global model."""
-        self.rule.take(self.sent[server], 1.0)
-        self.rule.version()
+        self.rule.add_update(self.sent[server], 1.0)
+        self.rule.make_version()
 
     @torch.no_grad()
     def reply_up(self, server: int) -> None:

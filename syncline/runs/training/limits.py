@@ -138,7 +138,7 @@ def needed_bytes(
     model_bytes = BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
     state_bytes = BYTES[spec.dtype] * method.kept_elements(tensors, spec.workers)
     stored_copies = 1 if optimizer is not None and optimizer.stores_one_copy else copies
-    keeps_mean = optimizer is not None and optimizer.reads_only_mean and (spec.execution == "loop" or on_gpu)
+    keeps_mean = optimizer is not None and optimizer.reads_only_mean_gradient and (spec.execution == "loop" or on_gpu)
     gradients = model_bytes * (1 if keeps_mean and spec.execution in ("eager", "loop") else copies)
     models = gradients + max(copies * model_bytes, stored_copies * (model_bytes + state_bytes))
     batches = copies * batch_bytes(spec.problem, tensors)
