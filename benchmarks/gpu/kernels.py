@@ -12,7 +12,7 @@ from benchmarks.gpu.parts import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed
 from syncline.costmodel import dion_rank
-from syncline.optim.demo import block_shape, dct_matrix, from_blocks, to_blocks, transform
+from syncline.optim.demo import block_shape, change_basis, dct_matrix, from_blocks, to_blocks
 from syncline.optim.matrices import newton_schulz, orthonormal_columns
 from syncline.optim.rotation import exact_basis, power_basis
 
@@ -56,11 +56,11 @@ def _demo(setting: Setting) -> Iterator[Row]:
         sizes = block_shape(shape, CHUNK)
         forth: list[Tensor | None] = [dct_matrix(size).to(x) for size in sizes]
         back = [None if matrix is None else matrix.mT for matrix in forth]
-        blocks = transform(to_blocks(x, sizes), forth)
+        blocks = change_basis(to_blocks(x, sizes), forth)
         kept = min(KEPT, sizes[0] * sizes[1])
 
         def both(x=x, sizes=sizes, forth=forth, back=back, shape=shape) -> Tensor:  # type: ignore[no-untyped-def]
-            return from_blocks(transform(transform(to_blocks(x, sizes), forth), back), shape)
+            return from_blocks(change_basis(change_basis(to_blocks(x, sizes), forth), back), shape)
 
         def chosen(blocks=blocks, kept=kept) -> Tensor:  # type: ignore[no-untyped-def]
             return blocks.flatten(2).abs().topk(kept, dim=-1, sorted=False).indices

@@ -435,15 +435,15 @@ def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
 
 
 def flatten_rows(x: Tensor) -> Tensor:
-    """Return ``(R, *s)`` as ``(R, n)``, with n elements per row; a scalar per row becomes one element."""
+    """Return a tensor ``(R, *s)`` as ``(R, n)``, with n elements per row; a scalar per row becomes one element."""
     return x.reshape(x.shape[0], -1)
 
 
 def first_row_per_replica(x: Tensor, comm: Communicator) -> Tensor:
-    """Return the first row of each of S replicas, ``(R, *s) -> (S, *s)``, so that a common result is decoded once."""
+    """Return the row of the first worker of each of S replicas: ``(S, *s)`` for a tensor ``(R, *s)`` of all workers."""
     return x.unflatten(0, (comm.replicas, -1))[:, 0]
 
 
-def repeat_for_workers(x: Tensor, rows: int) -> Tensor:
-    """Return ``(S, *s)``, one tensor per replica, repeated for all R rows; the result may be a read-only view."""
-    return x.unsqueeze(1).expand(len(x), rows // len(x), *x.shape[1:]).flatten(0, 1)
+def repeat_for_workers(x: Tensor, num_rows: int) -> Tensor:
+    """Return a tensor ``(S, *s)`` of S replicas repeated for their workers, ``(R, *s)``; it may be a read-only view."""
+    return x.unsqueeze(1).expand(len(x), num_rows // len(x), *x.shape[1:]).flatten(0, 1)

@@ -7,9 +7,10 @@ the part of a tensor that a compressor leaves out.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -30,7 +31,7 @@ from syncline.comm.packed import pack, unpack
 from syncline.costmodel.traffic.packing import SCALE_BYTES, kept_entries, sum_levels
 from syncline.errors import SpecError
 from syncline.optim.demo import Basis, Coefficients
-from syncline.optim.largest import largest
+from syncline.optim.largest import largest_indices
 from syncline.optim.quantisers import mean_of_levels, most_levels, power_means, qsgd_levels
 
 PAIRS = SparsePairs(32, "fp32")
@@ -44,26 +45,26 @@ class CompressedMeans(NamedTuple):
 
     Attributes:
         means: mean over the workers of the compressed tensors.
-        own: each worker's own compressed tensor, from which error feedback computes the error.
+        sent: the compressed tensor of each worker, from which error feedback computes the worker's error.
     """
 
     means: list[Tensor]
-    own: Sequence[Tensor]
+    sent: Sequence[Tensor]
 
 
 class LazyTensors(Sequence[Tensor]):
     """A sequence of tensors that is computed at the first access; only error feedback accesses it."""
 
     def __init__(self, compute: Callable[[], list[Tensor]]) -> None:
-        self._made = cache(compute)
+        self._tensors = cache(compute)
 
     @override
     def __len__(self) -> int:
-        return len(self._made())
+        return len(self._tensors())
 
     @override
-    def __getitem__(self, place: Any) -> Any:
-        return self._made()[place]
+    def __getitem__(self, index: Any) -> Any:
+        return self._tensors()[index]
 
 
 @runtime_checkable
@@ -89,8 +90,53 @@ class Compressor(Protocol):
         ...
 
 
+class EncodedTensor(NamedTuple):
+    """A tensor ``(R, *s)`` as each worker sends it.
+
+    Attributes:
+        message: bytes ``(R, b)``.
+        decode: function that returns the tensor ``(R, *s)`` that the bytes stand for.
+    """
+
+    message: Tensor
+    decode: Callable[[], Tensor]
+
+
+class GatheringCompressor(Compressor):
+    """The base of compressors whose workers gather the encoded tensors of all workers, and average what they decode."""
+
+    @abstractmethod
+    def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
+        """Return the messages by which workers send the tensors; the arguments are those of `mean`."""
+
+    @abstractmethod
+    def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
+        """Return the mean over M workers, ``(S, n)`` or ``(S, *s)``, of the tensors in their messages ``(S, M, b)``.
+
+        Args:
+            messages: messages of all workers of each of S replicas.
+            like: a tensor with the shape ``(R, *s)``, dtype and device of the tensors.
+            t: number of the step.
+        """
+
+    @override
+    def mean(
+        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
+    ) -> CompressedMeans:
+        """Return the means of the compressed tensors, and each worker's compressed tensors; see `Compressor.mean`."""
+        encoded = self.encode(xs, names, comm, t)
+        all_messages = torch.cat([message for message, _ in encoded], 1)
+        gathered = comm.all_gather(all_messages, label=label, details=encoding_details(*xs))
+        # All workers of a replica receive the same messages, so that one of them decodes for all.
+        parts = first_row_per_replica(gathered, comm).split([message.shape[1] for message, _ in encoded], -1)
+        means = []
+        for part, x in zip(parts, xs, strict=True):
+            means.append(_expand_to_workers(self.decode_mean(part, x, t), like=x))
+        return CompressedMeans(means, LazyTensors(lambda: [decode() for _, decode in encoded]))
+
+
 @dataclass(frozen=True)
-class TopK(Compressor):
+class TopK(GatheringCompressor):
     """A compressor that sends the ``k = ceil(fraction n)`` largest entries by magnitude of a tensor of n entries.
 
     Workers send k pairs of index and value per tensor by an all-gather. Entries that a worker does not send count as 0
@@ -121,30 +167,29 @@ class TopK(Compressor):
         return kept_entries(self.fraction, count)
 
     @override
-    def mean(
-        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
-    ) -> CompressedMeans:
-        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        indices = [largest(flatten_rows(x), self.num_kept(_count(x))) for x in xs]
-        values = [flatten_rows(x).gather(1, index) for x, index in zip(xs, indices, strict=True)]
-        encoded = [self.pairs.encode(i, v, _count(x)) for i, v, x in zip(indices, values, xs, strict=True)]
-        parts = _gathered(encoded, xs, comm, label)
-        means = [_to_rows(self._sum(part, x).div_(comm.world_size), x) for part, x in zip(parts, xs, strict=True)]
+    def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
+        """Return the k pairs of index and value of each tensor."""
 
-        def own_tensors() -> list[Tensor]:
-            """Return what each worker's own message decodes to: kept values, and zeros elsewhere."""
-            return [
-                flatten_rows(torch.zeros_like(x)).scatter_(1, index, self.pairs.rounded(value)).view_as(x)
-                for x, index, value in zip(xs, indices, values, strict=True)
-            ]
+        def decode(x: Tensor, index: Tensor, value: Tensor) -> Tensor:
+            zeros = flatten_rows(torch.zeros_like(x))
+            return zeros.scatter_(1, index, self.pairs.rounded(value)).view_as(x)
 
-        return CompressedMeans(means, LazyTensors(own_tensors))
+        encoded = []
+        for x in xs:
+            entries, n = flatten_rows(x), _entries_per_worker(x)
+            index = largest_indices(entries, self.num_kept(n))
+            value = entries.gather(1, index)
+            encoded.append(EncodedTensor(self.pairs.encode(index, value, n), partial(decode, x, index, value)))
+        return encoded
 
-    def _sum(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Return the sum ``(S, n)`` of the sparse tensors of M workers, from their bytes ``(S, M, b)``."""
-        count = _count(like)
-        index, value = self.pairs.decode(encoded, self.num_kept(count), count, like.dtype)
-        return value.new_zeros(encoded.shape[0], count).scatter_add_(1, index.flatten(1), value.flatten(1))
+    @override
+    def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
+        """Return the mean ``(S, n)`` of the sparse tensors of M workers, from their messages ``(S, M, b)``."""
+        replicas, workers = messages.shape[:2]
+        n = _entries_per_worker(like)
+        index, value = self.pairs.decode(messages, self.num_kept(n), n, like.dtype)
+        total = value.new_zeros(replicas, n).scatter_add_(1, index.flatten(1), value.flatten(1))
+        return total.div_(workers)
 
 
 @dataclass(frozen=True)
@@ -188,28 +233,40 @@ class LpMean(Compressor):
     def mean(
         self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
     ) -> CompressedMeans:
-        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
+        """Return the means of the compressed tensors, and each worker's compressed tensors; see `Compressor.mean`."""
         workers, packed = comm.world_size, PackedIntegers(self.bits)
         levels = [min(sum_levels(self.bits, workers), most_levels(x.dtype)) for x in xs]  # s of each tensor
         scales = power_means(xs, self.p).to(torch.float32)
-        shared_scales = comm.all_gather(scales, label="scales").amax(1)
-        levels_and_dtypes = list(zip(levels, (x.dtype for x in xs), strict=True))
-        # 2 S / s of all tensors, computed once per s and dtype; each tensor takes its column.
-        levels_per_unit = {(s, dtype): (shared_scales * (2 / s)).to(dtype) for s, dtype in levels_and_dtypes}
-        units = [levels_per_unit[key][:, i : i + 1] for i, key in enumerate(levels_and_dtypes)]
-        integers = [_rounded(flatten_rows(x), unit, s) for x, unit, s in zip(xs, units, levels, strict=True)]
-        needs_int64 = 8 % self.bits != 0
-        words = [packed.encode((q.long() if needs_int64 else q) + s) for q, s in zip(integers, levels, strict=True)]
+        shared_scales = comm.all_gather(scales, label="scales").amax(1)  # S of each tensor, (R, number of tensors)
+
+        # Round to multiples of 2 S / s, which is computed once for all tensors of equal s and dtype.
+        units_of_all: dict[tuple[int, torch.dtype], Tensor] = {}
+        units, integers, words = [], [], []
+        for i, (x, s) in enumerate(zip(xs, levels, strict=True)):
+            key = (s, x.dtype)
+            if key not in units_of_all:
+                units_of_all[key] = (shared_scales * (2 / s)).to(x.dtype)
+            unit = units_of_all[key][:, i : i + 1]
+            q = _round_to_units(flatten_rows(x), unit, s)
+            units.append(unit)
+            integers.append(q)
+            words_hold_bytes = 8 % self.bits == 0
+            words.append(packed.encode((q if words_hold_bytes else q.long()) + s))
+
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoding_details(*xs))
-        means = []
         parts = first_row_per_replica(summed, comm).split([w.shape[1] for w in words], -1)
+        means = []
         for part, x, unit, s in zip(parts, xs, units, levels, strict=True):
             sum_dtype = torch.promote_types(x.dtype, torch.float32)  # a sum can be more than half precision holds
             integer_dtype = sum_dtype if self.bits <= FP32_INTEGER_BITS else torch.int64
-            total = (packed.decode(part, _count(x), integer_dtype).sub_(s * workers)).to(sum_dtype)
-            means.append(_to_rows(total.mul_(first_row_per_replica(unit, comm)).div_(workers).to(x.dtype), x))
-        own_tensors = LazyTensors(lambda: [(q * u).view_as(x) for q, u, x in zip(integers, units, xs, strict=True)])
-        return CompressedMeans(means, own_tensors)
+            total = packed.decode(part, _entries_per_worker(x), integer_dtype).sub_(s * workers).to(sum_dtype)
+            mean = total.mul_(first_row_per_replica(unit, comm)).div_(workers).to(x.dtype)
+            means.append(_expand_to_workers(mean, like=x))
+
+        def sent_tensors() -> list[Tensor]:
+            return [(q * unit).view_as(x) for q, unit, x in zip(integers, units, xs, strict=True)]
+
+        return CompressedMeans(means, LazyTensors(sent_tensors))
 
 
 FP32_INTEGER_BITS = 24
@@ -217,7 +274,7 @@ FP32_INTEGER_BITS = 24
 
 
 @dataclass(frozen=True)
-class QSGD(Compressor):
+class QSGD(GatheringCompressor):
     """QSGD: multiples of a fraction of a tensor's Euclidean norm ``|x|``, rounded at random without bias.
 
         q = floor(s x / |x| + u), u uniform in [0, 1);   decoded: q |x| / s;   s = 2^(bits - 1) - 1
@@ -248,36 +305,28 @@ class QSGD(Compressor):
         return int(2 ** (self.bits - 1) - 1)
 
     @override
-    def mean(
-        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
-    ) -> CompressedMeans:
-        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        integers, units, encoded = [], [], []
+    def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
+        """Return the norm and the packed integers of each tensor."""
+
+        def decode(x: Tensor, q: Tensor, unit: Tensor) -> Tensor:
+            # The mean over one worker is the worker's decoded tensor.
+            return mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
+
+        encoded = []
         for x, name in zip(xs, names, strict=True):
             q, norm = qsgd_levels(flatten_rows(x), self.levels, comm.local_workers, "qsgd", name, t)
             norm = norm.to(torch.float32)
-            encoded.append(torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1))
-            integers.append(q)
-            units.append(self._unit(norm, x))
-        parts = _gathered(encoded, xs, comm, label)
-        means = [_to_rows(self._mean(part, x), x) for part, x in zip(parts, xs, strict=True)]
+            message = torch.cat([norm.contiguous().view(torch.uint8), pack(q, self.bits)], 1)
+            encoded.append(EncodedTensor(message, partial(decode, x, q, self._unit(norm, x))))
+        return encoded
 
-        def own_tensors() -> list[Tensor]:
-            """Return the tensors that the own messages decode to."""
-            # The mean over one worker is the worker's decoded tensor.
-            return [
-                mean_of_levels(q.unsqueeze(1), unit.unsqueeze(1), self.levels).view_as(x)
-                for q, unit, x in zip(integers, units, xs, strict=True)
-            ]
-
-        return CompressedMeans(means, LazyTensors(own_tensors))
-
-    def _mean(self, encoded: Tensor, like: Tensor) -> Tensor:
-        """Return the mean ``(S, n)`` over M workers of the tensors that their bytes ``(S, M, b)`` encode."""
-        norm = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        q = unpack(
-            encoded[..., SCALE_BYTES:], self.bits, _count(like), dtype=torch.uint8 if self.bits <= 8 else torch.int64
-        )
+    @override
+    def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
+        """Return the mean ``(S, n)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
+        # Copied, because a view as wider numbers must start at a multiple of their size.
+        norm = messages[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
+        dtype = torch.uint8 if self.bits <= 8 else torch.int64
+        q = unpack(messages[..., SCALE_BYTES:], self.bits, count=_entries_per_worker(like), dtype=dtype)
         return mean_of_levels(q, self._unit(norm, like), self.levels)
 
     def _unit(self, norm: Tensor, like: Tensor) -> Tensor:
@@ -286,7 +335,7 @@ class QSGD(Compressor):
 
 
 @dataclass(frozen=True)
-class BlockTopK(Compressor):
+class BlockTopK(GatheringCompressor):
     """A compressor that sends, as DeMo does, the k largest coefficients of each block in an orthonormal basis.
 
         c = top-k per block of T(x);   decoded: T^-1(c)
@@ -318,21 +367,18 @@ class BlockTopK(Compressor):
         return Coefficients(self.k, self.chunk, self.basis, self.pairs)
 
     @override
-    def mean(
-        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
-    ) -> CompressedMeans:
-        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        blocks = self.coefficients
-        extracted = [blocks.extract(x, t) for x in xs]
-        parts = _gathered([encoded for encoded, _ in extracted], xs, comm, label)
-        means = [
-            repeat_for_workers(blocks.assemble(part, x, t, "all"), len(x)) for part, x in zip(parts, xs, strict=True)
-        ]
-        return CompressedMeans(means, LazyTensors(lambda: [arrived() for _, arrived in extracted]))
+    def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
+        """Return the largest coefficients of the blocks of each tensor."""
+        return [EncodedTensor(*self.coefficients.encode(x, t)) for x in xs]
+
+    @override
+    def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
+        """Return the mean ``(S, *s)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
+        return self.coefficients.decode_mean(messages, like, t, "all")
 
 
 @dataclass(frozen=True)
-class OneBit(Compressor):
+class OneBit(GatheringCompressor):
     """A compressor to signs and one scale per tensor: ``sign(x) ||x||_1 / n`` for n entries, with ``sign(0) = +1``.
 
     Of all tensors with these signs and one magnitude it is the nearest to x, so that the error is shorter than x.
@@ -344,47 +390,47 @@ class OneBit(Compressor):
     kind: ClassVar[str] = "one-bit"
 
     @override
-    def mean(
-        self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int, label: str
-    ) -> CompressedMeans:
-        """Return the averages of compressed tensors, and what each own message decodes to; see `Compressor.mean`."""
-        positive = [flatten_rows(x) >= 0 for x in xs]
+    def encode(self, xs: Sequence[Tensor], names: Sequence[str], comm: Communicator, t: int) -> list[EncodedTensor]:
+        """Return the scale and the packed signs of each tensor."""
+
+        def decode(x: Tensor, message: Tensor) -> Tensor:
+            return self._decode(message, like=x).view_as(x)
+
         scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
-        encoded = [
-            torch.cat([scale.contiguous().view(torch.uint8), SIGNS.encode(positive_row)], 1)
-            for scale, positive_row in zip(scales, positive, strict=True)
-        ]
-        parts = _gathered(encoded, xs, comm, label)
-        means = [_to_rows(self._numbers(part, x).mean(1), x) for part, x in zip(parts, xs, strict=True)]
-        pairs = zip(encoded, xs, strict=True)
-        return CompressedMeans(means, LazyTensors(lambda: [self._numbers(part, x).view_as(x) for part, x in pairs]))
+        encoded = []
+        for x, scale in zip(xs, scales, strict=True):
+            signs = SIGNS.encode(flatten_rows(x) >= 0)
+            message = torch.cat([scale.contiguous().view(torch.uint8), signs], 1)
+            encoded.append(EncodedTensor(message, partial(decode, x, message)))
+        return encoded
 
-    def _numbers(self, encoded: Tensor, like: Tensor) -> Tensor:
+    @override
+    def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
+        """Return the mean ``(S, n)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
+        return self._decode(messages, like).mean(1)
+
+    def _decode(self, messages: Tensor, like: Tensor) -> Tensor:
         """Return the numbers ``(..., n)`` that bytes ``(..., b)`` encode, in the dtype of ``like``."""
-        scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        return SIGNS.decode(encoded[..., SCALE_BYTES:], _count(like), like.dtype) * scale.to(like.dtype)
+        scale = messages[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
+        return SIGNS.decode(messages[..., SCALE_BYTES:], _entries_per_worker(like), like.dtype) * scale.to(like.dtype)
 
 
-def _rounded(x: Tensor, unit: Tensor, levels: int) -> Tensor:
+def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
     """Return ``x (R, n)`` in units of ``unit (R, 1)``, rounded to integers in +-levels; 0 if the unit is 0."""
     q = (x / unit).round_().clamp_(-levels, levels)
-    return q if x.device.type == "cpu" and (unit > 0).all() else torch.where(unit > 0, q, 0.0)
+    if x.device.type == "cpu" and (unit > 0).all():
+        return q
+    return torch.where(unit > 0, q, 0.0)
 
 
-def _gathered(encoded: Sequence[Tensor], xs: Sequence[Tensor], comm: Communicator, label: str) -> Sequence[Tensor]:
-    """Gather the encoded tensors ``(R, b)`` of all workers in one call; return ``(S, M, b)`` for each tensor.
-
-    ``xs`` are the tensors before the encoding, whose bytes the ledger records.
-    """
-    gathered = comm.all_gather(torch.cat([*encoded], 1), label=label, details=encoding_details(*xs))
-    return first_row_per_replica(gathered, comm).split([part.shape[1] for part in encoded], -1)
-
-
-def _count(x: Tensor) -> int:
-    """Return the number of entries of one row of ``x (R, *s)``."""
+def _entries_per_worker(x: Tensor) -> int:
+    """Return the number of entries of one worker's tensor in ``x (R, *s)``."""
     return math.prod(x.shape[1:])
 
 
-def _to_rows(x: Tensor, like: Tensor) -> Tensor:
-    """Expand a tensor per replica, ``(S, n)``, to all workers in the shape of ``like (R, *s)``, as a read-only view."""
+def _expand_to_workers(x: Tensor, like: Tensor) -> Tensor:
+    """Return a tensor per replica, ``(S, n)`` or ``(S, *s)``, for all workers in the shape of ``like (R, *s)``.
+
+    The result is a read-only view.
+    """
     return repeat_for_workers(x, like.shape[0]).view(like.shape)

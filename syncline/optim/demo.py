@@ -29,7 +29,7 @@ from syncline.comm import (
 from syncline.costmodel import largest_divisor
 from syncline.errors import SpecError
 from syncline.optim.base import ParamRow, Reducer, UpdateRule
-from syncline.optim.largest import largest
+from syncline.optim.largest import largest_indices
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule
 from syncline.optim.scalings import Unscaled, check_unit
@@ -40,7 +40,7 @@ Basis = Literal["dct", "random", "identity"]
 
 @lru_cache(maxsize=4096)
 def block_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
-    """Return the shape of a tensor's blocks: each length is the largest divisor of the dimension up to ``at_most``.
+    """Return the shape of a tensor's blocks, whose lengths are the largest divisors of the tensor's, up to ``at_most``.
 
     >>> block_shape((128, 10), 64), block_shape((), 64)
     ((64, 10), (1,))
@@ -50,27 +50,35 @@ def block_shape(shape: tuple[int, ...], at_most: int) -> tuple[int, ...]:
 
 def to_blocks(x: Tensor, blocks: tuple[int, ...]) -> Tensor:
     """Cut a tensor ``(R, *s)`` into blocks of this shape: return ``(R, number of blocks, *blocks)``."""
-    rows = x.shape[0]
     lengths = tuple(x.shape[1:]) or (1,)
-    # Each dimension becomes two: the number of blocks, and the length of a block.
-    block_shape = [part for length, size in zip(lengths, blocks, strict=True) for part in (length // size, size)]
-    counts_first = [0, *range(1, len(block_shape) + 1, 2), *range(2, len(block_shape) + 1, 2)]
-    return x.reshape(rows, *block_shape).permute(counts_first).reshape(rows, -1, *blocks)
+    # Each dimension becomes two: the number of blocks along it, and the length of a block.
+    split_shape = [x.shape[0]]
+    for length, block_length in zip(lengths, blocks, strict=True):
+        split_shape += [length // block_length, block_length]
+    count_axes = range(1, len(split_shape), 2)
+    length_axes = range(2, len(split_shape), 2)
+    counts_first = x.reshape(split_shape).permute(0, *count_axes, *length_axes)
+    return counts_first.reshape(x.shape[0], -1, *blocks)
 
 
 def from_blocks(blocks: Tensor, shape: tuple[int, ...]) -> Tensor:
     """Join blocks ``(R, number of blocks, *b)`` to a tensor ``(R, *shape)``: the inverse of ``to_blocks``."""
-    sizes = blocks.shape[2:]
-    counts = [length // size for length, size in zip(shape or (1,), sizes, strict=True)]
-    d = len(sizes)
-    x = blocks.reshape(blocks.shape[0], *counts, *sizes)
-    alternating = [0] + [axis for i in range(d) for axis in (1 + i, 1 + d + i)]
+    block_lengths = blocks.shape[2:]
+    dims = len(block_lengths)
+    counts = [length // size for length, size in zip(shape or (1,), block_lengths, strict=True)]
+    x = blocks.reshape(blocks.shape[0], *counts, *block_lengths)
+    alternating = [0]
+    for i in range(dims):
+        alternating += [1 + i, 1 + dims + i]  # the number of blocks along dimension i, and their length
     return x.permute(alternating).reshape(blocks.shape[0], *shape)
 
 
 @lru_cache(maxsize=64)
 def dct_matrix(n: int) -> Tensor:
-    """Return the orthonormal DCT-II matrix in fp64: ``C_kj = sqrt(2/n) cos(pi (j + 1/2) k / n)``, row 0 over sqrt 2."""
+    """Return the orthonormal n by n matrix of the discrete cosine transform (DCT-II), in fp64.
+
+    It is ``C_kj = sqrt(2/n) cos(pi (j + 1/2) k / n)``, with row 0 divided by ``sqrt(2)``.
+    """
     k = torch.arange(n, dtype=torch.float64).unsqueeze(1)
     j = torch.arange(n, dtype=torch.float64)
     c = math.sqrt(2 / n) * torch.cos(math.pi * (j + 0.5) * k / n)
@@ -91,22 +99,22 @@ def random_matrix(n: int, step: int) -> Tensor:
     return q * torch.sign(r.diagonal())
 
 
-def transform(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
+def change_basis(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
     """Return blocks ``(R, n, *b)`` multiplied along dimension i by a matrix ``(b_i, b_i)``; None is the identity."""
     for axis, matrix in enumerate(matrices, start=2):
         if matrix is not None:
-            blocks = _along(blocks, matrix, axis)
+            blocks = _multiply_along(blocks, matrix, axis)
     return blocks
 
 
-def _along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
+def _multiply_along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
     """Return blocks ``(R, n, *b)`` multiplied by a matrix along one axis."""
-    last = blocks.dim() - 1
-    if axis == last:
+    last_axis = blocks.dim() - 1
+    if axis == last_axis:
         return blocks @ matrix.mT
-    if axis < last - 1:
-        return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
-    return matrix @ blocks  # a product per block needs no transposition
+    if axis == last_axis - 1:
+        return matrix @ blocks  # a product per block needs no transposition
+    return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
 
 
 MeanOver = Literal["senders", "all"]
@@ -116,8 +124,8 @@ MeanOver = Literal["senders", "all"]
 class Coefficients:
     """DeMo's selection: of each block of a tensor the k coefficients of largest magnitude in an orthonormal basis.
 
-    ``extract`` computes ``top-k(T(x))``, where T is the change of basis; ``assemble`` averages the coefficients of all
-    workers and applies ``T^-1``.
+    ``encode`` computes ``top-k(T(x))``, where T is the change of basis; ``decode_mean`` averages the coefficients of
+    all workers and applies ``T^-1``.
 
     Args:
         k: number of coefficients that are sent per block; a block with fewer entries sends all.
@@ -159,52 +167,54 @@ class Coefficients:
             matrices.append(matrix.mT if inverse else matrix)
         return matrices
 
-    def extract(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
+    def encode(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
         """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that returns their decoded tensor.
 
         The function may be called once, because it overwrites the coefficients.
         """
         shape = tuple(x.shape[1:])
-        sizes = block_shape(shape, self.chunk)
-        coefficients = transform(to_blocks(x, sizes), self._matrices(x, t, inverse=False)).flatten(2)
+        block_lengths = block_shape(shape, self.chunk)
+        coefficients = change_basis(to_blocks(x, block_lengths), self._matrices(x, t, inverse=False)).flatten(2)
         if coefficients.data_ptr() == x.data_ptr():  # one block in the identity basis is x itself
             coefficients = coefficients.clone()
-        block = coefficients.shape[-1]
-        index = largest(coefficients, min(self.k, block))
+        block_size = coefficients.shape[-1]
+        index = largest_indices(coefficients, min(self.k, block_size))
         value = coefficients.gather(-1, index)
 
-        def decoded() -> Tensor:
+        def decode() -> Tensor:
             # In the identity basis the coefficients may share memory with x, which must not change.
             zeros = torch.zeros_like(coefficients) if self.basis == "identity" else coefficients.zero_()
-            sent_coefficients = zeros.scatter_(-1, index, self.pairs.rounded(value)).unflatten(-1, sizes)
-            return from_blocks(transform(sent_coefficients, self._matrices(x, t, inverse=True)), shape)
+            sent_coefficients = zeros.scatter_(-1, index, self.pairs.rounded(value)).unflatten(-1, block_lengths)
+            return from_blocks(change_basis(sent_coefficients, self._matrices(x, t, inverse=True)), shape)
 
-        return self.pairs.encode(index.flatten(1), value.flatten(1), block), decoded
+        return self.pairs.encode(index.flatten(1), value.flatten(1), chunk=block_size), decode
 
-    def assemble(self, encoded: Tensor, like: Tensor, t: int, average: MeanOver) -> Tensor:
+    def decode_mean(self, encoded: Tensor, like: Tensor, t: int, average: MeanOver) -> Tensor:
         """Return the mean ``(S, *s)`` of the tensors that the workers of each of S replicas sent.
 
         Args:
-            encoded: bytes from ``extract`` of all M workers of each replica, ``(S, M, b)``.
+            encoded: bytes that ``encode`` returned on all M workers of each replica, ``(S, M, b)``.
             like: a tensor with the shape ``(R, *s)``, dtype and device of the result.
             t: number of the step, which determines the random basis.
             average: whether a coefficient is averaged over the workers that sent it, or over all workers.
         """
         shape = tuple(like.shape[1:])
-        sizes = block_shape(shape, self.chunk)
-        block = math.prod(sizes)
-        count, k = math.prod(shape) // block, min(self.k, block)
+        block_lengths = block_shape(shape, self.chunk)
+        block_size = math.prod(block_lengths)
+        num_blocks, k = math.prod(shape) // block_size, min(self.k, block_size)
         replicas, workers = encoded.shape[:2]
-        index, value = self.pairs.decode(encoded, count * k, block, like.dtype)
-        # (S, M, count * k) -> (S, count, M * k): the coefficients of all workers for a block are neighbours.
-        index, value = (x.view(replicas, workers, count, k).transpose(1, 2).flatten(2) for x in (index, value))
-        total = value.new_zeros(replicas, count, block).scatter_add_(-1, index, value)
+        index, value = self.pairs.decode(encoded, num_blocks * k, chunk=block_size, dtype=like.dtype)
+        # The coefficients of all workers for a block become neighbours: (S, num_blocks, M * k).
+        index = index.view(replicas, workers, num_blocks, k).transpose(1, 2).flatten(2)
+        value = value.view(replicas, workers, num_blocks, k).transpose(1, 2).flatten(2)
+        total = value.new_zeros(replicas, num_blocks, block_size).scatter_add_(-1, index, value)
         if average == "senders":
             senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
             total.div_(senders.clamp_(min=1))
         else:
             total.div_(workers)
-        return from_blocks(transform(total.unflatten(-1, sizes), self._matrices(like, t, inverse=True)), shape)
+        inverse_matrices = self._matrices(like, t, inverse=True)
+        return from_blocks(change_basis(total.unflatten(-1, block_lengths), inverse_matrices), shape)
 
 
 DEMO_MOMENTUM = "demo_momentum"
@@ -292,9 +302,9 @@ class CoefficientMean(Reducer):
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> Sequence[Tensor | None]:
-        """Add the gradients to the momenta, and return the averaged components q of each row, or None."""
+        """Add the gradients to the momenta; return the averaged components q of each momentum, or None."""
         # ``wire`` is the format of gradients inside a node; coefficients have a format of their own.
-        node_size, blocks = min(self.per_node, comm.world_size), self.coefficients
+        node_size = min(self.per_node, comm.world_size)
         if node_size > 1:
             node_means = comm.mean_within(
                 [row.g for row in rows], node_size, wire, label="gradient", details=Details(in_backward=True)
@@ -305,14 +315,14 @@ class CoefficientMean(Reducer):
         if (t + 1) % self.period:  # workers exchange only at the end of a period
             return [None] * len(rows)
 
-        messages = []
+        coefficients, messages = self.coefficients, []
         for row in rows:
             momentum, alpha = row.state[DEMO_MOMENTUM], row.group["alpha"]
-            message, decoded = blocks.extract(momentum, t)
+            message, decode = coefficients.encode(momentum, t)
             if alpha:
-                momentum.sub_(decoded(), alpha=alpha)
+                momentum.sub_(decode(), alpha=alpha)
             messages.append(message)
-        sent, details = torch.cat(messages, dim=-1), encoding_details(*(row.g for row in rows))
+        sent, details = torch.cat(messages, dim=-1), encoding_details(*[row.g for row in rows])
         if node_size > 1:
             gathered = gather_from_nodes(sent, node_size, comm, details)
         else:
@@ -320,12 +330,15 @@ class CoefficientMean(Reducer):
 
         # All workers of a replica receive the same messages, so that one of them decodes for all.
         parts = first_row_per_replica(gathered, comm).split([message.shape[-1] for message in messages], dim=-1)
-        means = [blocks.assemble(part, row.g, t, self.average) for part, row in zip(parts, rows, strict=True)]
-        return [repeat_for_workers(mean, len(row.g)) for mean, row in zip(means, rows, strict=True)]
+        means: list[Tensor | None] = []
+        for part, row in zip(parts, rows, strict=True):
+            mean = coefficients.decode_mean(part, row.g, t, self.average)
+            means.append(repeat_for_workers(mean, num_rows=len(row.g)))
+        return means
 
 
 def gather_from_nodes(sent: Tensor, size: int, comm: Communicator, details: Details) -> Tensor:
-    """Gather one message of b bytes from each node, so that between nodes each message is sent once.
+    """Gather one message of b bytes from each node of ``size`` workers, so that nodes send each message only once.
 
     Each worker sends one share of its node's message to the workers with the same position in the other nodes. Then the
     workers of each node gather all shares.
@@ -342,10 +355,11 @@ def gather_from_nodes(sent: Tensor, size: int, comm: Communicator, details: Deta
     nodes, nbytes = comm.world_size // size, sent.shape[1]
     if nodes == 1:
         return sent.unsqueeze(1)
-    share = -(-nbytes // size)
-    shares = torch.nn.functional.pad(sent, (0, share * size - nbytes)).unflatten(1, (size, share))
+    share_bytes = math.ceil(nbytes / size)
+    shares = torch.nn.functional.pad(sent, (0, share_bytes * size - nbytes)).unflatten(1, (size, share_bytes))
     positions = [worker % size for worker in comm.local_workers]
     own_shares = shares[list(range(len(sent))), positions]
-    of_nodes = comm.all_gather_across(own_shares, size, "top-k", details)
-    of_all = comm.all_gather_within(of_nodes.flatten(1), size, "top-k", Details(encoded_bytes=0))
-    return of_all.unflatten(2, (nodes, share)).transpose(1, 2).flatten(2)[..., :nbytes]
+    shares_of_nodes = comm.all_gather_across(own_shares, size, "top-k", details)  # (R, nodes, share_bytes)
+    all_shares = comm.all_gather_within(shares_of_nodes.flatten(1), size, "top-k", Details(encoded_bytes=0))
+    by_node = all_shares.unflatten(2, (nodes, share_bytes)).transpose(1, 2)  # (R, nodes, size, share_bytes)
+    return by_node.flatten(2)[..., :nbytes]

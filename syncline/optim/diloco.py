@@ -118,13 +118,13 @@ PENDING = "pending_"
 
 
 class TensorsInFlight(NamedTuple):
-    """Averages on their way: the rows of the tensors, and the handle of the collective that returns the averages."""
+    """Averages in transit: their parameters, and the handle of the collective that returns the averages."""
 
     rows: list[ParamRow]
     handle: Handle
 
 
-class Slot(NamedTuple):
+class FragmentState(NamedTuple):
     """One state of one fragment of the model, which is averaged as a unit."""
 
     state: str
@@ -154,8 +154,7 @@ class Streaming(Method):
         in_backward: whether a clock may send the parts of a fragment as the backward pass completes them.
         outer_optimizer: outer optimizer of the averaged parameters; by default, workers merge the plain average.
         four_bits: whether outer gradients are sent as ``E3M0``: each worker gathers those of all workers in four bits
-        and
-            averages them in its own precision.
+            and averages them in its own precision.
         **options: ``weight_decay``, ``clip_norm``, ``wire``, ``comm``, ``worker_axis`` of ``Method``.
 
     Source: Streaming DiLoCo (Douillard et al., 2025); MT-DAO, Algorithm 5.
@@ -195,67 +194,75 @@ class Streaming(Method):
         self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
         self.in_backward = in_backward
         self._code = E3M0() if four_bits else None
-        self._in_flight: dict[Slot, TensorsInFlight] = {}
+        self._in_flight: dict[FragmentState, TensorsInFlight] = {}
         super().__init__(params, lr, rule, sync, outer_optimizer=outer_optimizer, **options)
 
-    def _slots(self, t: int) -> list[Slot]:
+    def _due_fragments(self, t: int) -> list[FragmentState]:
         """Return the states of fragments to send after step ``t``."""
         assert isinstance(self.sync, Periodic)
-        return [
-            Slot(state, f)
-            for state, period in self.sync.periods.items()
-            for f in range(self.fragments)
-            if (t + 1 - f * period // self.fragments) % period == 0
-        ]
+        due = []
+        for state, period in self.sync.periods.items():
+            for fragment in range(self.fragments):
+                offset = fragment * period // self.fragments
+                if (t + 1 - offset) % period == 0:
+                    due.append(FragmentState(state, fragment))
+        return due
 
-    def _members(self, slot: Slot) -> tuple[list[ParamRow], Spans]:
-        """Return the rows of a fragment's tensors that have a state, and the fragment's place in the model.
+    def _fragment_rows(self, fragment_state: FragmentState) -> tuple[list[ParamRow], Spans]:
+        """Return the parameters of a fragment that have the state, and the spans of the model that the fragment covers.
 
-        The rows include parameters without a gradient in this step. The spans are empty unless ``in_backward``.
+        Parameters without a gradient in this step are included. The spans are empty unless ``in_backward``.
         """
         rows = self.rows(without_gradient=True)
         sizes = [row.x[0].numel() for row in rows]
-        fragment = model_fragments(sizes, self.fragments, self.strides)[slot.fragment]
-        members = [rows[i] for i in fragment.tensors]
-        with_state = [row for row in members if slot.state == "params" or slot.state in row.rule.states]
-        return with_state, fragment.spans if self.in_backward else ()
+        fragment = model_fragments(sizes, self.fragments, self.strides)[fragment_state.fragment]
+        name = fragment_state.state
+        fragment_rows = []
+        for index in fragment.tensors:
+            if name == "params" or name in rows[index].rule.states:
+                fragment_rows.append(rows[index])
+        return fragment_rows, fragment.spans if self.in_backward else ()
 
     @override
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Send the model's fragments that are due after this step, and merge the fragments sent ``tau`` steps ago."""
         t = self.steps_done
-        for slot in self._slots(t):
-            members, spans = self._members(slot)
-            if members:
-                payloads = [self._tensor_to_average(row, slot.state) for row in members]
-                label = f"{slot.state} {slot.fragment + 1}/{self.fragments}"
+        for due in self._due_fragments(t):
+            fragment_rows, spans = self._fragment_rows(due)
+            if fragment_rows:
+                tensors = [self._tensor_to_average(row, due.state) for row in fragment_rows]
+                label = f"{due.state} {due.fragment + 1}/{self.fragments}"
                 details = Details(wait_steps=self.tau, in_backward=self.in_backward, spans=spans)
-                self._in_flight[slot] = TensorsInFlight(members, self._start(payloads, label, details))
-        for slot in self._slots(t - self.tau):
-            arrived = self._in_flight.pop(slot, None)
-            if arrived is not None:
-                for row, average in zip(arrived.rows, arrived.handle.wait(), strict=True):
-                    self._merge(row, slot.state, average)
+                handle = self._start_average(tensors, label, details)
+                self._in_flight[due] = TensorsInFlight(fragment_rows, handle)
+        for due in self._due_fragments(t - self.tau):
+            in_flight = self._in_flight.pop(due, None)
+            if in_flight is not None:
+                for row, average in zip(in_flight.rows, in_flight.handle.wait(), strict=True):
+                    self._merge(row, due.state, average)
 
-    def _start(self, sent: list[Tensor], label: str, details: Details) -> Handle:
+    def _start_average(self, tensors: list[Tensor], label: str, details: Details) -> Handle:
         """Start to average a fragment's tensors ``(R, *s)``, and return the handle of the averages."""
         code = self._code
         if code is None:
-            return self.comm.start_all_reduce(sent, wire=self.wire, label=label, details=details)
-        encoded = [code.encode(flatten_rows(x)) for x in sent]
-        details = details._replace(encoded_bytes=fp32_bytes(*sent))
-        gathered = self.comm.start_all_gather(torch.cat(encoded, 1), label=label, details=details)
-        shapes, dtypes = [x.shape for x in sent], [x.dtype for x in sent]
+            return self.comm.start_all_reduce(tensors, wire=self.wire, label=label, details=details)
+        messages = [code.encode(flatten_rows(x)) for x in tensors]
+        details = details._replace(encoded_bytes=fp32_bytes(*tensors))
+        gathered = self.comm.start_all_gather(torch.cat(messages, 1), label=label, details=details)
+        # The tensors themselves are not kept until the averages arrive.
+        shapes_and_dtypes = [(x.shape, x.dtype) for x in tensors]
+        message_bytes = [message.shape[1] for message in messages]
 
-        def averages() -> list[Tensor]:
+        def wait_for_averages() -> list[Tensor]:
             """Wait for the messages of all workers, decode them, and return their means."""
-            parts = first_row_per_replica(gathered.wait()[0], self.comm).split([part.shape[1] for part in encoded], -1)
-            return [
-                repeat_for_workers(code.decode(part, shape[1:].numel(), dtype).mean(1), shape[0]).reshape(shape)
-                for part, shape, dtype in zip(parts, shapes, dtypes, strict=True)
-            ]
+            parts = first_row_per_replica(gathered.wait()[0], self.comm).split(message_bytes, -1)
+            averages = []
+            for part, (shape, dtype) in zip(parts, shapes_and_dtypes, strict=True):
+                mean = code.decode(part, count=shape[1:].numel(), dtype=dtype).mean(1)
+                averages.append(repeat_for_workers(mean, num_rows=shape[0]).reshape(shape))
+            return averages
 
-        return Handle(averages)
+        return Handle(wait_for_averages)
 
     def _merge(self, row: ParamRow, state: str, average: Tensor) -> None:
         """Merge the average of a state that has arrived into a row, with the weight alpha of the present value."""
@@ -272,9 +279,9 @@ class Streaming(Method):
     @override
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer state, as in torch, with the averages in transit, which a resumed run merges."""
-        for slot, (rows, handle) in self._in_flight.items():
-            for row, tensor in zip(rows, handle.wait(), strict=True):
-                row.state[PENDING + slot.state] = tensor.clone()
+        for fragment_state, (rows, handle) in self._in_flight.items():
+            for row, average in zip(rows, handle.wait(), strict=True):
+                row.state[PENDING + fragment_state.state] = average.clone()
         return super().state_dict()
 
     @override
@@ -283,8 +290,12 @@ class Streaming(Method):
         super().load_state_dict(state_dict)
         self._in_flight = {}
         assert isinstance(self.sync, Periodic)
-        for slot in (Slot(state, f) for state in self.sync.periods for f in range(self.fragments)):
-            rows = [row for row in self._members(slot)[0] if PENDING + slot.state in row.state]
-            if rows:
-                pending = [row.state.pop(PENDING + slot.state) for row in rows]
-                self._in_flight[slot] = TensorsInFlight(rows, Handle(lambda pending=pending: pending))  # type: ignore[misc]
+        for state in self.sync.periods:
+            for fragment in range(self.fragments):
+                fragment_state = FragmentState(state, fragment)
+                fragment_rows, _ = self._fragment_rows(fragment_state)
+                rows = [row for row in fragment_rows if PENDING + state in row.state]
+                if rows:
+                    averages = [row.state.pop(PENDING + state) for row in rows]
+                    handle = Handle(lambda averages=averages: averages)  # type: ignore[misc]
+                    self._in_flight[fragment_state] = TensorsInFlight(rows, handle)

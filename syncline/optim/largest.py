@@ -1,4 +1,4 @@
-"""Indices of the largest entries of vectors, and the choice between compiled loops and tensor operations."""
+"""Indices of the largest entries of vectors, found by compiled loops or by tensor operations."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ GROUPS_PER_ENTRY = 4
 """Number of groups per entry to find in `_by_bound`; with 4, random vectors have 1/7 more candidates than entries."""
 
 
-def largest(x: Tensor, k: int) -> Tensor:
+def largest_indices(x: Tensor, k: int) -> Tensor:
     """Return the indices ``(..., k)`` of the k entries of largest magnitude of vectors ``(..., n)``, in rising order.
 
     Among equal entries it selects the same as ``topk``.
 
-    >>> largest(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), 2).tolist()
+    >>> largest_indices(torch.tensor([[1.0, -3.0, 2.0, 0.0]]), 2).tolist()
     [[1, 2]]
     """
     n = x.shape[-1]
@@ -41,10 +41,10 @@ def largest(x: Tensor, k: int) -> Tensor:
     if loops:
         return _by_loop(x.reshape(-1, n), k, loops).view(*x.shape[:-1], k)
     magnitudes = x.abs()
-    is_supported = magnitudes.device.type == "cpu" and magnitudes.dtype in (torch.float32, torch.float64)
-    if not is_supported or n < max(SHORTEST_BOUNDED, 2 * GROUPS_PER_ENTRY * k):
-        return _by_topk(magnitudes, k)
-    return _by_bound(magnitudes.reshape(-1, n), k).view(*magnitudes.shape[:-1], k)
+    has_numpy_dtype = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    if has_numpy_dtype and n >= max(SHORTEST_BOUNDED, 2 * GROUPS_PER_ENTRY * k):
+        return _by_bound(magnitudes.reshape(-1, n), k).view(*x.shape[:-1], k)
+    return _by_topk(magnitudes, k)
 
 
 def _by_topk(magnitudes: Tensor, k: int) -> Tensor:
@@ -58,11 +58,12 @@ def _by_loop(x: Tensor, k: int, loops: ModuleType) -> Tensor:
     indices = torch.empty(rows, k, dtype=torch.int64)
     is_complete = torch.empty(rows, dtype=torch.bool)
     bits = x.detach().contiguous().view(torch.int32).numpy()
-    loops.find_largest(bits, k, max(1, n // (GROUPS_PER_ENTRY * k)), indices.numpy(), is_complete.numpy())
-    return _completed(indices, is_complete, x, k)
+    group_length = max(1, n // (GROUPS_PER_ENTRY * k))
+    loops.find_largest(bits, k, group_length, indices.numpy(), is_complete.numpy())
+    return _fill_incomplete_rows(indices, is_complete, x, k)
 
 
-def _completed(indices: Tensor, is_complete: Tensor, x: Tensor, k: int) -> Tensor:
+def _fill_incomplete_rows(indices: Tensor, is_complete: Tensor, x: Tensor, k: int) -> Tensor:
     """Fill in, by ``topk``, the rows of indices ``(r, k)`` that are not complete, and return all indices."""
     if not is_complete.all():
         indices[~is_complete] = _by_topk(x[~is_complete].abs(), k)
@@ -76,28 +77,35 @@ def _by_bound(magnitudes: Tensor, k: int) -> Tensor:
     largest entry, so that only entries that reach it are candidates. ``topk`` does the rows with many candidates, with
     more than k entries as large as the k-th, or with NaN.
     """
-    rows, n = magnitudes.shape
+    num_rows, n = magnitudes.shape
+    values = magnitudes.numpy()
+
+    # A lower bound of the k-th largest entry of each row: the k-th largest of the maxima of groups.
     length = n // (GROUPS_PER_ENTRY * k)
     num_groups = n // length  # group i has the entries i, i + num_groups, ..., so that maxima are of whole rows
     maxima = magnitudes[:, : num_groups * length].unflatten(1, (length, num_groups)).amax(1).numpy()
-    values = magnitudes.numpy()
     bound = np.partition(maxima, num_groups - k, axis=1)[:, num_groups - k]
-    candidates = np.flatnonzero(values >= bound[:, None])  # in the flattened array
+
+    # The candidates, as indices into the flattened array, of all rows that have neither too many of them nor NaN.
+    candidates = np.flatnonzero(values >= bound[:, None])
     row = candidates // n
-    num_candidates = np.bincount(row, minlength=rows)
+    num_candidates = np.bincount(row, minlength=num_rows)
     has_nan = np.isnan(maxima).any(1) | np.isnan(values[:, num_groups * length :]).any(1)
     is_bounded = (num_candidates >= k) & (num_candidates <= 2 * GROUPS_PER_ENTRY * k) & ~has_nan
     if not is_bounded.all():
         candidates, row = candidates[is_bounded[row]], row[is_bounded[row]]
     num_candidates = np.where(is_bounded, num_candidates, 0)
+
+    # A table with the candidates of each row side by side, from which the k largest are selected.
     width = max(int(num_candidates.max(initial=0)), k)
-    table = np.full((rows, width), -1.0, values.dtype)  # the candidates of each row side by side
-    column = np.arange(len(candidates)) - (np.cumsum(num_candidates) - num_candidates)[row]
+    table = np.full((num_rows, width), -1.0, values.dtype)
+    first_candidate = np.cumsum(num_candidates) - num_candidates
+    column = np.arange(len(candidates)) - first_candidate[row]
     table[row, column] = values.ravel()[candidates]
     kth_largest = np.partition(table, width - k, axis=1)[:, width - k]
     is_selected = table[row, column] >= kth_largest[row]
-    is_complete = is_bounded & (np.bincount(row[is_selected], minlength=rows) == k)
+    is_complete = is_bounded & (np.bincount(row[is_selected], minlength=num_rows) == k)
     is_selected &= is_complete[row]
-    indices = np.empty((rows, k), np.int64)
+    indices = np.empty((num_rows, k), np.int64)
     indices[is_complete] = (candidates[is_selected] - row[is_selected] * n).reshape(-1, k)
-    return _completed(torch.from_numpy(indices), torch.from_numpy(is_complete), magnitudes, k)
+    return _fill_incomplete_rows(torch.from_numpy(indices), torch.from_numpy(is_complete), magnitudes, k)

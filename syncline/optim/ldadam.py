@@ -73,44 +73,55 @@ class LowRankAdam(UpdateRule):
         """
         m, n = sorted(matrix_sides(x.shape[1:]))
         rank = dion_rank(m, n, self.rank_fraction)
-        shapes = {MOMENTUM: (rank, n), SECOND_MOMENT: (rank, n)}
+        states = {PROJECTION: orthonormal_columns(random_columns(x, m, rank, "ldadam", param_index))}
+        for name in (MOMENTUM, SECOND_MOMENT):
+            states[name] = x.new_zeros(len(x), rank, n)
         if self.error_feedback:
-            shapes[ERROR] = (m, n)
-        projection = orthonormal_columns(random_columns(x, m, rank, "ldadam", param_index))
-        return {PROJECTION: projection, **{name: x.new_zeros(len(x), *shape) for name, shape in shapes.items()}}
+            states[ERROR] = x.new_zeros(len(x), m, n)
+        return states
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update error, projection and moments of a matrix, and return the direction of its step."""
-        m, v, (beta1,), beta2 = state[MOMENTUM], state[SECOND_MOMENT], h["betas"], h["beta2"]
+        m, v = state[MOMENTUM], state[SECOND_MOMENT]
+        (beta1,), beta2 = h["betas"], h["beta2"]
         matrix = as_matrix(g)
-        is_wide = matrix.shape[-2] <= matrix.shape[-1]
-        a = matrix if is_wide else matrix.mT
+        is_tall = matrix.shape[-2] > matrix.shape[-1]
+        a = matrix.mT if is_tall else matrix
         if self.error_feedback:
             a = a + state[ERROR]
+
+        # Move the projection and the moments to the subspace of this step.
         old = state[PROJECTION].clone()
         new = state[PROJECTION].copy_(self._next_projection(a, state, h, t))
         projected = new.mT @ a
         momentum_before = old @ m
-        if t:  # transform the moments to the new projection
-            change, m_correction, v_correction = new.mT @ old, 1 / (1 - beta1**t), 1 - beta2**t
+        if t:
+            change = new.mT @ old
+            m_correction, v_correction = 1 / (1 - beta1**t), 1 - beta2**t
             mean = change @ m * m_correction
             variance = change.square() @ (v / v_correction - (m * m_correction).square())
             v.copy_((variance + mean.square()).abs_() * v_correction)
             m.copy_(change @ m)
         if self.error_feedback:
-            state[ERROR].copy_(a).sub_(new @ projected).add_(momentum_before - new @ m, alpha=beta1 / (1 - beta1))
+            momentum_loss = momentum_before - new @ m
+            state[ERROR].copy_(a).sub_(new @ projected).add_(momentum_loss, alpha=beta1 / (1 - beta1))
+
+        # Take Adam's step in the subspace.
         m.lerp_(projected, 1 - beta1)
         v.mul_(beta2).addcmul_(projected, projected, value=1 - beta2)
-        d = new @ (m / ((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])) * (1 / (1 - beta1 ** (t + 1))))
-        return (d if is_wide else d.mT).reshape(g.shape)
+        root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
+        d = new @ (m / root * (1 / (1 - beta1 ** (t + 1))))
+        if is_tall:
+            d = d.mT
+        return d.reshape(g.shape)
 
     def _next_projection(self, a: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the projection ``(R, m, r)`` of step ``t`` for the gradient with error ``a (R, m, n)``.
 
-        It has singular vectors of ``a`` in the first step, and later is one power iteration from the last projection.
-        It stays if all gradients are zero so far. As in ``power_basis``, a shift of a few rounding errors keeps columns
-        that are orthogonal to B.
+        In the first step its columns are singular vectors of ``a``; later it is one power iteration from the last
+        projection. It stays if all gradients are zero so far. As in ``power_basis``, a shift of a few rounding errors
+        keeps columns that are orthogonal to B.
         """
         old = state[PROJECTION]
         if t == 0:

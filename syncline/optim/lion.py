@@ -109,14 +109,16 @@ class LionCubMethod(Method):
         **options: Any,
     ) -> None:
         """Combine the rule with the vote on directions and with periodic averages of momenta."""
-        averaged_states = {} if momentum_layers == "none" else dict.fromkeys(rule.states, momentum_period)
         self.momentum_layers = momentum_layers
-        sync = Periodic({"direction": 1} | averaged_states)
-        super().__init__(params, lr, rule, sync, reducer=vote, **options)
-        self._momenta_averaged()
+        periods = {"direction": 1}
+        if momentum_layers != "none":
+            for name in rule.states:
+                periods[name] = momentum_period
+        super().__init__(params, lr, rule, Periodic(periods), reducer=vote, **options)
+        self._averages_momentum()  # refuses patterns that match no layer
 
-    def _momenta_averaged(self) -> list[bool]:
-        """Return whether each parameter's momentum is averaged, in order of parameter numbers."""
+    def _averages_momentum(self) -> list[bool]:
+        """Return, for each parameter in order, whether its momentum is averaged."""
         if self.momentum_layers not in ("all", "none") and not all(self.names):
             raise SpecError("momentum_layers", self.momentum_layers, "'all' or 'none' for parameters without names")
         return chosen_layers(self.names, self.momentum_layers)
@@ -125,5 +127,5 @@ class LionCubMethod(Method):
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
         """Average the named states of parameters in ``momentum_layers``."""
         if names:
-            averaged_momenta = self._momenta_averaged()
-            super().average_states([row for row in rows if averaged_momenta[row.param_index]], names)
+            averages_momentum = self._averages_momentum()
+            super().average_states([row for row in rows if averages_momentum[row.param_index]], names)

@@ -89,7 +89,7 @@ def power_iteration(
 
     Source: PowerSGD (Vogels et al., 2019), Algorithm 1; Dion (Ahn et al., 2025), Algorithm 1.
     """
-    products = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")
+    products = average([m @ q for m, q in zip(matrices, right, strict=True)], "P")  # mean(M Q)
 
     def orthonormal_or_zero(p: Tensor) -> Tensor:
         # A QR decomposition of zeros has arbitrary unit vectors.
@@ -101,7 +101,7 @@ def power_iteration(
 
 
 def keep_old_where_zero(new: Tensor, old: Tensor) -> Tensor:
-    """Return the new right factor ``(R, n, r)``, but the old one for workers whose new factor is all zero."""
+    """Return the new factors ``(R, n, r)`` of R workers, but the old factor where a worker's new factor is all zero."""
     return torch.where(is_all_zero(new), old, new)
 
 
@@ -113,7 +113,11 @@ def is_all_zero(x: Tensor) -> Tensor:
 def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tensor:
     """Return Gaussian columns ``(R, length, rank)``, equal on all workers, with the dtype and device of ``x (R, ...)``.
 
-    The random numbers depend only on ``names`` and on the shape.
+    Args:
+        x: tensor with the worker axis of R rows.
+        length: number of entries of a column.
+        rank: number of columns.
+        *names: names of the random stream; the random numbers depend only on these and on the shape.
     """
     if x.is_meta:
         return x.new_empty(x.shape[0], length, rank)
@@ -160,23 +164,27 @@ class MatrixSplit:
         names = group.get("param_names", [""] * len(group["params"]))
         if self.layers and not all(names):
             raise SpecError("layers", self.layers, "none, or parameters with names, as module.named_parameters() has")
-        may_be_matrices = group.get("matrix", True)
-        are_matrices = [
-            may_be_matrices and p.dim() - worker_axes >= 2 and p.numel() > 0 and matches_patterns(name, self.layers)
-            for p, name in zip(group["params"], names, strict=True)
-        ]
+        matrix_indices: list[int] = []
+        other_indices: list[int] = []
+        for index, (p, name) in enumerate(zip(group["params"], names, strict=True)):
+            has_matrix_shape = p.dim() - worker_axes >= 2 and p.numel() > 0
+            is_matrix = group.get("matrix", True) and has_matrix_shape and matches_patterns(name, self.layers)
+            if is_matrix:
+                matrix_indices.append(index)
+            else:
+                other_indices.append(index)
+
         rules_and_groups: list[tuple[UpdateRule, dict[str, Any]]] = []
-        for matrices, rule in ((True, self.matrix), (False, self.other_rule)):
-            part = {**group, "matrix": matrices}
+        for rule, indices in ((self.matrix, matrix_indices), (self.other_rule, other_indices)):
+            if not indices:
+                continue
+            part = {**group, "matrix": indices is matrix_indices}
             for key in ("params", "param_names"):
                 if key in group:
-                    part[key] = [
-                        x for x, is_matrix in zip(group[key], are_matrices, strict=True) if is_matrix == matrices
-                    ]
-            if not matrices and part["other_lr"] is not None:
+                    part[key] = [group[key][index] for index in indices]
+            if indices is other_indices and part["other_lr"] is not None:
                 part["lr"] = part["other_lr"]
-            if part["params"]:
-                rules_and_groups.append((rule, part))
+            rules_and_groups.append((rule, part))
         return rules_and_groups
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
@@ -232,7 +240,7 @@ class Orthogonalised(Unscaled):
 
     def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the direction ``scale polar(d)`` for the mixture ``d`` of momenta."""
-        return self._orthogonal([d])[0]
+        return self._orthogonalise([d])[0]
 
     @override
     def scale_directions(
@@ -241,23 +249,25 @@ class Orthogonalised(Unscaled):
         """Return the scaled polar factors of several parameters' mixed momenta ``ds``, which Muon steps along."""
         # Small matrices of one shape are orthogonalised together, because calls cost more than their arithmetic.
         directions = list(ds)
-        batches: dict[tuple[int, ...], list[int]] = {}
+        indices_by_shape: dict[tuple[int, ...], list[int]] = {}
         for index, d in enumerate(ds):
-            is_small = d.numel() // d.size(0) <= LARGEST_STACKED
-            alone = (index, -1)  # no shape of a matrix
-            batches.setdefault(tuple(d.shape[1:]) if is_small else alone, []).append(index)
-        for indices in batches.values():
-            orthogonal = self._orthogonal([ds[index] for index in indices])
-            for index, direction in zip(indices, orthogonal, strict=True):
+            if d.numel() // d.size(0) <= LARGEST_STACKED:
+                indices_by_shape.setdefault(tuple(d.shape[1:]), []).append(index)
+            else:
+                directions[index] = self._orthogonalise([d])[0]
+        for indices in indices_by_shape.values():
+            same_shape = self._orthogonalise([ds[index] for index in indices])
+            for index, direction in zip(indices, same_shape, strict=True):
                 directions[index] = direction
         return directions
 
-    def _orthogonal(self, ds: list[Tensor]) -> list[Tensor]:
+    def _orthogonalise(self, ds: list[Tensor]) -> list[Tensor]:
         """Return ``scale polar(d)`` for each tensor d; all have one shape ``(R, m, *rest)``."""
         matrices = torch.cat([as_matrix(d) for d in ds]) if len(ds) > 1 else as_matrix(ds[0])
         rows, columns = matrices.shape[-2:]
         polar = newton_schulz(matrices, self.steps) * shape_factor(rows, columns, self.adjust_lr)
-        return [part.view_as(d) for part, d in zip(polar.split([len(d) for d in ds]), ds, strict=True)]
+        parts = polar.split([len(d) for d in ds])
+        return [part.view_as(d) for part, d in zip(parts, ds, strict=True)]
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class VectorShape(NamedTuple):
 
 
 def lion_rows(rows: Sequence[ParamRow]) -> list[ParamRow]:
-    """Return the rows that follow Lion, with each worker's update vector c in place of its gradient g.
+    """Return the parameters that follow Lion, with each worker's update vector c in place of its gradient g.
 
         c = beta1 m + (1 - beta1) g
 
@@ -73,9 +73,15 @@ def vector_shape(c: Tensor, replicas: int = 1) -> VectorShape:
     """
     magnitudes = flatten_rows(c).abs().double()
     mean, mean_square = magnitudes.mean(1), magnitudes.square().mean(1)
-    kurtosis = magnitudes.pow(4).mean(1) / mean_square.square()
-    statistics = mean / mean_square.sqrt(), kurtosis, magnitudes.amax(1) / mean
-    return VectorShape(*(statistic.reshape(replicas, -1).mean(1) for statistic in statistics))
+
+    def mean_over_workers(statistic: Tensor) -> Tensor:
+        return statistic.reshape(replicas, -1).mean(1)
+
+    return VectorShape(
+        mean_over_rms=mean_over_workers(mean / mean_square.sqrt()),
+        kurtosis=mean_over_workers(magnitudes.pow(4).mean(1) / mean_square.square()),
+        largest_over_mean=mean_over_workers(magnitudes.amax(1) / mean),
+    )
 
 
 def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
@@ -89,21 +95,26 @@ def largest_spread(m: Tensor, replicas: int = 1) -> Tensor:
 
 
 def relative_spread(m: Tensor, replicas: int = 1) -> Tensor:
-    """Return the root mean square of the deviation over workers of ``m (R, *s)``, over that of their mean, ``(S,)``."""
-    shared = flatten_rows(m).double().unflatten(0, (replicas, -1)).mean(1)
-    return (_deviation(m, replicas).square().mean(1) / shared.square().mean(1)).sqrt()
+    """Return how much workers' tensors ``m (R, *s)`` differ, relative to their size, for each replica, ``(S,)``.
+
+    It is the root mean square of the standard deviation over workers, divided by that of the workers' mean.
+    """
+    worker_mean = flatten_rows(m).double().unflatten(0, (replicas, -1)).mean(1)
+    return (_deviation(m, replicas).square().mean(1) / worker_mean.square().mean(1)).sqrt()
 
 
 def _deviation(m: Tensor, replicas: int) -> Tensor:
-    """Return the standard deviation between the workers of each replica, ``(S, n)``."""
-    workers = flatten_rows(m).double().unflatten(0, (replicas, -1))
-    return workers.std(1) if workers.shape[1] > 1 else torch.zeros_like(workers[:, 0])
+    """Return the standard deviation of ``m (R, *s)`` between the workers of each replica, ``(S, n)``."""
+    by_worker = flatten_rows(m).double().unflatten(0, (replicas, -1))
+    if by_worker.shape[1] == 1:
+        return torch.zeros_like(by_worker[:, 0])
+    return by_worker.std(1)
 
 
 def vote_agreements(
     rows: Sequence[ParamRow], votes: Mapping[str, Vote], comm: Communicator, t: int
 ) -> dict[str, Agreement]:
-    """Return how often votes agree with the sign of the workers' exact sum, over the entries of all rows, by vote.
+    """Return how often each vote has the sign of the workers' exact sum, over the entries of all parameters.
 
     A vote with too few bits for the number of workers is left out. The ledger records none of the communication.
 
@@ -119,9 +130,8 @@ def vote_agreements(
     Source: Lion Cub, Figure 4 and Table 3.
     """
     with comm.ledger.paused():
-        exact_sum = first_row_per_replica(
-            comm.all_reduce(torch.cat([flatten_rows(row.g).double() for row in rows], 1)), comm
-        )
+        vectors = torch.cat([flatten_rows(row.g).double() for row in rows], 1)
+        exact_sum = first_row_per_replica(comm.all_reduce(vectors), comm)
         agreements = {}
         for name, vote in votes.items():
             try:
@@ -134,11 +144,11 @@ def vote_agreements(
 
 
 Vectors = list[Tensor]
-"""A vector of each worker over all parameters, in parts: a tensor ``(R, *s)`` for each parameter."""
+"""One vector per worker over all parameters: a tensor ``(R, *s)`` for each parameter."""
 
 
 class MeasuredValue(NamedTuple):
-    """A measured value of each of S replicas, ``(S,)``; ``layer`` is empty if it is of all parameters together."""
+    """A measured value of each of S replicas, ``(S,)``; without a ``layer`` it is about all parameters together."""
 
     measure: str
     value: Tensor
@@ -186,36 +196,36 @@ class Watch:
 
     def __init__(self, measures: Sequence[Measure], every: int = 1) -> None:
         self._measures, self._every = measures, every
-        self._found: list[tuple[int, MeasuredValue]] = []
+        self._step_values: list[tuple[int, MeasuredValue]] = []  # with the number of completed steps
 
     def before_step(self, method: Method, t: int) -> None:
         """Record measures before a step; call it after the gradients are computed."""
         if (t + 1) % self._every == 0:
             for measure in self._measures:
-                self._keep(t, measure.before_step(method, t))
+                self._record(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int) -> None:
         """Record the configured measures just before the workers average the states ``names``."""
         for measure in self._measures:
-            self._keep(t, measure.before_average(method, rows, names, t))
+            self._record(t, measure.before_average(method, rows, names, t))
 
     def after_step(self, method: Method, t: int) -> None:
         """Record measures after a step; call it before the next gradients are computed."""
         for measure in self._measures:
             values = measure.after_step(method, t)
             if (t + 1) % self._every == 0:
-                self._keep(t, values)
+                self._record(t, values)
 
-    def _keep(self, t: int, values: Iterable[MeasuredValue]) -> None:
-        self._found += [(t + 1, value) for value in values]
+    def _record(self, t: int, values: Iterable[MeasuredValue]) -> None:
+        self._step_values += [(t + 1, value) for value in values]
 
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:
         """Return all recorded values in order, one for each of the ``seeds`` of the replicas."""
-        return [
-            WatchedValue(seed, step, measured.measure, measured.layer, value=float(value))
-            for step, measured in self._found
-            for seed, value in zip(seeds, measured.value.tolist(), strict=True)
-        ]
+        watched_values = []
+        for step, measured in self._step_values:
+            for seed, value in zip(seeds, measured.value.tolist(), strict=True):
+                watched_values.append(WatchedValue(seed, step, measured.measure, measured.layer, float(value)))
+        return watched_values
 
 
 class UpdateVectors(Measure):
@@ -237,16 +247,14 @@ class UpdateVectors(Measure):
         if not rows:
             return []
         agreements = vote_agreements(rows, VOTES, method.comm, t)
-        values = [
-            MeasuredValue(f"{rate}: {vote}", getattr(agreement, rate))
-            for rate in ("match", "flip", "zero")
-            for vote, agreement in agreements.items()
-        ]
+        values = []
+        for share_name in Agreement._fields:
+            for vote_name, agreement in agreements.items():
+                values.append(MeasuredValue(f"{share_name}: {vote_name}", getattr(agreement, share_name)))
         for row in rows:
-            shape = vector_shape(row.g, method.comm.replicas)
-            values += [
-                MeasuredValue(name, value, layer_of(method, row.param_index)) for name, value in shape._asdict().items()
-            ]
+            layer = param_name(method, row.param_index)
+            for name, value in vector_shape(row.g, method.comm.replicas)._asdict().items():
+                values.append(MeasuredValue(name, value, layer))
         return values
 
 
@@ -260,17 +268,18 @@ class MomentumSpread(Measure):
     def after_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
         """Return both spreads of each layer's first momentum."""
         values: list[MeasuredValue] = []
+        replicas = method.comm.replicas
         for row in method.rows(without_gradient=True):
             if "momentum_1" in row.state:
-                momentum, layer = row.state["momentum_1"], layer_of(method, row.param_index)
-                for name, spread in (("largest_spread", largest_spread), ("relative_spread", relative_spread)):
-                    values.append(MeasuredValue(name, spread(momentum, method.comm.replicas), layer))
+                momentum, layer = row.state["momentum_1"], param_name(method, row.param_index)
+                values.append(MeasuredValue("largest_spread", largest_spread(momentum, replicas), layer))
+                values.append(MeasuredValue("relative_spread", relative_spread(momentum, replicas), layer))
         return values
 
 
-def layer_of(method: Method, number: int) -> str:
-    """Return the name of a parameter, or its number as text if it has no name."""
-    return method.names[number] or str(number)
+def param_name(method: Method, param_index: int) -> str:
+    """Return the name of a parameter of a method, or its index as text if it has no name."""
+    return method.names[param_index] or str(param_index)
 
 
 class Rounds(Measure):
@@ -313,7 +322,7 @@ class Rounds(Measure):
     ) -> Iterable[MeasuredValue]:
         """Store parameters and momenta at the end of a round."""
         if "params" in names:
-            self._end = _state(rows)
+            self._end = _params_and_momenta(rows)
         return ()
 
     @override
@@ -321,52 +330,61 @@ class Rounds(Measure):
         """Return the values of a round after its average, and store the start of the next round."""
         if self._end is None or self._start is None:
             return ()
-        rows, start, end = method.rows(without_gradient=True), self._start, self._end
-        self._start, self._end = _state(rows), None
-        outer = [row.state[OUTER_MOMENTUM] for row in rows if OUTER_MOMENTUM in row.state]
-        return list(measured(start, end, outer, method.comm.replicas))
+        start, end = self._start, self._end
+        rows = method.rows(without_gradient=True)
+        self._start, self._end = _params_and_momenta(rows), None
+        outer_momenta = [row.state[OUTER_MOMENTUM] for row in rows if OUTER_MOMENTUM in row.state]
+        return list(round_values(start, end, outer_momenta, method.comm.replicas))
 
 
-def measured(
-    start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer: Vectors, replicas: int
+def round_values(
+    start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer_momenta: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the values of `Rounds` for one round.
+    """Yield the values that `Rounds` measures in one round of local steps.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.
         end: parameters and momenta before the average at the end of the round.
-        outer: momenta of the outer optimizer; empty without an outer optimizer.
+        outer_momenta: momenta of the outer optimizer; empty without an outer optimizer.
         replicas: S, number of replicas.
     """
 
     def mean(value: Tensor) -> Tensor:
         return value.reshape(replicas, -1).mean(1)
 
-    (x0, u0), (x, u) = start, end
+    x0, u0 = start
+    x, u = end
     update = [a - b for a, b in zip(x0, x, strict=True)]
-    yield MeasuredValue("parameter_change", mean(_norm(update) / _norm(x0)))
-    yield MeasuredValue("parameter_variance", mean(_spread(x, replicas)))
-    mean_update = _mean(update, replicas)
-    yield MeasuredValue("local_update_global_update", mean(_cosine(update, mean_update)))
+    yield MeasuredValue("parameter_change", mean(_norms(update) / _norms(x0)))
+    yield MeasuredValue("parameter_variance", mean(_squared_distance_from_mean(x, replicas)))
+    mean_update = _replica_mean(update, replicas)
+    yield MeasuredValue("local_update_global_update", mean(_cosines(update, mean_update)))
     if not u:
         return
-    shared = outer or _mean(u, replicas)
+    global_momentum = outer_momenta if outer_momenta else _replica_mean(u, replicas)
     if u0:
-        yield MeasuredValue("momentum_change", mean(_norm([a - b for a, b in zip(u, u0, strict=True)]) / _norm(u0)))
-        yield MeasuredValue("momentum_information_nats", mean(-0.5 * torch.log1p(-_cosine(u, u0).square())))
-    yield MeasuredValue("momentum_variance", mean(_spread(u, replicas)))
-    yield MeasuredValue("momentum_norm", mean(_norm(_mean(u, replicas))))
-    yield MeasuredValue("local_update_global_momentum", mean(_cosine(update, shared)))
-    yield MeasuredValue("local_update_local_momentum", mean(_cosine(update, u)))
-    yield MeasuredValue("global_update_global_momentum", mean(_cosine(mean_update, shared)))
-    yield MeasuredValue("local_momentum_global_momentum", mean(_cosine(u, shared)))
+        momentum_change = [a - b for a, b in zip(u, u0, strict=True)]
+        yield MeasuredValue("momentum_change", mean(_norms(momentum_change) / _norms(u0)))
+        yield MeasuredValue("momentum_information_nats", mean(-0.5 * torch.log1p(-_cosines(u, u0).square())))
+    yield MeasuredValue("momentum_variance", mean(_squared_distance_from_mean(u, replicas)))
+    yield MeasuredValue("momentum_norm", mean(_norms(_replica_mean(u, replicas))))
+    yield MeasuredValue("local_update_global_momentum", mean(_cosines(update, global_momentum)))
+    yield MeasuredValue("local_update_local_momentum", mean(_cosines(update, u)))
+    yield MeasuredValue("global_update_global_momentum", mean(_cosines(mean_update, global_momentum)))
+    yield MeasuredValue("local_momentum_global_momentum", mean(_cosines(u, global_momentum)))
 
 
-def _state(rows: list[ParamRow]) -> tuple[Vectors, Vectors]:
-    """Return copies of the parameters of these rows, and of their slowest momenta; no momenta if a row has none."""
-    slowest = [max(filter(re.compile(r"momentum(_\d+)?").fullmatch, row.state), default="") for row in rows]
-    momenta = [row.state[name].clone() for row, name in zip(rows, slowest, strict=True) if name]
-    return [row.x.detach().clone() for row in rows], momenta if all(slowest) else []
+def _params_and_momenta(rows: list[ParamRow]) -> tuple[Vectors, Vectors]:
+    """Return copies of the parameters, and of the slowest momentum of each; no momenta if a parameter has none."""
+    params = [row.x.detach().clone() for row in rows]
+    momenta = []
+    for row in rows:
+        names = [name for name in row.state if re.fullmatch(r"momentum(_\d+)?", name)]
+        if not names:
+            return params, []
+        slowest = max(names)  # momenta are numbered from the fastest to the slowest
+        momenta.append(row.state[slowest].clone())
+    return params, momenta
 
 
 def _dot(a: Vectors, b: Vectors) -> Tensor:
@@ -375,25 +393,25 @@ def _dot(a: Vectors, b: Vectors) -> Tensor:
     return torch.stack(products).sum(0)
 
 
-def _norm(a: Vectors) -> Tensor:
+def _norms(a: Vectors) -> Tensor:
     """Return the norm of each worker's vector, ``(R,)``."""
     return _dot(a, a).sqrt()
 
 
-def _cosine(a: Vectors, b: Vectors) -> Tensor:
+def _cosines(a: Vectors, b: Vectors) -> Tensor:
     """Return the cosine of each worker's two vectors, ``(R,)``."""
-    return _dot(a, b) / (_norm(a) * _norm(b))
+    return _dot(a, b) / (_norms(a) * _norms(b))
 
 
-def _mean(a: Vectors, replicas: int) -> Vectors:
+def _replica_mean(a: Vectors, replicas: int) -> Vectors:
     """Return the mean vector over the workers of each replica, repeated for each worker."""
     by_replica = [x.unflatten(0, (replicas, -1)) for x in a]
     return [x.mean(1, keepdim=True).expand_as(x).flatten(0, 1) for x in by_replica]
 
 
-def _spread(a: Vectors, replicas: int) -> Tensor:
+def _squared_distance_from_mean(a: Vectors, replicas: int) -> Tensor:
     """Return the squared distance of each worker's vector from the mean over its replica, ``(R,)``."""
-    return _norm([x - mean for x, mean in zip(a, _mean(a, replicas), strict=True)]).square()
+    return _norms([x - mean for x, mean in zip(a, _replica_mean(a, replicas), strict=True)]).square()
 
 
 MEASURES: Mapping[str, Callable[[], Measure]] = {

@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate
-from operator import mul
 from typing import Any, Literal
 
 from torch import Tensor
@@ -37,7 +35,7 @@ def qhm(momentum: float = 0.999, nu: float = 0.7) -> MomentumRule:
 
     Source: J. Ma, D. Yarats, "Quasi-hyperbolic momentum and Adam for deep learning" (2019), equations (1) and (2).
     """
-    return MomentumRule((momentum,), (nu,), Unscaled())
+    return MomentumRule(betas=(momentum,), omegas=(nu,), scaling=Unscaled())
 
 
 def qhadam(
@@ -52,7 +50,8 @@ def qhadam(
     Source: J. Ma, D. Yarats, "Quasi-hyperbolic momentum and Adam for deep learning" (2019), section 4, with its
     recommended rates.
     """
-    return MomentumRule((beta1,), (nu1,), AdamScaling(beta2, eps, nu2=nu2), bias_correction=True)
+    scaling = AdamScaling(beta2, eps, nu2=nu2)
+    return MomentumRule(betas=(beta1,), omegas=(nu1,), scaling=scaling, bias_correction=True)
 
 
 def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: float = 1e-6) -> MomentumRule:
@@ -62,7 +61,7 @@ def qhadopt(beta1: float = 0.999, beta2: float = 0.9999, nu: float = 0.98, eps: 
 
     Source: MT-DAO, section 4.1 and Figure 5: the baseline in data parallelism, which is Algorithm 2 with one momentum.
     """
-    return MomentumRule((beta1,), (nu,), AdoptScaling(beta2, eps))
+    return MomentumRule(betas=(beta1,), omegas=(nu,), scaling=AdoptScaling(beta2, eps))
 
 
 def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
@@ -74,8 +73,9 @@ def aggmo(betas: Sequence[float] = (0.0, 0.9, 0.99)) -> MomentumRule:
 
     Source: J. Lucas, S. Sun, R. Zemel, R. Grosse, "Aggregated Momentum" (2019), equation (3), and its default rates.
     """
-    nonzero = tuple(beta for beta in betas if beta)
-    return MomentumRule(nonzero, (1 / len(betas),) * len(nonzero), Unscaled(), form="heavy-ball")
+    nonzero_betas = tuple(beta for beta in betas if beta)
+    weights = (1 / len(betas),) * len(nonzero_betas)  # the gradient has the rest, which is that of a beta of 0
+    return MomentumRule(nonzero_betas, weights, Unscaled(), form="heavy-ball")
 
 
 Base = Literal["adam", "adopt", "sgdm", "muon"]
@@ -107,17 +107,22 @@ def multi_momentum_rule(
     """
     if base not in ("adam", "adopt", "sgdm", "muon"):
         raise SpecError("base", base, "'adam', 'adopt', 'sgdm' or 'muon'")
-    overrides: dict[str, Any] = {name: v for name, v in (("beta2", beta2), ("eps", eps)) if v is not None}
+    options: dict[str, Any] = {}
+    if beta2 is not None:
+        options["beta2"] = beta2
+    if eps is not None:
+        options["eps"] = eps
     scaling: Scaling = Unscaled()
     if base in ("adam", "muon"):
-        scaling = AdamScaling(**overrides, bias_correction=bias_correction)
+        scaling = AdamScaling(**options, bias_correction=bias_correction)
     elif base == "adopt":
-        scaling = AdoptScaling(**overrides)
-    corrected = bias_correction and base in ("adam", "muon")
-    rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=corrected, **switch)
+        scaling = AdoptScaling(**options)
+    is_corrected = bias_correction and base in ("adam", "muon")
+    rule = MomentumRule(tuple(betas), tuple(omegas), scaling, bias_correction=is_corrected, **switch)
     if base != "muon":
         return rule
-    return MatrixSplit(MomentumRule(tuple(betas), tuple(omegas), Orthogonalised(), **switch), rule)
+    matrix_rule = MomentumRule(tuple(betas), tuple(omegas), Orthogonalised(), **switch)
+    return MatrixSplit(matrix_rule, other_rule=rule)
 
 
 @dataclass(frozen=True)
@@ -170,13 +175,16 @@ class AdEMAMix(UpdateRule):
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update both momenta and the second moment, and return AdEMAMix's direction."""
         (beta1, beta3), beta2 = h["betas"], h["beta2"]
-        u, s = (state[name] for name in momentum_names(2))
-        v = state[SECOND_MOMENT]
+        alpha = alpha_at(h["alpha"], t, h["alpha_warmup_steps"])
+        beta3 = beta3_at(beta1, beta3, t, h["beta3_warmup_steps"])
+        fast_name, slow_name = momentum_names(2)
+        u, s, v = state[fast_name], state[slow_name], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)
-        s.lerp_(g, 1 - beta3_at(beta1, beta3, t, warmup_steps=h["beta3_warmup_steps"]))
+        s.lerp_(g, 1 - beta3)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        d = (u / (1 - beta1 ** (t + 1))).add_(s, alpha=alpha_at(h["alpha"], t, h["alpha_warmup_steps"]))
-        return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
+        d = (u / (1 - beta1 ** (t + 1))).add_(s, alpha=alpha)
+        root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
+        return d.div_(root)
 
 
 def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
@@ -185,7 +193,9 @@ def alpha_at(alpha: float, t: int, warmup_steps: int) -> float:
     >>> [alpha_at(2.0, t, 4) for t in range(5)]
     [0.5, 1.0, 1.5, 2.0, 2.0]
     """
-    return alpha * min(1.0, (t + 1) / warmup_steps) if warmup_steps else alpha
+    if not warmup_steps:
+        return alpha
+    return alpha * min(1.0, (t + 1) / warmup_steps)
 
 
 def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
@@ -199,8 +209,8 @@ def beta3_at(beta1: float, beta3: float, t: int, warmup_steps: int) -> float:
     s = (t + 1) / warmup_steps if warmup_steps else 1.0
     if s >= 1 or beta3 <= beta1:
         return beta3
-    from_first = (1 - s) / math.log(beta1) if beta1 else 0.0
-    return math.exp(1 / (from_first + s / math.log(beta3)))
+    beta1_term = (1 - s) / math.log(beta1) if beta1 else 0.0  # 1 / ln 0 is 0
+    return math.exp(1 / (beta1_term + s / math.log(beta3)))
 
 
 DECAY_BASE = 0.96
@@ -245,14 +255,17 @@ class NesterovAdam(UpdateRule):
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Update momentum and second moment, and return NAdam's direction."""
-        (beta1,), beta2 = h["betas"], h["beta2"]
-        u, v = state[momentum_names(1)[0]], state[SECOND_MOMENT]
+        (beta1,), beta2, psi = h["betas"], h["beta2"], h["momentum_decay"]
+        (momentum_name,) = momentum_names(1)
+        u, v = state[momentum_name], state[SECOND_MOMENT]
         u.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        mu_t, mu_next = (nadam_weight(beta1, h["momentum_decay"], step) for step in (t, t + 1))
-        product = nadam_weight_product(beta1, h["momentum_decay"], t)
+        mu_t = nadam_weight(beta1, psi, t)
+        mu_next = nadam_weight(beta1, psi, t + 1)
+        product = nadam_weight_product(beta1, psi, t)
         d = g * ((1 - mu_t) / (1 - product)) + u * (mu_next / (1 - product * mu_next))
-        return d.div_((v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"]))
+        root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
+        return d.div_(root)
 
 
 def nadam_weight(beta1: float, momentum_decay: float, t: int) -> float:
@@ -265,11 +278,14 @@ def nadam_weight(beta1: float, momentum_decay: float, t: int) -> float:
 
 def nadam_weight_product(beta1: float, momentum_decay: float, t: int) -> float:
     """Return the product of NAdam's weights ``nadam_weight`` over the steps 0 to t."""
-    power_of_two = 1 << t.bit_length()  # so that the cache has few entries
+    power_of_two = 1 << t.bit_length()  # larger than t; so that the cache has few entries
     return _weight_products(beta1, momentum_decay, power_of_two)[t]
 
 
 @lru_cache(maxsize=16)
-def _weight_products(beta1: float, momentum_decay: float, steps: int) -> tuple[float, ...]:
-    """Return, for each of the first steps t, the product of ``nadam_weight`` over the steps 0 to t."""
-    return tuple(accumulate((nadam_weight(beta1, momentum_decay, t) for t in range(steps)), mul))
+def _weight_products(beta1: float, momentum_decay: float, steps: int) -> list[float]:
+    """Return, for each of the first ``steps`` steps t, the product of ``nadam_weight`` over the steps 0 to t."""
+    products = [nadam_weight(beta1, momentum_decay, 0)]
+    for t in range(1, steps):
+        products.append(products[-1] * nadam_weight(beta1, momentum_decay, t))
+    return products

@@ -11,7 +11,7 @@ from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, as_matrix, newton_schulz, shape_factor
 from syncline.optim.rules import MomentumRule, adam
-from syncline.optim.scalings import Scaling, Unscaled, check_unit, finite_sign
+from syncline.optim.scalings import Unscaled, check_unit, finite_sign
 
 
 def muon(
@@ -40,8 +40,9 @@ def muon(
     Source: K. Jordan et al., "Muon" (2024); ``torch.optim.Muon``, which iterates in bfloat16.
     """
     weight = momentum if nesterov else 1.0
-    rule = MomentumRule((momentum,), (weight,), Orthogonalised(steps=steps, adjust_lr=adjust_lr), nesterov=nesterov)
-    return MatrixSplit(rule, other_rule or adam())
+    scaling = Orthogonalised(steps=steps, adjust_lr=adjust_lr)
+    matrix_rule = MomentumRule(betas=(momentum,), omegas=(weight,), scaling=scaling, nesterov=nesterov)
+    return MatrixSplit(matrix_rule, other_rule or adam())
 
 
 def divide_by_rms(d: Tensor) -> Tensor:
@@ -137,14 +138,15 @@ def scion(
     if tables not in ("sign", "rows"):
         raise SpecError("tables", tables, "'sign' or 'rows'")
     if table_radius is None:
-        table_radius = radius * (60 if tables == "sign" else 1)  # 60 is the paper's ratio 3000 / 50
+        table_radius = 60 * radius if tables == "sign" else radius  # 60 is the paper's ratio 3000 / 50
     for field, value in (("radius", radius), ("table_radius", table_radius)):
         if not value > 0:
             raise SpecError(field, value, "a number > 0")
 
-    def rule_with(scaling: Scaling) -> MomentumRule:
-        return MomentumRule((momentum,), (1.0,), scaling) if momentum else MomentumRule((), (), scaling)
-
+    betas: tuple[float, ...] = ()
+    omegas: tuple[float, ...] = ()
+    if momentum:
+        betas, omegas = (momentum,), (1.0,)
     matrix_scaling = SpectralBall(radius=radius, steps=steps)
     other_scaling = TableBall(radius=radius, table_radius=table_radius, tables=tables)
-    return MatrixSplit(rule_with(matrix_scaling), rule_with(other_scaling))
+    return MatrixSplit(MomentumRule(betas, omegas, matrix_scaling), MomentumRule(betas, omegas, other_scaling))

@@ -67,28 +67,37 @@ class OneBitMean:
             states: states of each tensor, which have the errors that ``init`` returns.
             comm: the group of workers.
         """
-        messages = [self._from_worker(x, state, comm) for x, state in zip(xs, states, strict=True)]
         details = encoding_details(*xs)
-        received = comm.all_to_all(torch.cat(messages, -1), label="worker signs", details=details)
-        parts = received.split([part.shape[-1] for part in messages], -1)
-        owned = [self._from_owner(p, x, state=s, comm=comm) for p, x, s in zip(parts, xs, states, strict=True)]
-        gathered = comm.all_gather(torch.cat(owned, -1), label="owner signs", details=details)
+
+        # Send the signs of each chunk to its owner.
+        worker_messages = [self._worker_messages(x, state, comm) for x, state in zip(xs, states, strict=True)]
+        received = comm.all_to_all(torch.cat(worker_messages, -1), label="worker signs", details=details)
+        received_parts = received.split([message.shape[-1] for message in worker_messages], -1)
+
+        # Send the mean of each chunk to all workers.
+        owner_messages = []
+        for part, x, state in zip(received_parts, xs, states, strict=True):
+            owner_messages.append(self._owner_message(part, x, state, comm))
+        gathered = comm.all_gather(torch.cat(owner_messages, -1), label="owner signs", details=details)
+
         # All workers of a replica receive the same bytes, so that one of them decodes for all.
-        parts = first_row_per_replica(gathered, comm).split([part.shape[-1] for part in owned], -1)
-        return [self._joined(part, x) for part, x in zip(parts, xs, strict=True)]
+        gathered_parts = first_row_per_replica(gathered, comm).split(
+            [message.shape[-1] for message in owner_messages], -1
+        )
+        return [self._decode_mean(part, x) for part, x in zip(gathered_parts, xs, strict=True)]
 
-    def _from_worker(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
+    def _worker_messages(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
         """Return each worker's messages ``(R, M, b)`` to the owners of chunks of ``x``, and update its error."""
-        count, workers = x[0].numel(), comm.world_size
-        y = (x + state[WORKER_ERROR]).reshape(-1, count)
-        scale = self._size(y, count)
-        positive = y >= 0
-        state[WORKER_ERROR].copy_((y - torch.where(positive, scale, -scale)).view_as(x))
-        chunk = chunk_length(count, workers)
-        blocks = torch.nn.functional.pad(positive, (0, chunk * workers - count)).unflatten(1, (workers, chunk))
-        return _message(blocks, scale.unsqueeze(1).expand(-1, workers, -1))
+        n, workers = x[0].numel(), comm.world_size
+        y = (x + state[WORKER_ERROR]).reshape(-1, n)
+        scale = self._scale(y, n)
+        is_positive = y >= 0
+        state[WORKER_ERROR].copy_((y - torch.where(is_positive, scale, -scale)).view_as(x))
+        chunk = chunk_length(n, workers)
+        chunks = torch.nn.functional.pad(is_positive, (0, chunk * workers - n)).unflatten(1, (workers, chunk))
+        return _encode_message(chunks, scale.unsqueeze(1).expand(-1, workers, -1))
 
-    def _from_owner(self, received: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
+    def _owner_message(self, received: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
         """Return each owner's message ``(R, b)`` with the mean of its chunk of ``x``, and update the owner's error.
 
         Args:
@@ -97,23 +106,24 @@ class OneBitMean:
             state: states of the tensor.
             comm: the group of workers.
         """
-        count, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
-        lengths = torch.tensor([min(max(count - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
-        is_inside = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)  # the last chunks may be shorter
-        z = torch.where(is_inside, _numbers(received, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
-        scale = self._size(z, lengths.clamp(min=1).unsqueeze(1))
-        positive = z >= 0
-        state[SERVER_ERROR].copy_(torch.where(is_inside, z - torch.where(positive, scale, -scale), 0))
-        return _message(positive, scale)
+        n, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
+        # The last chunks may be shorter than the others, or empty.
+        lengths = torch.tensor([min(max(n - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
+        is_in_chunk = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)
+        z = torch.where(is_in_chunk, _decode_message(received, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
+        scale = self._scale(z, lengths.clamp(min=1).unsqueeze(1))
+        is_positive = z >= 0
+        state[SERVER_ERROR].copy_(torch.where(is_in_chunk, z - torch.where(is_positive, scale, -scale), 0))
+        return _encode_message(is_positive, scale)
 
-    def _joined(self, gathered: Tensor, x: Tensor) -> Tensor:
+    def _decode_mean(self, gathered: Tensor, x: Tensor) -> Tensor:
         """Return the mean of ``x (R, *s)`` from the messages of all owners of chunks, ``(S, M, b)``."""
         workers = gathered.shape[1]
         chunk = chunk_length(x[0].numel(), workers)
-        mean = _numbers(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
+        mean = _decode_message(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
         return repeat_for_workers(mean, x.shape[0]).view(x.shape)
 
-    def _size(self, y: Tensor, count: Tensor | int) -> Tensor:
+    def _scale(self, y: Tensor, count: Tensor | int) -> Tensor:
         """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``.
 
         Sums are in fp64, so that their order hardly matters.
@@ -135,7 +145,7 @@ class OneBitMethod(Method):
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
-        """Return the rows as ``Method.rows``, with errors of one-bit means among the states."""
+        """Return the parameters as ``Method.rows``, with errors of one-bit means among their states."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
             if WORKER_ERROR not in row.state:
@@ -148,14 +158,15 @@ def chunk_length(count: int, workers: int) -> int:
     return -(-count // workers)
 
 
-def _message(positive: Tensor, scale: Tensor) -> Tensor:
-    """Return the bytes ``(..., b)`` of packed signs ``(..., n)``, followed by those of the scale ``(..., 1)``."""
+def _encode_message(positive: Tensor, scale: Tensor) -> Tensor:
+    """Encode signs ``(..., n)``, given as whether they are plus, and their scale ``(..., 1)`` as bytes ``(..., b)``."""
     return torch.cat([SIGNS.encode(positive), scale.contiguous().view(torch.uint8)], -1)
 
 
-def _numbers(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
-    """Decode messages of ``_message`` to ``count`` numbers each, which are plus or minus the scale, ``(..., n)``."""
-    signs, scale = message.split([SIGNS.nbytes(count), message.shape[-1] - SIGNS.nbytes(count)], -1)
+def _decode_message(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
+    """Decode messages of ``_encode_message`` to ``count`` numbers each, plus or minus the scale, ``(..., count)``."""
+    sign_bytes = SIGNS.nbytes(count)
+    signs, scale = message[..., :sign_bytes], message[..., sign_bytes:]
     # The copy aligns the bytes of the scale, so that they can be viewed as a number.
     return SIGNS.decode(signs, count, dtype) * scale.clone(memory_format=torch.contiguous_format).view(dtype)
 
@@ -189,7 +200,7 @@ class OneBitAdamMethod(OneBitMethod):
         beta1: decay rate of the momentum m; beta2, eps and bias_correction are as in Adam, too.
         scale: magnitude of the signs, ``rms`` or ``mean``, see ``OneBitMean``.
         **options: options of ``Method``. Until ``freeze_step`` mean gradients are clipped, later each worker's
-        gradient.
+            gradient.
 
     Source: Tang et al. (2021), Algorithm 1.
     """
@@ -225,24 +236,29 @@ class OneBitAdamMethod(OneBitMethod):
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
         for row, mean in zip(rows, means, strict=True):
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
-        # Since ``freeze_step`` the second moment rests, so that its bias correction stays the same.
+        # Since ``freeze_step`` the second moment is constant, so that its bias correction stays the same.
         steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
-        return [
-            row.state[MOMENTUM] / momentum_bias_correction(row, steps) / adam_denominator(row, updates) for row in rows
-        ]
+        directions: list[Tensor | None] = []
+        for row in rows:
+            corrected_momentum = row.state[MOMENTUM] / momentum_bias_correction(row, steps)
+            directions.append(corrected_momentum / adam_denominator(row, updates))
+        return directions
 
 
 def momentum_bias_correction(row: ParamRow, steps: int) -> float:
     """Return ``1 - beta1^steps``, the divisor that corrects a momentum for its start at zero; 1 if ``steps`` is 0."""
-    return float(1 - row.group["betas"][0] ** steps) if steps else 1.0
+    if not steps:
+        return 1.0
+    (beta1,) = row.group["betas"]
+    return float(1 - beta1**steps)
 
 
 def adam_denominator(row: ParamRow, updates: int) -> Tensor:
-    """Return Adam's divisor ``sqrt(v / (1 - beta2^updates)) + eps``; without bias correction if ``updates`` is 0.
+    """Return the divisor of Adam's step: ``sqrt(v / (1 - beta2^updates)) + eps``.
 
     Args:
         row: parameter, with the second moment v and its hyperparameters.
-        updates: number of updates of v so far.
+        updates: number of updates of v so far, for the bias correction; 0 for none.
     """
     root = row.state[SECOND_MOMENT].sqrt()
     if updates:

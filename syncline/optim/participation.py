@@ -39,8 +39,9 @@ class PartialParticipation:
         joining = self._membership.joining(step)
         if not joining:
             return
-        present = self._membership.present(step - 1)
-        source = next((worker for worker in present if worker not in joining), present[0])
+        present_before = self._membership.present(step - 1)
+        staying = [worker for worker in present_before if worker not in joining]
+        source = staying[0] if staying else present_before[0]
         with torch.no_grad():
             for x in self._tensors():
                 by_replica = self._by_replica(x)
@@ -64,7 +65,7 @@ class PartialParticipation:
                 self._by_replica(x)[:, absent] = rows
 
     def mean(self, x: Tensor, step: int) -> Tensor:
-        """Return the mean ``(S,)``, for each of S replicas, of one number per worker ``(R,)`` over present workers."""
+        """Return the mean over the present workers of one number per worker: ``(S,)`` for S replicas, from ``(R,)``."""
         return self._by_replica(x)[:, list(self._membership.present(step))].mean(1)
 
     def _by_replica(self, x: Tensor) -> Tensor:
@@ -73,5 +74,8 @@ class PartialParticipation:
 
     def _tensors(self) -> Sequence[Tensor]:
         """Return all parameters and states of the method, each ``(R, *s)``."""
-        params = [p for group in self._method.param_groups for p in group["params"]]
-        return [x for p in params for x in (p, *self._method.state[p].values())]
+        tensors: list[Tensor] = []
+        for group in self._method.param_groups:
+            for p in group["params"]:
+                tensors += [p, *self._method.state[p].values()]
+        return tensors

@@ -54,17 +54,18 @@ class FactorMean(Reducer):
         """Return the rank of the factors of a parameter with this shape; 0 if its gradient is not compressed."""
         if len(shape) < 2:
             return 0
-        sides = matrix_sides(shape)
-        rank = min(self.rank, *sides)
-        return rank if self.compress_all_matrices or is_worth_factors(*sides, rank) else 0
+        m, n = matrix_sides(shape)
+        rank = min(self.rank, m, n)
+        is_compressed = self.compress_all_matrices or is_worth_factors(m, n, rank)
+        return rank if is_compressed else 0
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return a zero error and a random right factor Q by name; nothing for a parameter that is not compressed."""
         rank = self.rank_of(tuple(x.shape[1:]))
         if not rank:
             return {}
-        columns = matrix_sides(x.shape[1:])[1]
-        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, columns, rank, "powersgd", param_index)}
+        _, n = matrix_sides(x.shape[1:])
+        return {ERROR: torch.zeros_like(x), FACTOR: random_columns(x, n, rank, "powersgd", param_index)}
 
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
@@ -89,6 +90,6 @@ class FactorMean(Reducer):
             product = compute_once_if_shared(lambda p, q, shape=g.shape[1:]: (p @ q.mT).view(len(p), *shape), p, q)
             if self.error_feedback:
                 row.state[ERROR].copy_(g - product)
-            row.state[FACTOR].copy_(keep_old_where_zero(q, row.state[FACTOR]))
+            row.state[FACTOR].copy_(keep_old_where_zero(new=q, old=row.state[FACTOR]))
             mean_of_row[row.param_index] = product
         return [mean_of_row[row.param_index] for row in rows]

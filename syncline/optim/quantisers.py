@@ -23,8 +23,9 @@ from syncline.optim.largest import compiled_loops
 from syncline.seeds import seed64
 
 _GAMMA = 0x9E3779B97F4A7C15 - 2**64
-_MULTIPLIERS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
-"""Constants of SplitMix64, as signed integers of 64 bits."""
+_MIX_ROUNDS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
+"""SplitMix64's increment of the state, and the shift and the multiplier of each round that mixes the bits of a state.
+The constants are signed integers of 64 bits."""
 
 
 def uniform(workers: Sequence[int], count: int, device: torch.device, *names: str | int) -> Tensor:
@@ -52,7 +53,7 @@ def random_bools(workers: Sequence[int], count: int, device: torch.device, *name
 def generator_states(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
     """Return the initial state of each worker's random generator, ``(R,)``, for a stream with these names."""
     x = np.array(workers, np.uint64) * np.uint64(_GAMMA % 2**64) + np.uint64(seed64(0, *names))
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+    for shift, multiplier in _MIX_ROUNDS:
         x = (x ^ (x >> np.uint64(shift))) * np.uint64(multiplier % 2**64)
     return x ^ (x >> np.uint64(31))
 
@@ -61,7 +62,7 @@ def _random_bits(workers: Sequence[int], count: int, device: torch.device, *name
     """Return 64 random bits per worker and position, ``(R, count)`` int64; the arguments are those of ``uniform``."""
     start = torch.from_numpy(generator_states(workers, *names).view(np.int64)).to(device).unsqueeze(1)
     x = start + torch.arange(1, count + 1, device=device) * _GAMMA
-    for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+    for shift, multiplier in _MIX_ROUNDS:
         x = (x ^ _shift_right(x, shift)) * multiplier
     return x ^ _shift_right(x, 31)
 
@@ -78,14 +79,14 @@ def _shifted_bits(
     As float64 they are numbers in [0, 1); as booleans they are false if all remaining bits are 0.
     """
     numbers = np.empty((len(workers), count), dtype)
-    mixed_bits, shifted = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
-    steps = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
+    mixed_bits, shifted_bits = np.empty(CHUNK, np.uint64), np.empty(CHUNK, np.uint64)
+    increments = np.arange(1, CHUNK + 1, dtype=np.uint64) * np.uint64(_GAMMA % 2**64)
     for row, start in enumerate(generator_states(workers, *names).tolist()):
         for first in range(0, count, CHUNK):
             size = min(CHUNK, count - first)
-            x, y = mixed_bits[:size], shifted[:size]
-            np.add(steps[:size], np.uint64((start + first * _GAMMA) % 2**64), out=x)
-            for shift, multiplier in zip((30, 27), _MULTIPLIERS, strict=True):
+            x, y = mixed_bits[:size], shifted_bits[:size]
+            np.add(increments[:size], np.uint64((start + first * _GAMMA) % 2**64), out=x)
+            for shift, multiplier in _MIX_ROUNDS:
                 np.bitwise_xor(x, np.right_shift(x, np.uint64(shift), out=y), out=x)
                 np.multiply(x, np.uint64(multiplier % 2**64), out=x)
             np.bitwise_xor(x, np.right_shift(x, np.uint64(31), out=y), out=x)
@@ -123,7 +124,7 @@ def power_mean(x: Tensor, p: float) -> Tensor:
 
 
 def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
-    """Return ``power_mean`` of each of several tensors ``(R, *s)``, as ``(R, len(xs))``, with the same errors."""
+    """Return the power means of several tensors ``(R, *s)``, a column for each, ``(R, len(xs))``; see ``power_mean``."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
     xs_float = [_at_least_fp32(x).reshape(x.shape[0], -1) for x in xs]
@@ -231,7 +232,7 @@ def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
 
 
 def log_quantise(x: Tensor, levels: int) -> Tensor:
-    """Return the logarithmic quantisation ``sign(x) max(0, s + round(log2(|x| / max|x|)))``.
+    """Return the integers ``sign(x) max(0, s + round(log2(|x| / max|x|)))``, a logarithmic quantisation of x.
 
     The maximum becomes s; entries below ``2^-(s - 1/2)`` of it become zero. ``log_restore`` is the inverse.
 
@@ -249,7 +250,10 @@ def log_quantise(x: Tensor, levels: int) -> Tensor:
 
 
 def log_restore(quantised: Tensor, levels: int) -> Tensor:
-    """Return the numbers that integers q of ``log_quantise`` represent, over the maximum: ``sign(q) 2^(|q| - s)``."""
+    """Return the numbers that integers q of ``log_quantise`` represent, over the maximum: ``sign(q) 2^(|q| - s)``.
+
+    ``levels`` is s, the largest integer.
+    """
     return quantised.sign() * torch.exp2(quantised.abs() - levels)
 
 
@@ -289,7 +293,7 @@ def nonzero_norm(norm: Tensor) -> Tensor:
 
 
 class Agreement(NamedTuple):
-    """Shares of entries with the right sign (``match``), with the opposite sign (``flip``), and without (``zero``)."""
+    """Shares of entries with the right sign (``match``), with the opposite sign (``flip``), and of 0 (``zero``)."""
 
     match: Tensor
     flip: Tensor
@@ -311,13 +315,16 @@ def sign_agreement(quantised_sum: Tensor, exact_sum: Tensor) -> Agreement:
     Source: Lion Cub, Figure 4 and Table 3.
     """
     product, is_nonzero = quantised_sum.sign() * exact_sum.sign(), exact_sum != 0
-    masks = (product > 0, product < 0, (product == 0) & is_nonzero, is_nonzero)
-    match, flip, zero, total = (mask.sum(-1, dtype=torch.float64) for mask in masks)
-    return Agreement(match / total, flip / total, zero / total)
+    total = is_nonzero.sum(-1, dtype=torch.float64)
+    return Agreement(
+        match=(product > 0).sum(-1, dtype=torch.float64) / total,
+        flip=(product < 0).sum(-1, dtype=torch.float64) / total,
+        zero=((product == 0) & is_nonzero).sum(-1, dtype=torch.float64) / total,
+    )
 
 
 def most_levels(dtype: torch.dtype) -> int:
-    """Return the largest integer up to which a floating-point type represents all integers exactly."""
+    """Return the largest integer n such that a floating-point type represents all integers up to n exactly."""
     return int(2 / torch.finfo(dtype).eps)
 
 
@@ -332,7 +339,7 @@ def _keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
 
 
 def _round_stochastically(scaled: Tensor, uniform: Tensor) -> Tensor:
-    """Return ``floor(scaled + uniform)`` as exact arithmetic gives it: the sum in floating point could round up."""
+    """Return ``floor(scaled + uniform)``, without the rounding error of the sum, which could reach the next integer."""
     lower = scaled.floor()
     return lower.add_(uniform >= (scaled - lower).neg_().add_(1))
 
@@ -353,7 +360,7 @@ MOST_ADDED_IN_ORDER = 16
 
 
 def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | int) -> tuple[Tensor, Tensor]:
-    """Return QSGD's integers plus ``levels``, and the norms, with random numbers of ``uniform``; see ``qsgd``.
+    """Return QSGD's integers, shifted by ``levels`` so that none is negative, and the norms; see ``qsgd``.
 
     Args:
         x: tensors ``(R, n)``.
@@ -367,10 +374,15 @@ def qsgd_levels(x: Tensor, levels: int, workers: Sequence[int], *names: str | in
     fits_in_byte = levels <= MOST_LEVELS_IN_A_BYTE
     loops = compiled_loops(x) if fits_in_byte else None
     if loops:
-        norm, levels_of_x = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8)
-        numbers, states = x.detach().contiguous().numpy(), generator_states(workers, *names)
-        loops.draw_levels(numbers, nonzero_norm(norm).view(-1).numpy(), np.float32(levels), states, levels_of_x.numpy())
-        return levels_of_x, norm
+        norm, integers = euclidean_norm(x), torch.empty(x.shape, dtype=torch.uint8)
+        loops.draw_levels(
+            x.detach().contiguous().numpy(),
+            nonzero_norm(norm).view(-1).numpy(),
+            np.float32(levels),
+            generator_states(workers, *names),
+            integers.numpy(),
+        )
+        return integers, norm
     q, norm = qsgd(x, levels, uniform(workers, x.shape[1], x.device, *names))
     integers = q.add_(levels).to(torch.uint8) if fits_in_byte else q.long().add_(levels)
     return integers, norm

@@ -19,18 +19,20 @@ from syncline.optim.scalings import SECOND_MOMENT, AdamScaling, check_unit, mome
 
 def rotate(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
     """Return ``U^T X V`` for matrices X and bases U (left) and V (right); a basis of None is the identity."""
-    x = x if left_basis is None else left_basis.mT @ x
+    if left_basis is not None:
+        x = left_basis.mT @ x
     return x if right_basis is None else x @ right_basis
 
 
 def rotate_back(x: Tensor, left_basis: Tensor | None, right_basis: Tensor | None) -> Tensor:
     """Return ``U X V^T``, the inverse of ``rotate``; a basis of None is the identity."""
-    x = x if left_basis is None else left_basis @ x
+    if left_basis is not None:
+        x = left_basis @ x
     return x if right_basis is None else x @ right_basis.mT
 
 
 def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
-    """Return the order ``(..., d)`` of a basis's columns b by Rayleigh quotient ``b^T C b``, the largest first.
+    """Return indices ``(..., d)`` that sort the columns b of a basis by falling Rayleigh quotient ``b^T C b``.
 
     C is the symmetric ``matrix``.
     """
@@ -38,7 +40,7 @@ def rayleigh_order(matrix: Tensor, basis: Tensor) -> Tensor:
 
 
 def reordered(x: Tensor, order: Tensor, dim: int) -> Tensor:
-    """Return matrices ``x`` with rows (``dim=-2``) or columns (``dim=-1``) in an order, indices ``(..., d)``."""
+    """Return matrices ``x`` with rows (``dim=-2``) or columns (``dim=-1``) in the order of indices ``(..., d)``."""
     index = order.unsqueeze(-1 if dim == -2 else -2)
     return x.gather(dim, index.expand_as(x))
 
@@ -98,7 +100,7 @@ Curvature = Callable[[int], Tensor]
 """A function that returns, at step t, the symmetric matrix ``(R, d, d)`` whose eigenvectors are the basis."""
 
 
-class RotatedPart(NamedTuple):
+class RotatedParam(NamedTuple):
     """A parameter of a rotated rule: its gradient as matrices ``(R, m, n)``, its states, and its hyperparameters."""
 
     g: Tensor
@@ -110,6 +112,20 @@ class RotatedPart(NamedTuple):
         """Return the bases U and V, or None for a side that is not rotated."""
         left_name, right_name = BASES
         return self.state.get(left_name), self.state.get(right_name)
+
+
+class BasisRenewal(NamedTuple):
+    """A basis that is due to be renewed.
+
+    Attributes:
+        param: the parameter that the basis rotates.
+        side: 0 for the left basis, 1 for the right.
+        curvature: C, the symmetric matrix ``(R, d, d)`` whose eigenvectors are the new basis.
+    """
+
+    param: RotatedParam
+    side: int
+    curvature: Tensor
 
 
 @dataclass(frozen=True)
@@ -164,14 +180,15 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
-        for name, value, choices in (
-            ("geometry", self.geometry, ("unilateral", "bilateral", "full")),
-            ("estimate", self.estimate, ("power", "exact")),
-            ("refresh", self.refresh, ("before", "after")),
-            ("momentum", self.momentum, ("original", "rotated")),
-        ):
-            if value not in choices:
-                raise SpecError(name, value, " or ".join(repr(choice) for choice in choices))
+        choices_by_field = {
+            "geometry": ("unilateral", "bilateral", "full"),
+            "estimate": ("power", "exact"),
+            "refresh": ("before", "after"),
+            "momentum": ("original", "rotated"),
+        }
+        for name, choices in choices_by_field.items():
+            if getattr(self, name) not in choices:
+                raise SpecError(name, getattr(self, name), " or ".join(repr(choice) for choice in choices))
         if callable(self.source):
             if self.geometry != "full":
                 raise SpecError("source", self.source, "'1st', '2nd' or 'gradient' of a matrix; a function is for full")
@@ -203,130 +220,148 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
         """Return zero moments and covariances, and the identity as bases, by name."""
-        state = {name: torch.zeros_like(x, memory_format=torch.contiguous_format) for name in (MOMENTUM, SECOND_MOMENT)}
-        for side in self.sides(x):
-            d = self._matrix(x).shape[-2 + side]
+        state = {}
+        for name in (MOMENTUM, SECOND_MOMENT):
+            state[name] = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        for side in self.rotated_sides(x):
+            d = self._as_matrices(x).shape[-2 + side]
             eye = torch.eye(d, dtype=x.dtype, device=x.device).expand(x.shape[0], d, d)
             state[BASES[side]] = eye.contiguous()
             if self.source == "2nd":
                 state[COVARIANCES[side]] = torch.zeros_like(state[BASES[side]])
         return state
 
-    def sides(self, x: Tensor) -> tuple[int, ...]:
+    def rotated_sides(self, x: Tensor) -> tuple[int, ...]:
         """Return the sides of a parameter ``(R, *s)`` that have a basis: 0 is the left, 1 the right."""
         if self.geometry == "bilateral":
             return (0, 1)
         if self.geometry == "full":
             return (0,)
-        rows, columns = self._matrix(x).shape[-2:]
+        rows, columns = self._as_matrices(x).shape[-2:]
         return (0,) if rows < columns else (1,)
 
     @override
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
         """Return the direction of one parameter, see ``_directions``."""
-        return self._directions([RotatedPart(self._matrix(g), state, h)], [g], t)[0]
+        return self._directions([RotatedParam(self._as_matrices(g), state, h)], [g], t)[0]
 
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions of several parameters, whose bases are renewed together."""
-        parts = [RotatedPart(self._matrix(row.g), row.state, row.group) for row in rows]
-        return self._directions(parts, [row.g for row in rows], t)
+        params = [RotatedParam(self._as_matrices(row.g), row.state, row.group) for row in rows]
+        return self._directions(params, [row.g for row in rows], t)
 
-    def _directions(self, parts: list[RotatedPart], gradients: list[Tensor], t: int) -> list[Tensor | None]:
+    def _directions(self, params: list[RotatedParam], gradients: list[Tensor], t: int) -> list[Tensor | None]:
         """Return the directions of parameters at step ``t``, each in the shape of its gradient, and renew bases."""
         if self.refresh == "before":
-            self._renew(parts, t, t + 1)
-            return [self._adam(part, t).view_as(g) for part, g in zip(parts, gradients, strict=True)]
-        directions: list[Tensor | None] = [None] * len(parts)
-        if t > 0:
-            directions = [self._adam(part, t - 1).view_as(g) for part, g in zip(parts, gradients, strict=True)]
-        self._renew(parts, t, t)
+            self._renew_bases(params, t, num_updates=t + 1)
+            return [self._adam_direction(param, t).view_as(g) for param, g in zip(params, gradients, strict=True)]
+        directions: list[Tensor | None] = [None] * len(params)
+        if t > 0:  # the first step only computes bases
+            for index, (param, g) in enumerate(zip(params, gradients, strict=True)):
+                directions[index] = self._adam_direction(param, t - 1).view_as(g)
+        self._renew_bases(params, t, num_updates=t)
         return directions
 
-    def _matrix(self, x: Tensor) -> Tensor:
+    def _as_matrices(self, x: Tensor) -> Tensor:
         """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` to rotate: a column for geometry ``full``."""
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
-    def _adam(self, part: RotatedPart, t: int) -> Tensor:
-        """Return Adam's direction at its step ``t`` in the current bases, and update both moments."""
-        g, state, h = part
+    def _adam_direction(self, param: RotatedParam, t: int) -> Tensor:
+        """Return Adam's direction at its step ``t`` (from 0) in the current bases, and update both moments."""
+        g, state, h = param
         (beta1,) = h["betas"]
         scaling = AdamScaling(h["beta2"], h["eps"])
-        rotated = rotate(g, *part.bases)
-        moments = {SECOND_MOMENT: self._matrix(state[SECOND_MOMENT])}
-        scaling.scale_gradient(rotated, moments, h, t)
-        u = self._matrix(state[MOMENTUM])
-        u.lerp_(g if self.momentum == "original" else rotated, 1 - beta1)
-        mixed = rotate(u, *part.bases) if self.momentum == "original" else u
-        return rotate_back(scaling.scale_direction(mixed * (1 / (1 - beta1 ** (t + 1))), moments, h, t), *part.bases)
+        rotated_g = rotate(g, *param.bases)
+        moments = {SECOND_MOMENT: self._as_matrices(state[SECOND_MOMENT])}
+        scaling.scale_gradient(rotated_g, moments, h, t)
+        u = self._as_matrices(state[MOMENTUM])
+        if self.momentum == "original":
+            u.lerp_(g, 1 - beta1)
+            rotated_u = rotate(u, *param.bases)
+        else:
+            u.lerp_(rotated_g, 1 - beta1)
+            rotated_u = u
+        corrected_u = rotated_u * (1 / (1 - beta1 ** (t + 1)))
+        return rotate_back(scaling.scale_direction(corrected_u, moments, h, t), *param.bases)
 
-    def _renew(self, parts: list[RotatedPart], t: int, count: int) -> None:
-        """Add gradients to the covariances; renew bases in step ``t = 0`` and if ``frequency`` divides ``count``.
+    def _renew_bases(self, params: list[RotatedParam], t: int, num_updates: int) -> None:
+        """Add gradients to the covariances; renew bases in step ``t = 0`` and if ``frequency`` divides ``num_updates``.
 
         Args:
-            parts: the parameters.
+            params: the parameters.
             t: number of the step.
-            count: number of updates so far.
+            num_updates: number of updates so far.
         """
-        due_parts: list[tuple[RotatedPart, Tensor]] = []  # with the momentum in original coordinates
-        for part in parts:
+        due_params: list[tuple[RotatedParam, Tensor]] = []  # with the momentum in original coordinates
+        for param in params:
             if self.source == "2nd":
-                for side in self.sides(part.g):
-                    part.state[COVARIANCES[side]].lerp_(gram(part.g, side), 1 - part.h["covariance_beta"])
-            if t == 0 or (part.h["frequency"] is not None and count % part.h["frequency"] == 0):
-                u = self._matrix(part.state[MOMENTUM])
-                due_parts.append((part, u if self.momentum == "original" else rotate_back(u, *part.bases)))
-        by_length: dict[int, list[tuple[RotatedPart, int, Tensor]]] = {}
-        for part, u in due_parts:
-            for side in self.sides(part.g):
-                curvature = self._curvature(part, u, t, side)
-                by_length.setdefault(curvature.shape[-1], []).append((part, side, curvature))
-        for length, same_length in by_length.items():
-            is_stacked = length <= LONGEST_STACKED.get(same_length[0][2].device.type, LONGEST_STACKED["cuda"])
-            for stack in [same_length] if is_stacked else [[single] for single in same_length]:
-                self._renew_stacked(stack, t)
-        if self.momentum == "rotated" and self.carry:
-            for part, u in due_parts:
-                self._matrix(part.state[MOMENTUM]).copy_(rotate(u, *part.bases))
+                for side in self.rotated_sides(param.g):
+                    param.state[COVARIANCES[side]].lerp_(gram(param.g, side), 1 - param.h["covariance_beta"])
+            frequency = param.h["frequency"]
+            if t == 0 or (frequency is not None and num_updates % frequency == 0):
+                u = self._as_matrices(param.state[MOMENTUM])
+                due_params.append((param, u if self.momentum == "original" else rotate_back(u, *param.bases)))
 
-    def _renew_stacked(self, stack: list[tuple[RotatedPart, int, Tensor]], t: int) -> None:
-        """Renew bases of one length: for each, the parameter, the side, and the matrix C ``(R, d, d)``."""
-        bases = [part.state[BASES[side]] for part, side, _ in stack]
-        counts = [len(basis) for basis in bases]
-        matrices = torch.cat([matrix for *_, matrix in stack])
+        # Bases of one length are decomposed together, unless they are long.
+        renewals_by_length: dict[int, list[BasisRenewal]] = {}
+        for param, u in due_params:
+            for side in self.rotated_sides(param.g):
+                curvature = self._curvature_matrix(param, u, t, side)
+                renewals_by_length.setdefault(curvature.shape[-1], []).append(BasisRenewal(param, side, curvature))
+        for length, renewals in renewals_by_length.items():
+            device = renewals[0].curvature.device.type
+            if length <= LONGEST_STACKED.get(device, LONGEST_STACKED["cuda"]):
+                self._renew_bases_together(renewals, t)
+            else:
+                for renewal in renewals:
+                    self._renew_bases_together([renewal], t)
+
+        if self.momentum == "rotated" and self.carry:
+            for param, u in due_params:
+                self._as_matrices(param.state[MOMENTUM]).copy_(rotate(u, *param.bases))
+
+    def _renew_bases_together(self, renewals: list[BasisRenewal], t: int) -> None:
+        """Renew bases of one length, and sort the second moments as the new bases are sorted."""
+        bases = [renewal.param.state[BASES[renewal.side]] for renewal in renewals]
+        num_workers = [len(basis) for basis in bases]
+        curvatures = torch.cat([renewal.curvature for renewal in renewals])
         if t == 0:
-            new = exact_basis(matrices)
+            new = exact_basis(curvatures)
         else:
             old = torch.cat(bases)
-            order = rayleigh_order(matrices, old)
+            order = rayleigh_order(curvatures, old)
             if self.estimate == "exact":
-                new = exact_basis(matrices)
+                new = exact_basis(curvatures)
             else:
-                new = power_basis(matrices, reordered(old, order, dim=-1))
+                new = power_basis(curvatures, reordered(old, order, dim=-1))
             if self.tolerance is not None:
-                is_unchanged = off_diagonal_share(rotate(matrices, old, old)) <= self.tolerance
+                is_unchanged = off_diagonal_share(rotate(curvatures, old, old)) <= self.tolerance
                 new = torch.where(is_unchanged, old, new)
                 order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
             if self.carry:
-                for (part, side, _), part_order in zip(stack, order.split(counts), strict=True):
-                    v = self._matrix(part.state[SECOND_MOMENT])
-                    v.copy_(reordered(v, part_order, -2 + side))
-        for basis, new_basis in zip(bases, new.split(counts), strict=True):
+                for renewal, basis_order in zip(renewals, order.split(num_workers), strict=True):
+                    v = self._as_matrices(renewal.param.state[SECOND_MOMENT])
+                    v.copy_(reordered(v, basis_order, dim=-2 + renewal.side))
+        for basis, new_basis in zip(bases, new.split(num_workers), strict=True):
             basis.copy_(new_basis)
 
-    def _curvature(self, part: RotatedPart, u: Tensor, t: int, side: int) -> Tensor:
-        """Return C, the symmetric matrix whose eigenvectors rotate a side, as ``source`` says.
+    def _curvature_matrix(self, param: RotatedParam, u: Tensor, t: int, side: int) -> Tensor:
+        """Return the symmetric matrix C ``(R, d, d)`` whose eigenvectors are the basis of a side of a parameter.
 
         ``u`` is the momentum in original coordinates.
         """
         if callable(self.source):
-            return self.source(t)[: len(part.g)]  # the gradient has one row if all workers share one copy
+            return self.source(t)[: len(param.g)]  # the gradient has one row if all workers share its memory
         if self.source == "2nd":
-            return part.state[COVARIANCES[side]]
+            return param.state[COVARIANCES[side]]
         if self.source == "gradient":
-            return gram(part.g, side)
+            return gram(param.g, side)
         includes_gradient = self.refresh == "after" and t > 0
-        return gram(u if includes_gradient else u.lerp(part.g, 1 - part.h["betas"][0]), side)
+        if not includes_gradient:
+            (beta1,) = param.h["betas"]
+            u = u.lerp(param.g, 1 - beta1)
+        return gram(u, side)
 
 
 def gram(x: Tensor, side: int) -> Tensor:
@@ -371,8 +406,8 @@ def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95
 
     Source: N. Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam" (2025), and its public code.
     """
-    switches: dict[str, Any] = {"refresh": "after", "momentum": "rotated"}
-    return basis_rotation("2nd", "bilateral", frequency, beta1=beta1, beta2=beta2, **(switches | options))
+    defaults: dict[str, Any] = {"refresh": "after", "momentum": "rotated", "beta1": beta1, "beta2": beta2}
+    return basis_rotation("2nd", "bilateral", frequency, **(defaults | options))
 
 
 def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
@@ -386,14 +421,8 @@ def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
 
     Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with full rank and a scale of 1.
     """
-    defaults: dict[str, Any] = {
-        "source": "gradient",
-        "geometry": "unilateral",
-        "estimate": "exact",
-        "momentum": "rotated",
-        "carry": False,
-    }
-    return basis_rotation(frequency=frequency, **(defaults | options))
+    defaults: dict[str, Any] = {"estimate": "exact", "momentum": "rotated", "carry": False}
+    return basis_rotation("gradient", "unilateral", frequency, **(defaults | options))
 
 
 def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:
@@ -409,8 +438,8 @@ def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **op
     Source: R. Eschenhagen et al., "Purifying Shampoo: Investigating Shampoo's Heuristics by Decomposing its
     Preconditioner" (2025), eigenvalue-corrected Shampoo, and its public code.
     """
-    switches: dict[str, Any] = {"estimate": "exact", "carry": False, "tolerance": tolerance}
-    return basis_rotation("2nd", "bilateral", frequency, **(switches | options))
+    defaults: dict[str, Any] = {"estimate": "exact", "carry": False, "tolerance": tolerance}
+    return basis_rotation("2nd", "bilateral", frequency, **(defaults | options))
 
 
 def full_rotation(
@@ -431,8 +460,8 @@ def full_rotation(
 
     Source: Basis Rotation, equation 6.
     """
-    if not callable(source):
-        if source != "gradient-covariance":
-            raise SpecError("source", source, "'gradient-covariance' or a function of the step")
-        return RotatedAdam("2nd", "full", frequency, estimate, **options)
-    return RotatedAdam(source, "full", frequency, estimate, **options)
+    if callable(source):
+        return RotatedAdam(source, "full", frequency, estimate, **options)
+    if source != "gradient-covariance":
+        raise SpecError("source", source, "'gradient-covariance' or a function of the step")
+    return RotatedAdam("2nd", "full", frequency, estimate, **options)

@@ -33,7 +33,10 @@ def wsd_factor(t: int, steps: int, warmup_steps: int, cooldown_steps: int, shape
     if t < warmup_steps:
         return (t + 1) / warmup_steps
     cooldown_step = t - (steps - cooldown_steps)
-    return 1.0 if cooldown_step <= 0 else max(0.0, COOLDOWNS[shape](cooldown_step / cooldown_steps))
+    if cooldown_step <= 0:
+        return 1.0
+    progress = cooldown_step / cooldown_steps
+    return max(0.0, COOLDOWNS[shape](progress))
 
 
 def warmup_stable_decay(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator
+from syncline.comm import Communicator, flatten_rows
 from syncline.errors import SpecError, one_of
 from syncline.optim.base import SyncPolicy
 from syncline.seeds import seed64
@@ -61,8 +61,12 @@ class Periodic(SyncPolicy):
 
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that workers average after step ``t``, because their periods end there."""
-        offsets = self.offsets or {}
-        return tuple(s for s, period in self.periods.items() if (t + 1 - offsets.get(s, 0)) % period == 0)
+        due = []
+        for name, period in self.periods.items():
+            offset = self.offsets.get(name, 0) if self.offsets else 0
+            if (t + 1 - offset) % period == 0:
+                due.append(name)
+        return tuple(due)
 
     @override
     def check(self, available: tuple[str, ...]) -> None:
@@ -92,8 +96,12 @@ class Random(SyncPolicy):
 
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return the names of the states that the random numbers of step ``t`` select."""
-        # A random number below 2^63, times K_s, is below 2^63 with probability 1 / K_s.
-        return tuple(s for s, period in self.periods.items() if seed64(0, "average", s, t) * period < 2**63)
+        due = []
+        for name, period in self.periods.items():
+            random_integer = seed64(0, "average", name, t)  # from 0 to 2^63 - 1
+            if random_integer * period < 2**63:  # with probability 1 / K_s
+                due.append(name)
+        return tuple(due)
 
     @override
     def check(self, available: tuple[str, ...]) -> None:
@@ -119,11 +127,14 @@ class Buffers:
     def synchronise(self, mode: BufferSync) -> None:
         """Make buffers equal on all workers: by a broadcast per dtype, or an all-reduce of floating-point buffers."""
         if mode == "broadcast":
-            for dtype in dict.fromkeys(x.dtype for x in self._tensors if x.numel()):
-                xs = [x for x in self._tensors if x.dtype == dtype and x.numel()]
-                flat = [x.reshape(len(x), -1) for x in xs]
-                received = self._comm.broadcast(torch.cat(flat, 1), label="buffers")
-                for x, part in zip(xs, received.split([vector.shape[1] for vector in flat], 1), strict=True):
+            buffers_by_dtype: dict[torch.dtype, list[Tensor]] = {}
+            for x in self._tensors:
+                if x.numel():
+                    buffers_by_dtype.setdefault(x.dtype, []).append(x)
+            for xs in buffers_by_dtype.values():
+                vectors = [flatten_rows(x) for x in xs]
+                received = self._comm.broadcast(torch.cat(vectors, 1), label="buffers")
+                for x, part in zip(xs, received.split([vector.shape[1] for vector in vectors], 1), strict=True):
                     x.copy_(part.view_as(x))
         elif mode == "mean":
             floats = [x for x in self._tensors if x.is_floating_point() and x.numel()]
@@ -139,6 +150,11 @@ def mean_buffers(tensors: Mapping[str, Tensor], comm: Communicator) -> dict[str,
     The communication is not recorded in the ledger.
     """
     floats = {name: x for name, x in tensors.items() if x.is_floating_point()}
+    buffers: dict[str, Tensor] = {}
     with torch.no_grad(), comm.ledger.paused():
-        means = dict(zip(floats, comm.all_reduce_coalesced(list(floats.values())), strict=True)) if floats else {}
-        return means | {name: comm.broadcast(x) for name, x in tensors.items() if name not in floats}
+        if floats:
+            buffers.update(zip(floats, comm.all_reduce_coalesced(list(floats.values())), strict=True))
+        for name, x in tensors.items():
+            if name not in floats:
+                buffers[name] = comm.broadcast(x)
+    return buffers

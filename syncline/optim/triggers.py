@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator
+from syncline.comm import Communicator, flatten_rows
 from syncline.errors import SpecError
 from syncline.optim.base import ParamRow, UpdateRule
 from syncline.optim.method import Method
@@ -108,18 +108,22 @@ class RMMC(Trigger):
         return {NORM: x.new_full((x.shape[0],), -1.0)}
 
     def changes(self, rows: list[ParamRow]) -> Tensor:
-        """Return RMMC of each layer, ``(R, layers)``, and store the current norms for the next step."""
+        """Return the relative momentum change of each layer, ``(R, layers)``, and store norms for the next step."""
         changes = []
         for row in rows:
-            momentum, last_norm = row.state[MOMENTUM], row.state[NORM]
+            momentum, stored_norm = row.state[MOMENTUM], row.state[NORM]
+            is_first_step = stored_norm < 0
             norm = (momentum + row.g).flatten(1).norm(dim=1)
-            is_first_step = last_norm < 0
-            norm_before = last_norm.clone() if self.variant == "paper" else momentum.flatten(1).norm(dim=1)
+            if self.variant == "paper":
+                norm_before = stored_norm.clone()
+                stored_norm.copy_(norm)
+            else:
+                norm_before = momentum.flatten(1).norm(dim=1)
+                stored_norm.copy_(norm_before)
             change = (norm - norm_before).abs() / norm_before.clamp(min=SMALLEST_DIVISOR)
             if self.variant == "code":
                 change = torch.where(norm_before > SMALLEST_NORM, change, 0.0)
             changes.append(torch.where(is_first_step, torch.inf, change))
-            last_norm.copy_(norm if self.variant == "paper" else norm_before)
         return torch.stack(changes, dim=1)
 
     def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
@@ -176,16 +180,20 @@ class GradientChange(Trigger):
         return {GRADIENT_SQUARE: x.new_full((x.shape[0],), -1.0)}
 
     def change(self, rows: list[ParamRow]) -> Tensor:
-        """Return Delta of each worker ``(R,)``, over all parameters together, and update the smoothed norms."""
-        square_before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
+        """Return the relative change Delta of each worker's smoothed squared gradient norm, ``(R,)``, and update it.
+
+        The norm is over all parameters together.
+        """
+        smoothed_before = torch.stack([row.state[GRADIENT_SQUARE] for row in rows])
         for row in rows:
-            average = row.state[GRADIENT_SQUARE]
-            square = row.g.reshape(len(row.g), -1).square().sum(1)
-            average.copy_(torch.where(average < 0, square, torch.lerp(average, square, self.smoothing)))
+            smoothed = row.state[GRADIENT_SQUARE]
+            square = flatten_rows(row.g).square().sum(1)
+            smoothed.copy_(torch.where(smoothed < 0, square, torch.lerp(smoothed, square, self.smoothing)))
         total_after = torch.stack([row.state[GRADIENT_SQUARE] for row in rows]).sum(0)
-        total_before = square_before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
+        total_before = smoothed_before.clamp(min=0).sum(0)  # -1 of a parameter without an earlier gradient counts as 0
         change = (total_after - total_before).abs() / total_before.clamp(min=SMALLEST_DIVISOR)
-        return torch.where((square_before < 0).all(0), torch.inf, change)
+        is_first_step = (smoothed_before < 0).all(0)
+        return torch.where(is_first_step, torch.inf, change)
 
     def fires(self, rows: list[ParamRow], comm: Communicator, t: int) -> bool:
         """Return whether the largest change over the workers reaches the threshold.
@@ -211,9 +219,11 @@ def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Ten
     """
     if isinstance(trigger, Every):
         return {}
-    decided: list[Tensor] = getattr(trigger, "decided", [])
-    value = {"trigger": decided[-1].detach()} if decided else {}
-    return {"averaged": torch.full((replicas,), fired), **value}
+    trace = {"averaged": torch.full((replicas,), fired)}
+    compared_values: list[Tensor] = getattr(trigger, "decided", [])
+    if compared_values:
+        trace["trigger"] = compared_values[-1].detach()
+    return trace
 
 
 def check_one_seed(comm: Communicator) -> None:
@@ -268,10 +278,12 @@ class SelSyncMethod(Method):
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Decide whether the trigger fires; if it does and ``aggregation`` is ``gradients``, average the gradients."""
         for row in rows:
-            for name, value in self.trigger.init(row.x).items():
-                row.state.setdefault(name, value)
+            for name, tensor in self.trigger.init(row.x).items():
+                row.state.setdefault(name, tensor)
         self._firing = self.trigger.fires(rows, self.comm, t)
-        return super().exchange_gradients(rows, t) if self._firing and self.aggregation == "gradients" else rows
+        if self._firing and self.aggregation == "gradients":
+            return super().exchange_gradients(rows, t)
+        return rows
 
     @override
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:

@@ -33,6 +33,7 @@ from syncline.comm import (
     WireFormat,
     encoding_details,
     first_row_per_replica,
+    flatten_rows,
     repeat_for_workers,
 )
 from syncline.costmodel.traffic.packing import sum_levels
@@ -106,8 +107,11 @@ class Vote(Reducer, ABC):
 
     def ballots(self, rows: list[ParamRow], comm: Communicator, t: int) -> Tensor:
         """Return each worker's votes on all N entries, ``(R, N)``: -1, 0 or 1; the vote on NaN is 0."""
-        flat = [row.g.reshape(len(row.g), -1) for row in rows]
-        return torch.cat([(c > 0).to(torch.int8) - (c < 0).to(torch.int8) for c in flat], 1)
+        signs = []
+        for row in rows:
+            c = flatten_rows(row.g)
+            signs.append((c > 0).to(torch.int8) - (c < 0).to(torch.int8))
+        return torch.cat(signs, 1)
 
     @abstractmethod
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
@@ -120,10 +124,13 @@ class Vote(Reducer, ABC):
         carry NaN to other workers. ``wire`` is not used, because votes have formats of their own.
         """
         ballots = self.ballots(rows, comm, t)
-        verdict = repeat_for_workers(self.verdict(ballots, comm, t), len(ballots))
+        verdict = repeat_for_workers(self.verdict(ballots, comm, t), num_rows=len(ballots))
         parts = verdict.split([row.g[0].numel() for row in rows], 1)
-        moves = (part.to(row.g.dtype, copy=True).view(row.g.shape) for part, row in zip(parts, rows, strict=True))
-        return [nan_where_nonfinite(move, row.g) for move, row in zip(moves, rows, strict=True)]
+        results = []
+        for part, row in zip(parts, rows, strict=True):
+            result = part.to(row.g.dtype, copy=True).view(row.g.shape)
+            results.append(nan_where_nonfinite(result, row.g))
+        return results
 
 
 @dataclass(frozen=True)
@@ -150,17 +157,20 @@ class OneBitVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote, which the owners of chunks count."""
-        code, workers = SignCode(self.ties == "zero"), comm.world_size
-        count = ballots.shape[1]
-        chunk = code.nbytes(-(-count // workers)) * code.per_byte
+        code, details = SignCode(self.ties == "zero"), encoding_details(ballots)
+        count, workers = ballots.shape[1], comm.world_size
+        chunk = code.nbytes(math.ceil(count / workers)) * code.per_byte  # entries of an owner, in whole bytes
+
+        # Each worker sends its votes on a chunk to the owner of the chunk.
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         chunks = torch.nn.functional.pad(signs, (0, workers * chunk - count)).unflatten(1, (workers, chunk))
-        details = encoding_details(ballots)
         received = comm.all_to_all(code.encode(chunks), label="votes", details=details)
-        total = code.decode(received, chunk).sum(1)
-        owned = break_zeros(total.sign(), self.ties, comm.local_workers, t, coin_name="tie")
-        everyone = comm.all_gather(code.encode(owned), label="verdict", details=details)
-        return code.decode(first_row_per_replica(everyone, comm), chunk).flatten(1)[:, :count]
+
+        # The owners count, and send the results to all workers.
+        vote_sum = code.decode(received, chunk).sum(1)
+        result = break_zeros(vote_sum.sign(), self.ties, comm.local_workers, t, coin_name="tie")
+        all_results = comm.all_gather(code.encode(result), label="verdict", details=details)
+        return code.decode(first_row_per_replica(all_results, comm), chunk).flatten(1)[:, :count]
 
 
 @dataclass(frozen=True)
@@ -195,18 +205,20 @@ class DirectVote(Vote):
 
     def fields(self, workers: int) -> PackedIntegers:
         """Return the encoding of the sums of all workers' votes, after a check that its bits suffice."""
-        fields = PackedIntegers(self.bits or (self.largest * workers).bit_length())
+        needed_bits = (self.largest * workers).bit_length()
+        fields = PackedIntegers(needed_bits if self.bits is None else self.bits)
         fields.check_sum(self.largest, workers)
         return fields
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote from the sum of all votes."""
-        packed, highest = self.fields(comm.world_size), self.largest * comm.world_size
+        packed, largest_sum = self.fields(comm.world_size), self.largest * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
         words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoding_details(ballots))
-        return (2 * packed.decode(first_row_per_replica(words, comm), ballots.shape[1]) - highest).sign()
+        sums = packed.decode(first_row_per_replica(words, comm), count=ballots.shape[1])
+        return (2 * sums - largest_sum).sign()
 
 
 @dataclass(frozen=True)
@@ -240,22 +252,19 @@ class ServerVote(Vote):
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote, which worker 0 counts."""
         if self.server == "naive":
-            total = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
-            return first_row_per_replica(
-                comm.broadcast(repeat_for_workers(total.sign(), len(ballots)), label="verdict"), comm
-            )
-        ties, count = self.ties or "alternate", ballots.shape[1]
-        code = SignCode(ties == "zero")
+            vote_sum = first_row_per_replica(comm.gather(ballots.to(torch.float32), label="votes"), comm).sum(1)
+            result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))
+            return first_row_per_replica(comm.broadcast(result, label="verdict"), comm)
+        ties = self.ties or "alternate"
+        code, details, count = SignCode(ties == "zero"), encoding_details(ballots), ballots.shape[1]
         signs = break_zeros(ballots, ties, comm.local_workers, t, coin_name="vote")
-        # ParamRow 0 of a replica is the server; elsewhere it holds nothing that counts.
-        details = encoding_details(ballots)
+        # The first row of a replica is the server; the gathered votes in other rows have no meaning.
         received = first_row_per_replica(comm.gather(code.encode(signs), label="votes", details=details), comm)
-        total = code.decode(received, count).sum(1)
-        verdict = break_zeros(total.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
-        encoded_verdict = repeat_for_workers(code.encode(verdict), len(ballots))
-        return code.decode(
-            first_row_per_replica(comm.broadcast(encoded_verdict, label="verdict", details=details), comm), count
-        )
+        vote_sum = code.decode(received, count).sum(1)
+        result = break_zeros(vote_sum.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
+        encoded_result = repeat_for_workers(code.encode(result), num_rows=len(ballots))
+        broadcast = comm.broadcast(encoded_result, label="verdict", details=details)
+        return code.decode(first_row_per_replica(broadcast, comm), count)
 
 
 def check_ties(ties: str) -> None:
@@ -325,4 +334,5 @@ class QuantisedVote(Vote):
         packed.check_sum(2 * offset, workers)
         details = encoding_details(ballots)
         words = comm.all_reduce(packed.encode(ballots + offset), op="sum", label="votes", details=details)
-        return (packed.decode(first_row_per_replica(words, comm), ballots.shape[1]) - offset * workers).sign()
+        sums = packed.decode(first_row_per_replica(words, comm), count=ballots.shape[1])
+        return (sums - offset * workers).sign()

@@ -93,8 +93,12 @@ class CodeSchedule(ZeroOneSchedule):
     @override
     def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``, as in DeepSpeed's code."""
-        interval = next(interval for interval, _, end in refresh_intervals(self.kappa) if t < end)
-        return 0 < t < self.freeze_step and (t + 1) % interval == 0
+        if not 0 < t < self.freeze_step:
+            return False
+        for interval, _, end in refresh_intervals(self.kappa):
+            if t < end:
+                return (t + 1) % interval == 0
+        return False
 
     @override
     def num_second_moment_updates(self, t: int) -> int:
@@ -176,16 +180,18 @@ class ZeroOneAdamMethod(OneBitMethod):
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Update second moments if they are due, the sums of rates and of steps, and return the local directions."""
         if self.sync.updates_second_moment(t):
-            self._refresh(rows)
+            self._update_second_moments(rows)
         steps = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
-            decay, rate = self._rates(group, steps)
-            sums = group.get(RATE_SUMS, {})
-            moving = [row.param_index for row in rows if row.group is group]
-            group[RATE_SUMS] = sums | {number: decay * sums.get(number, 0.0) + rate for number in moving}
+            decay, rate = self._decay_and_rate(group, steps)
+            rate_sums = dict(group.get(RATE_SUMS, {}))
+            for row in rows:
+                if row.group is group:
+                    rate_sums[row.param_index] = decay * rate_sums.get(row.param_index, 0.0) + rate
+            group[RATE_SUMS] = rate_sums
         return [self._local_direction(row, t, steps) for row in rows]
 
-    def _refresh(self, rows: list[ParamRow]) -> None:
+    def _update_second_moments(self, rows: list[ParamRow]) -> None:
         """Update the second moments with the squared mean gradients."""
         gradients = [row.g for row in rows]
         if self.sync.variant == "paper" and rows:
@@ -194,19 +200,22 @@ class ZeroOneAdamMethod(OneBitMethod):
             beta2 = row.group["beta2"]
             row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
-    def _rates(self, group: dict[str, Any], steps: int) -> tuple[float, float]:
-        """Return the factor of weight decay and the learning rate, divided by the bias correction of the momentum.
+    def _decay_and_rate(self, group: dict[str, Any], steps: int) -> tuple[float, float]:
+        """Return the factor of weight decay, and the learning rate divided by the bias correction of the momentum.
 
         Args:
             group: hyperparameters.
             steps: number of steps for the bias correction; 0 for none.
         """
         decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
-        return decay, group["lr"] / (1 - group["betas"][0] ** steps if steps else 1)
+        (beta1,) = group["betas"]
+        bias_correction = 1 - beta1**steps if steps else 1
+        return decay, group["lr"] / bias_correction
 
     def _local_direction(self, row: ParamRow, t: int, steps: int) -> Tensor:
         """Update a worker's momentum and its sum u of steps, and return the direction of the local step."""
-        m, (decay, rate) = row.state[MOMENTUM], self._rates(row.group, steps)
+        m = row.state[MOMENTUM]
+        decay, rate = self._decay_and_rate(row.group, steps)
         m.lerp_(row.g, 1 - row.group["betas"][0])
         if not self._is_code:
             row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
@@ -229,7 +238,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
-        elif self.sync.interval(t) > 1:
+        elif self.sync.interval(t) > 1:  # with an interval of 1, every step ends a sum
             return
         for row in rows:
             row.state[ANCHOR].copy_(row.x)
@@ -244,9 +253,9 @@ class ZeroOneAdamMethod(OneBitMethod):
 
     def _average_signs(self, rows: list[ParamRow], t: int) -> None:
         """Average the workers' sums of steps by signs, and move all from their last common parameters by the mean."""
-        sums = [row.group[RATE_SUMS][row.param_index] for row in rows]
+        rate_sums = [row.group[RATE_SUMS][row.param_index] for row in rows]
         messages = []
-        for row, s in zip(rows, sums, strict=True):
+        for row, s in zip(rows, rate_sums, strict=True):
             if not s:  # all learning rates were 0, so that only momenta can be averaged
                 messages.append(row.state[MOMENTUM].clone())
             elif self._is_code:
@@ -254,8 +263,8 @@ class ZeroOneAdamMethod(OneBitMethod):
             else:
                 messages.append(row.state[ACCUMULATED] / s)
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
-        for row, s, mean in zip(rows, sums, means, strict=True):
+        for row, s, mean in zip(rows, rate_sums, means, strict=True):
             m = row.state[MOMENTUM]
-            momentum = mean / s if s and self._is_code else mean
-            m.copy_(momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            mean_momentum = mean / s if s and self._is_code else mean
+            m.copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))

@@ -416,7 +416,7 @@ def test_in_a_loop_of_ones_own_an_optimizer_draws_as_it_does_by_itself() -> None
     params = stacked(1)
     (own,) = alone(params)
     serial, method = Restless(own, lr=0.02), built("ddp", Restless, params, 1)
-    for instance in method._steppers._instances:  # type: ignore[union-attr]
+    for instance in method._steppers._optimizers:  # type: ignore[union-attr]
         instance.optimizer.drift = serial.drift
     state = GlobalState.capture(torch.device("cpu"))
     run(method, params, 0, 2)

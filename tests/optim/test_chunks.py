@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from syncline.optim.demo import (
     block_shape,
+    change_basis,
     dct_matrix,
     dct_matrix_on,
     from_blocks,
     largest_divisor,
     random_matrix,
     to_blocks,
-    transform,
 )
 
 lengths = st.sampled_from([1, 2, 3, 4, 6, 7, 11, 12, 13, 16, 18])
@@ -64,7 +64,7 @@ def test_dct_is_rounded_once_and_stays_where_it_is() -> None:
 
 def test_transform_is_scipys_over_all_axes() -> None:
     x = torch.randn(2, 3, 4, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    got = transform(x, [dct_matrix(4), dct_matrix(6), dct_matrix(5)])
+    got = change_basis(x, [dct_matrix(4), dct_matrix(6), dct_matrix(5)])
     np.testing.assert_allclose(got.numpy(), scipy.fft.dctn(x.numpy(), axes=(2, 3, 4), norm="ortho"), atol=1e-12)
 
 
@@ -88,8 +88,8 @@ def test_transform_then_its_inverse_is_the_identity(shape: tuple[int, ...], at_m
     x = torch.randn(2, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     sizes = block_shape(shape, at_most)
     matrices = [dct_matrix(n) if basis == "dct" else random_matrix(n, 0) for n in sizes]
-    there = transform(to_blocks(x, sizes), matrices)
-    back = from_blocks(transform(there, [c.mT for c in matrices]), shape)
+    there = change_basis(to_blocks(x, sizes), matrices)
+    back = from_blocks(change_basis(there, [c.mT for c in matrices]), shape)
     torch.testing.assert_close(back, x, rtol=0, atol=1e-12)
     torch.testing.assert_close(there.norm(), x.norm())
 

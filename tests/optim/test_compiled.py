@@ -15,7 +15,7 @@ from syncline.acceleration import Kernels
 from syncline.comm import SimulatedCommunicator
 from syncline.optim import QSGD, TopK
 from syncline.optim import largest as loops
-from syncline.optim.largest import largest
+from syncline.optim.largest import largest_indices
 from syncline.optim.quantisers import mean_of_levels, qsgd_levels
 from syncline.problems.random_draws import torch_generator
 
@@ -67,7 +67,7 @@ def test_the_largest_are_found_alike(seed: int, n: int, share: float, kinds: int
     """Where entries are equal, too; what is not a number, and infinity, are larger than all."""
     x = torch.randint(-kinds, kinds + 1, (4, n), generator=torch_generator(seed, "entries")).float()
     x[1], x[2, 0], x[3, n // 2] = 0.0, torch.nan, -torch.inf
-    one, other = both(lambda: largest(x, max(1, int(share * n))))
+    one, other = both(lambda: largest_indices(x, max(1, int(share * n))))
     assert torch.equal(one, other)  # type: ignore[arg-type]
 
 

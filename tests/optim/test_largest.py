@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncline.optim.largest import largest
+from syncline.optim.largest import largest_indices
 from syncline.problems.random_draws import torch_generator
 
 
@@ -24,7 +24,7 @@ def test_they_are_those_of_topk(seed: int, n: int, share: float, lead: tuple[int
     rows = [torch.randperm(n, generator=torch_generator(seed, row)) for row in range(torch.Size(lead).numel())]
     x = (torch.stack(rows).view(*lead, n) - n / 2 + 0.25).float()
     expected = x.abs().topk(k, dim=-1).indices.sort(-1).values
-    assert torch.equal(largest(x, k), expected)
+    assert torch.equal(largest_indices(x, k), expected)
 
 
 @settings(max_examples=40)
@@ -32,20 +32,20 @@ def test_they_are_those_of_topk(seed: int, n: int, share: float, lead: tuple[int
 def test_of_equal_entries_it_takes_those_of_topk(seed: int, n: int, k: int, kinds: int) -> None:
     x = torch.randint(-kinds, kinds + 1, (3, n), generator=torch_generator(seed, "equal")).float()
     expected = x.abs().topk(k, dim=-1, sorted=False).indices.sort(-1).values
-    assert torch.equal(largest(x, k), expected)
+    assert torch.equal(largest_indices(x, k), expected)
 
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -2.0])
 def test_equal_entries_are_taken_once(value: float) -> None:
-    found = largest(torch.full((2, 4099), value), 33)
+    found = largest_indices(torch.full((2, 4099), value), 33)
     assert bool((found.diff(dim=-1) > 0).all()) and int(found.max()) < 4099
 
 
 def test_what_is_not_a_number_is_larger_than_all() -> None:
     x = torch.arange(4099.0).repeat(3, 1)
     x[0, 7], x[1, 4098] = torch.nan, torch.nan
-    assert largest(x, 2).tolist() == [[7, 4098], [4097, 4098], [4097, 4098]]
-    assert largest(x, 4).tolist() == [[7, 4096, 4097, 4098], [4095, 4096, 4097, 4098], [4095, 4096, 4097, 4098]]
+    assert largest_indices(x, 2).tolist() == [[7, 4098], [4097, 4098], [4097, 4098]]
+    assert largest_indices(x, 4).tolist() == [[7, 4096, 4097, 4098], [4095, 4096, 4097, 4098], [4095, 4096, 4097, 4098]]
 
 
 def test_rows_of_zeros_do_not_slow_or_spoil_others() -> None:
@@ -53,4 +53,4 @@ def test_rows_of_zeros_do_not_slow_or_spoil_others() -> None:
     x[1] = torch.randperm(5000, generator=torch_generator(0, "row")) + 1.0
     x[3, 17] = -1.0
     expected = x.abs().topk(20, dim=-1, sorted=False).indices.sort(-1).values
-    assert torch.equal(largest(x, 20), expected) and 17 in largest(x, 20)[3]
+    assert torch.equal(largest_indices(x, 20), expected) and 17 in largest_indices(x, 20)[3]
