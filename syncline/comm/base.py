@@ -39,9 +39,8 @@ class Details(NamedTuple):
 
 
 PLAIN = Details()
-"""A call whose result is needed before the next step, whose payload is ready at the end of this step, and which the
-method does not encode.
-"""
+"""Details of a call whose result is needed before the next step, whose payload is ready at the end of this step, and
+which the method does not encode."""
 
 
 class Ledger:
@@ -64,13 +63,13 @@ class Ledger:
             self.records.append(call)
 
     def record_readback(self, numbers: int) -> None:
-        """Note that ``numbers`` numbers are read back from the device in the current step."""
+        """Record that ``numbers`` numbers are read back from the device in the current step."""
         if not self._paused:
             self.readbacks[self.step] += numbers
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Return a context in which the ledger stores no calls, because measurements are no traffic of a training."""
+        """Return a context in which the ledger records nothing, because measurements are not traffic of a training."""
         was_paused, self._paused = self._paused, True
         try:
             yield
@@ -78,7 +77,7 @@ class Ledger:
             self._paused = was_paused
 
     def payload_bytes(self) -> int:
-        """Return the total bytes that one worker handed to collectives."""
+        """Return the bytes that one worker has handed to all collectives together."""
         return int(sum(call.payload_bytes for call in self.records))
 
     def __len__(self) -> int:
@@ -146,13 +145,13 @@ class Communicator:
         self, xs: Sequence[Tensor], op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "",
         details: Details = PLAIN,
     ) -> list[Tensor]:  # fmt: skip
-        """Return the reductions of several tensors ``(R, *s)``, sent together, so that they pay the latency once."""
+        """Return the reductions of several tensors ``(R, *s)`` in one call, so that they pay the latency once."""
         check_op(op, xs)
         self._record_call("all_reduce", xs, wire, label, details, op)
         return self._reduce(xs, op, wire)
 
     def record_mean(self, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details) -> None:
-        """Note in the ledger the all-reduce of a mean that is in ``xs`` already; the tensors stay as they are."""
+        """Record the all-reduce of a mean that is in the tensors ``xs`` already, because no collective computed it."""
         self._record_call("all_reduce", xs, wire, label, details, "mean")
 
     def start_all_reduce(
@@ -165,7 +164,7 @@ class Communicator:
         return Handle(self._start_reduce(xs, op, wire))
 
     def all_reduce_max(self, flag: Scalars, label: str = "", details: Details = PLAIN) -> Scalars:
-        """Return the maximum of a scalar over all workers, so that a trigger decides the same on each of them."""
+        """Return the maximum over all workers of one number per worker, ``(R,)``, for a decision that all share."""
         return self.all_reduce(flag, op="max", label=label, details=details)
 
     def all_gather(self, x: PerWorker, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
@@ -200,7 +199,7 @@ class Communicator:
         check_op(op, [x])
         check_root(root, self.world_size)
         self._record_call("reduce", [x], wire, label, details)
-        return reduce_rows(self._gather_to_root(x, root, wire), 1, op).squeeze(1)
+        return reduce_along(self._gather_to_root(x, root, wire), dim=1, op=op).squeeze(1)
 
     def send(
         self, x: PerWorker, source: int, target: int, wire: WireFormat = DENSE, label: str = "",
@@ -216,7 +215,7 @@ class Communicator:
         return self._send(x, source, target, wire)
 
     def all_to_all(self, x: PerPeer, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN) -> PerPeer:
-        """Return the exchanged blocks: worker i's block j becomes worker j's block i."""
+        """Exchange blocks between all workers: return the blocks so that worker i's block j is worker j's block i."""
         self._record_call("all_to_all", [x], wire, label, details)
         return self._all_to_all(x, wire)
 
@@ -239,7 +238,7 @@ class Communicator:
     def mean_within(
         self, xs: Sequence[Tensor], size: int, wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> list[Tensor]:
-        """Return, on every worker, the means over the worker's block of ``size`` neighbours.
+        """Return the means of tensors over blocks of ``size`` neighbouring workers; each worker gets its block's mean.
 
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
@@ -248,43 +247,48 @@ class Communicator:
         return self._block_means(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """Return the tensors of the workers at this position of each block of ``size`` neighbours, ``(R, M/size, *s)``.
+        """Gather one tensor from each block of ``size`` neighbours, from the worker at the receiver's position.
 
         Each position runs its own all-gather; all positions run at once. With one block, nothing is sent.
+
+        Returns:
+            For each local worker, the tensors of the M / size blocks, ``(R, M / size, *s)``.
         """
         check_blocks(size, self.world_size)
         return self._all_gather_in_subgroups(x, range(0, self.world_size, size), label, details)
 
     def all_gather_within(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
-        """Return the tensors of the worker's block of ``size`` neighbours, ``(R, size, *s)``; blocks run at once."""
+        """Gather the tensors of each block of ``size`` neighbouring workers on all its workers, ``(R, size, *s)``."""
         check_blocks(size, self.world_size)
         return self._all_gather_in_subgroups(x, range(size), label, details)
 
-    def _all_gather_in_subgroups(self, x: Tensor, part: range, label: str, details: Details) -> Tensor:
-        """Note and return all-gathers in all parts of the group that are like ``part``, ``(R, len(part), *s)``."""
-        self._record_subgroup_calls("all_gather", [x], wire=DENSE, part=part, label=label, details=details)
-        return self._gather_in_subgroups(x, part) if len(part) > 1 else x.unsqueeze(1)
+    def _all_gather_in_subgroups(self, x: Tensor, subgroup: range, label: str, details: Details) -> Tensor:
+        """Run and record all-gathers in all subgroups that are shaped like ``subgroup``, ``(R, len(subgroup), *s)``."""
+        self._record_subgroup_calls("all_gather", [x], wire=DENSE, subgroup=subgroup, label=label, details=details)
+        return self._gather_in_subgroups(x, subgroup) if len(subgroup) > 1 else x.unsqueeze(1)
 
     def _record_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, label: str, details: Details,
         op: ReduceOp | None = None,
     ) -> None:  # fmt: skip
-        """Check the arguments of a collective of all workers, and note it in the ledger."""
+        """Check the arguments of a collective of all workers, and record it in the ledger."""
         self._check_arguments(xs, wire, details)
         self._append_call(collective, xs, wire, group=self._participants(collective, op), label=label, details=details)
 
     def _record_subgroup_calls(
-        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
+        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, subgroup: range, label: str, details: Details
     ) -> None:
-        """Check and note the collectives of all parts that are like ``part``, unless a part has only one worker."""
+        """Check and record a collective in each subgroup shaped like ``subgroup``; one worker alone sends nothing."""
         self._check_arguments(xs, wire, details)
-        for group in groups_like(part, self.world_size) if len(part) > 1 else ():
+        if len(subgroup) == 1:
+            return
+        for group in groups_like(subgroup, self.world_size):
             self._append_call(collective, xs, wire, group, label, details)
 
     def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Append a call to the ledger: its payload bytes per worker, and the bytes that are encoded to make these."""
+        """Append a call to the ledger, with the bytes that each worker sends and the bytes from which it encodes them."""
         encoded_bytes = details.encoded_bytes
         if encoded_bytes is None:
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
@@ -303,11 +307,11 @@ class Communicator:
         )
 
     def _participants(self, collective: str, op: ReduceOp | None) -> Ranks:
-        """Return the workers of a collective in the ledger's step, all of them unless some are absent."""
+        """Return the workers that take part in a collective in the current step: all, unless some are absent."""
         return range(self.world_size)
 
     def _check_arguments(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
-        """Refuse an argument of the wrong type, or a tensor without a row per local worker."""
+        """Raise a SpecError for an argument of the wrong type, or a tensor without a row per local worker."""
         check_tensors(xs)
         if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
             raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
@@ -318,7 +322,7 @@ class Communicator:
             if x.dim() == 0 or x.shape[0] != rows:
                 raise SpecError("worker axis", tuple(x.shape), f"{rows} rows, a row per local worker")
 
-    # Each subclass defines how values travel; the methods above have checked and noted the call.
+    # Each subclass defines how values travel; the methods above have checked and recorded the call.
 
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
         """Return the reductions of several tensors over all workers, sent one by one."""
@@ -326,7 +330,7 @@ class Communicator:
 
     def _start_reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> Callable[[], list[Tensor]]:
         """Start reductions of tensors; return the function that waits for the results and returns them."""
-        reduced = [x.clone() for x in self._reduce(xs, op, wire)]  # copies of the present values
+        reduced = [x.clone() for x in self._reduce(xs, op, wire)]  # the tensors may change before the wait
         return lambda: reduced
 
     def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
@@ -343,7 +347,7 @@ class Communicator:
         raise NotImplementedError
 
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        """Return the source's tensor on the target and zeros on the others."""
+        """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         raise NotImplementedError
 
     def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
@@ -352,7 +356,7 @@ class Communicator:
 
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         """Return a reduce-scatter, as an all-to-all and a local reduction; a worker sends the bytes of a ring."""
-        return reduce_rows(self._all_to_all(x, wire), 1, op).squeeze(1)
+        return reduce_along(self._all_to_all(x, wire), dim=1, op=op).squeeze(1)
 
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         """Return the tensor of worker ``root``, copied to every worker."""
@@ -362,17 +366,17 @@ class Communicator:
         """Return the means over blocks of ``size`` neighbouring workers."""
         raise NotImplementedError
 
-    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
-        """Return the tensors of each worker's part of the group, ``(R, len(part), *s)``.
+    def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
+        """Return the tensors of all workers of each worker's subgroup, ``(R, len(subgroup), *s)``.
 
-        ``part`` is the part of worker 0: a block of neighbours, ``range(size)``, or the workers at one position of all
-        blocks, ``range(0, M, size)``. The other parts are like this one.
+        ``subgroup`` has the workers of worker 0's subgroup: a block of neighbours, ``range(size)``, or the workers at
+        one position of all blocks, ``range(0, M, size)``. The other subgroups have the same shape.
         """
         raise NotImplementedError
 
 
 def elements_per_row(x: Tensor) -> int:
-    """Return the number of elements of ``x`` that one worker holds."""
+    """Return the number of elements of one worker's tensor in ``x (R, *s)``."""
     return x.numel() // x.size(0) if x.dim() and x.size(0) else 0
 
 
@@ -380,35 +384,35 @@ FP32_BYTES = 4
 
 
 def fp32_bytes(*xs: Tensor) -> int:
-    """Return the bytes of one worker's elements of ``x`` in fp32, the unit in which encoding costs are measured."""
-    return 4 * sum(elements_per_row(x) for x in xs)
+    """Return the bytes in fp32 of one worker's tensors in ``xs``, the unit in which encoding costs are measured."""
+    return FP32_BYTES * sum(elements_per_row(x) for x in xs)
 
 
 def encoding_details(*xs: Tensor) -> Details:
-    """Return the details of a call that sends an encoding of these tensors: their bytes, which an encoder has read."""
+    """Return the details of a call that sends an encoding of the tensors ``xs``, whose bytes an encoder has read."""
     return Details(encoded_bytes=fp32_bytes(*xs))
 
 
 def check_count(field: str, value: int) -> None:
-    """Refuse a value that is no whole number of at least 1."""
+    """Raise a SpecError, which names the field, unless the value is a whole number of at least 1."""
     if not is_whole(value) or value < 1:
         raise SpecError(field, value, "an integer >= 1")
 
 
 def check_tensors(xs: Sequence[Tensor]) -> None:
-    """Refuse anything but a list or tuple of tensors."""
+    """Raise a SpecError unless ``xs`` is a list or tuple of tensors."""
     if not isinstance(xs, list | tuple) or not all(isinstance(x, Tensor) for x in xs):
         raise SpecError("tensors", xs, "tensors with the workers in the first dimension")
 
 
 def check_blocks(size: int, workers: int) -> None:
-    """Refuse a block size that does not divide the number of workers."""
+    """Raise a SpecError if a block size does not divide the number of workers."""
     if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 
 
 def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
-    """Refuse an unknown reduction, and a mean of integers, which need not be an integer."""
+    """Raise a SpecError for an unknown reduction, or for a mean of integers, which need not be an integer."""
     check_tensors(xs)
     if not isinstance(op, str) or op not in REDUCE_OPS:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
@@ -418,13 +422,13 @@ def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
 
 
 def check_root(root: int, workers: int, field: str = "root") -> None:
-    """Refuse a worker that is not in the group; ``field`` names the argument."""
+    """Raise a SpecError, which names ``field``, if the group has no worker of number ``root``."""
     if not is_whole(root) or not 0 <= root < workers:
         raise SpecError(field, root, f"a worker from 0 to {workers - 1}")
 
 
-def reduce_rows(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
-    """Reduce ``x`` along ``dim``, which stays as a dimension of length 1; integers stay in their type."""
+def reduce_along(x: Tensor, dim: int, op: ReduceOp) -> Tensor:
+    """Return the mean, sum or maximum of ``x`` along ``dim``, which becomes 1 long; integers stay in their type."""
     if x.shape[dim] == 1:  # a single row is its mean, sum and maximum
         return x
     if op == "mean":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from functools import partial
 from itertools import groupby
 
 import torch
@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, Ledger, ReduceOp, check_count, elements_per_row, flatten_rows, reduce_rows
+from syncline.comm.base import Communicator, Ledger, ReduceOp, check_count, elements_per_row, flatten_rows, reduce_along
 from syncline.comm.simulated import Membership
 from syncline.comm.transport import TorchTransport, Transport
 from syncline.comm.wire import DENSE, WireFormat
@@ -22,17 +22,18 @@ from syncline.errors import SpecError
 class ProcessGroupCommunicator(Communicator):
     """A group of ``P * workers_per_process`` workers on the ``P`` processes of a ``torch.distributed`` group.
 
-    Process ``p`` holds workers ``p * R`` to ``(p + 1) * R - 1``. An exact format is reduced by one all-reduce of the
-    process's partial reduction. A format that rounds travels encoded: an all-to-all of blocks, a local reduction in
-    full precision and an all-gather. This moves the bytes of a ring all-reduce and rounds once in each direction,
-    whatever the number of workers.
+    Process ``p`` has the workers ``p * R`` to ``(p + 1) * R - 1``. Tensors in an exact format are reduced by one
+    all-reduce of the processes' partial reductions. A format that rounds needs an all-to-all of encoded blocks, a local
+    reduction in full precision and an all-gather. This moves the bytes of a ring all-reduce and rounds once in each
+    direction, whatever the number of workers.
 
     Args:
         workers_per_process: R, the rows of each process's tensors.
         group: a process group; the default group if None.
-        reproducible: reduce exact formats by blocks too, as formats that round. A backend's all-reduce adds in its own
-            order, which differs from the simulator's in the last bit, and a long training can amplify that bit. The
-            block-wise reduction adds in the simulator's order, so all bits agree, for the same bytes on the wire.
+        reproducible: whether exact formats are reduced by blocks too, as formats that round. A backend's all-reduce
+            adds in its own order, which differs from the simulator's in the last bit, and a long training can amplify
+            that bit. The block-wise reduction adds in the simulator's order, so all bits agree, for the same bytes on
+            the wire.
         membership: must be None, see `SimulatedCommunicator`.
         transport: carries the bytes in place of ``torch.distributed``; `SharedMemory` between processes of one machine.
 
@@ -62,20 +63,20 @@ class ProcessGroupCommunicator(Communicator):
         self._processes, self._rank = self._transport.processes, self._transport.rank
         self.world_size = self._processes * workers_per_process
         self.local_workers = range(self._rank * workers_per_process, (self._rank + 1) * workers_per_process)
-        self._parts: dict[range, ProcessGroupCommunicator] = {}
+        self._subgroups: dict[range, ProcessGroupCommunicator] = {}
 
     # Tensors travel as bytes, so that every element type passes through every backend.
 
     def _start_exchange(self, blocks: Tensor) -> Callable[[], Tensor]:
         """Start an all-to-all of ``(R, M, *s)``; return the function that waits for the result ``(R, M, *s)``."""
-        rows, processes, rest = self._rows, self._processes, blocks.shape[2:]
-        by_process = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R from, R to, *s)
-        received = torch.empty_like(by_process)
-        wait = self._transport.all_to_all(_bytes(received), _bytes(by_process))
+        rows, processes = self._rows, self._processes
+        sent = blocks.unflatten(1, (processes, rows)).transpose(0, 1).contiguous()  # (P, R senders, R receivers, *s)
+        received = torch.empty_like(sent)
+        wait = self._transport.all_to_all(_bytes(received), _bytes(sent))
 
         def finish() -> Tensor:
             wait()
-            return received.movedim(2, 0).reshape(rows, processes * rows, *rest)
+            return received.movedim(2, 0).reshape(rows, processes * rows, *blocks.shape[2:])
 
         return finish
 
@@ -93,12 +94,14 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_by_type(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
         """Start an exact reduction for each run of tensors of equal type; return the function that awaits all."""
-        pending = []
+        pending: list[tuple[list[Tensor], Callable[[], Tensor]]] = []
         for _, same_type in groupby(xs, key=lambda x: x.dtype):
             tensors = list(same_type)
-            all_elements = torch.cat([flatten_rows(x) for x in tensors], 1)
-            start = partial(self._start_encoded, wire=DENSE) if self._reproducible else self._start_exact
-            pending.append((tensors, start(all_elements, op)))
+            joined = torch.cat([flatten_rows(x) for x in tensors], 1)
+            if self._reproducible:
+                pending.append((tensors, self._start_encoded(joined, op, DENSE)))
+            else:
+                pending.append((tensors, self._start_exact(joined, op)))
 
         def finish() -> list[Tensor]:
             """Wait for the reductions, and return them in the tensors' order and shapes."""
@@ -112,7 +115,7 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
         """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``, which it may overwrite."""
-        reduced = reduce_rows(x, 0, "max" if op == "max" else "sum").flatten()
+        reduced = reduce_along(x, 0, "max" if op == "max" else "sum").flatten()
         wait = self._transport.all_reduce(reduced, op == "max")
 
         def finish() -> Tensor:
@@ -122,15 +125,15 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
-        """Start a reduction by blocks: a process receives its block from all, encoded, reduces it, sends the result."""
+        """Start a reduction of encoded tensors ``x (R, n)`` by blocks: each worker reduces a block and sends it to all."""
         encoded = flatten_rows(wire.encode(x))
         elements = encoded.shape[1]
-        block = -(-elements // self.world_size)
+        block = math.ceil(elements / self.world_size)
         padded = torch.nn.functional.pad(encoded, (0, block * self.world_size - elements))
         exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
 
         def finish() -> Tensor:
-            owned = reduce_rows(wire.decode(exchange(), x.dtype), 1, op).squeeze(1)
+            owned = reduce_along(wire.decode(exchange(), x.dtype), 1, op).squeeze(1)
             gathered = self._start_gather(wire.encode(owned))()
             return wire.decode(gathered.flatten(1)[:, :elements], x.dtype).view(x.shape)
 
@@ -158,7 +161,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
-        """Return ``(R, M, *s)``: all workers' tensors in the row of worker ``root``, zeros in the other rows."""
+        """Return all workers' tensors ``(R, M, *s)`` in the row of worker ``root``, and zeros in the other rows."""
         root_process, root_row = divmod(root, self._rows)
         encoded = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
@@ -170,7 +173,7 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
+        """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
         message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
@@ -195,43 +198,44 @@ class ProcessGroupCommunicator(Communicator):
     @override
     def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
         """Return the means over blocks of ``size`` neighbours, each worker's own block in its row."""
-        part = self._part(range(size))
-        if part is not None:
-            return part.all_reduce_coalesced(xs, wire=wire)
+        subgroup_comm = self._subgroup_communicator(range(size))
+        if subgroup_comm is not None:
+            return subgroup_comm.all_reduce_coalesced(xs, wire=wire)
+        own_blocks = [worker // size for worker in self.local_workers]
         means = []
         for x in xs:  # blocks are no process groups: gather the rows of all workers
-            blocks = self._all_gather(x, wire)[0].unflatten(0, (-1, size))
-            decoded = wire.decode(wire.encode(reduce_rows(blocks, 1, "mean").squeeze(1)), x.dtype)
-            means.append(decoded[[worker // size for worker in self.local_workers]])
+            by_block = self._all_gather(x, wire)[0].unflatten(0, (-1, size))
+            block_means = reduce_along(by_block, 1, "mean").squeeze(1)
+            means.append(wire.decode(wire.encode(block_means), x.dtype)[own_blocks])
         return means
 
     @override
-    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
-        """Return the tensors of all workers of each worker's part, ``(R, len(part), *s)``."""
-        group = self._part(part)
-        if group is not None:
-            return group.all_gather(x)
+    def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
+        """Return the tensors of all workers of each worker's subgroup, ``(R, len(subgroup), *s)``."""
+        subgroup_comm = self._subgroup_communicator(subgroup)
+        if subgroup_comm is not None:
+            return subgroup_comm.all_gather(x)
         gathered = self._start_gather(x)()[0]
-        if part.step == 1:  # a block of neighbours
-            size = len(part)
+        if subgroup.step == 1:  # a block of neighbours
+            size = len(subgroup)
             return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
-        by_position = gathered.unflatten(0, (-1, part.step)).transpose(0, 1)
-        return by_position[[worker % part.step for worker in self.local_workers]]
+        by_position = gathered.unflatten(0, (-1, subgroup.step)).transpose(0, 1)
+        return by_position[[worker % subgroup.step for worker in self.local_workers]]
 
-    def _part(self, part: range) -> ProcessGroupCommunicator | None:
-        """Return the communicator of this process's part of the group; ``part`` is the part of worker 0.
+    def _subgroup_communicator(self, subgroup: range) -> ProcessGroupCommunicator | None:
+        """Return the communicator of this process's subgroup, if subgroups are shaped like ``subgroup`` of worker 0.
 
         Return None if several workers share a process or if the transport is not ``torch.distributed``. All processes
-        create the groups of all parts.
+        create the groups of all subgroups.
         """
         if self._rows > 1 or not isinstance(self._transport, TorchTransport):
             return None
-        if part not in self._parts:
-            for ranks in groups_like(part, self.world_size):
-                group = self._transport.part(ranks)
+        if subgroup not in self._subgroups:
+            for ranks in groups_like(subgroup, self.world_size):
+                group = self._transport.new_group(ranks)
                 if self._rank in ranks:
-                    self._parts[part] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
-        return self._parts[part]
+                    self._subgroups[subgroup] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
+        return self._subgroups[subgroup]
 
 
 def _bytes(x: Tensor) -> Tensor:

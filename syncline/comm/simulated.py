@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, Details, Ledger, ReduceOp, check_count, reduce_rows
+from syncline.comm.base import Communicator, Details, Ledger, ReduceOp, check_count, reduce_along
 from syncline.comm.wire import WireFormat
 from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
@@ -39,7 +39,7 @@ class Absence:
             raise SpecError("absence.stop", self.stop, f"a step after start ({self.start}), or none")
 
     def covers(self, step: int) -> bool:
-        """Return whether the worker is away in this step."""
+        """Return whether the worker is absent in this step."""
         return self.start <= step and (self.stop is None or step < self.stop)
 
 
@@ -47,7 +47,7 @@ class Membership:
     """The workers of a group of M that take part in each step.
 
     Args:
-        workers: M.
+        workers: M, number of workers.
         absences: the absences of workers; overlapping absences of one worker merge.
         joined: by step, workers that start anew with that step, besides the workers that return from an absence.
 
@@ -82,10 +82,10 @@ class Membership:
 
     def joining(self, step: int) -> tuple[int, ...]:
         """Return the workers present in a step and absent from the step before; in step 0 there are none."""
-        present_before = (
-            set(self.present(step - 1)) - set(self.joined.get(step, ())) if step else set(range(self.workers))
-        )
-        return tuple(worker for worker in self.present(step) if worker not in present_before)
+        if step == 0:
+            return ()
+        started_before = set(self.present(step - 1)) - set(self.joined.get(step, ()))
+        return tuple(worker for worker in self.present(step) if worker not in started_before)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
         """Return whether each worker takes part in each of the first ``steps`` steps, ``(steps, M)``."""
@@ -102,10 +102,10 @@ class SimulatedCommunicator(Communicator):
     anything: each is a run with its own seed, and all share the cost of the Python code.
 
     Args:
-        workers: M.
+        workers: M, number of workers of a group.
         replicas: number of groups.
-        membership: the workers of each step; all workers if None. Means and maxima are over the workers present in
-            the ledger's step, and every row gets them; other collectives are refused.
+        membership: the workers that take part in each step; all workers if None. Means and maxima are over the workers
+            present in the ledger's step, and every row gets them; other collectives are refused.
 
     >>> import torch
     >>> comm = SimulatedCommunicator(2)
@@ -122,7 +122,8 @@ class SimulatedCommunicator(Communicator):
             raise SpecError("membership", given_workers, f"a membership of {workers} workers")
         self.ledger, self.world_size, self.replicas = Ledger(), workers, replicas
         self.local_workers = list(range(workers)) * replicas
-        self.membership = membership if membership is not None and (membership.absences or membership.joined) else None
+        changes = membership is not None and (membership.absences or membership.joined)
+        self.membership = membership if changes else None
 
     def _by_replica(self, x: Tensor) -> Tensor:
         """Return ``(R, *s)`` as a view ``(replicas, M, *s)``."""
@@ -144,25 +145,25 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _record_subgroup_calls(
-        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, part: range, label: str, details: Details
+        self, collective: str, xs: Sequence[Tensor], wire: WireFormat, subgroup: range, label: str, details: Details
     ) -> None:
-        """Append the calls to the ledger; refuse collectives of parts if workers may be absent."""
+        """Record the collectives of all subgroups; raise a SpecError if workers may be absent."""
         if self.membership is not None:
             raise SpecError("membership", "parts of the workers", "means and maxima of all who are there")
-        super()._record_subgroup_calls(collective, xs, wire, part, label, details)
+        super()._record_subgroup_calls(collective, xs, wire, subgroup, label, details)
 
     @override
     def _reduce(self, xs: Sequence[Tensor], op: ReduceOp, wire: WireFormat) -> list[Tensor]:
         return [self._reduce_tensor(x, op, wire) for x in xs]
 
     def _reduce_tensor(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        """Return the reduction over each replica's present workers, on all rows ``(R, *s)``."""
+        """Return the reduction of a tensor over each replica's present workers, in all rows, ``(R, *s)``."""
         if wire.exact_dtype and self.replicas == 1 and self.membership is None:
-            return reduce_rows(x, 0, op).expand(x.shape)
+            return reduce_along(x, 0, op).expand(x.shape)
         received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)
         if self.membership is not None:
             received = received[:, list(self.membership.present(self.ledger.step))]
-        reduced = reduce_rows(received, 1, op)
+        reduced = reduce_along(received, 1, op)
         if not wire.exact_dtype:
             reduced = wire.decode(wire.encode(reduced.flatten(0, 1)), x.dtype).unflatten(0, (self.replicas, 1))
         return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
@@ -182,7 +183,7 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
-        """Return ``(R, *s)``: what worker ``source`` sent in the row of worker ``target``, zeros elsewhere."""
+        """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         if self.membership is not None:
             raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
         received = self._decode_received(x, wire)
@@ -196,31 +197,33 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        return reduce_rows(self._decode_received(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
+        return reduce_along(self._decode_received(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
 
     @override
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         received = self._decode_received(x, wire)
         return received[:, root : root + 1].expand(received.shape).flatten(0, 1)
 
-    def _blocks(self, size: int) -> SimulatedCommunicator:
+    def _block_communicator(self, size: int) -> SimulatedCommunicator:
         """Return a communicator in which each block of ``size`` neighbouring workers is a group of its own."""
         return SimulatedCommunicator(size, self.replicas * (self.world_size // size))
 
     @override
     def _block_means(self, xs: Sequence[Tensor], size: int, wire: WireFormat) -> list[Tensor]:
-        return self._blocks(size).all_reduce_coalesced(xs, wire=wire)
+        return self._block_communicator(size).all_reduce_coalesced(xs, wire=wire)
 
     @override
-    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
-        if part.step == 1:
-            return self._blocks(len(part)).all_gather(x)
-        by_position = self._by_replica(x).unflatten(1, (-1, part.step)).transpose(1, 2)  # (replicas, size, M/size, *s)
-        return by_position.unsqueeze(1).expand(-1, len(part), *by_position.shape[1:]).flatten(0, 2)
+    def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
+        if subgroup.step == 1:  # a block of neighbours
+            return self._block_communicator(len(subgroup)).all_gather(x)
+        block_size = subgroup.step
+        by_block = self._by_replica(x).unflatten(1, (-1, block_size))
+        by_position = by_block.transpose(1, 2)  # (replicas, block_size, number of blocks, *s)
+        return by_position.unsqueeze(1).expand(-1, len(subgroup), *by_position.shape[1:]).flatten(0, 2)
 
 
 class ShapesCommunicator(Communicator):
-    """One worker of a group of ``workers``, as shapes: results have the right shape and type, and no values.
+    """A group of ``workers`` of which one is simulated without values: results only have the right shape and type.
 
     A method stepped on ``meta`` parameters with this communicator leaves the same ledger as a real run.
 
@@ -264,5 +267,5 @@ class ShapesCommunicator(Communicator):
         return [torch.empty_like(x) for x in xs]
 
     @override
-    def _gather_in_subgroups(self, x: Tensor, part: range) -> Tensor:
-        return x.unsqueeze(1).expand(1, len(part), *x.shape[1:])
+    def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
+        return x.unsqueeze(1).expand(1, len(subgroup), *x.shape[1:])

@@ -80,8 +80,8 @@ class TorchTransport(Transport):
         self._group = group
         self.processes, self.rank = dist.get_world_size(group), dist.get_rank(group)
 
-    def part(self, ranks: Sequence[int]) -> Any:
-        """Create and return the group of the processes with these ranks; all processes of the outer group must call."""
+    def new_group(self, ranks: Sequence[int]) -> Any:
+        """Create and return the group of the processes with these ranks; all processes must call this method."""
         return dist.new_group([global_rank(self._group, rank) for rank in ranks])
 
     @override
@@ -186,8 +186,8 @@ class SharedMemory(Transport):
 
     def take_carried(self) -> list[CarriedCollective]:
         """Return the collectives carried since the last call of this method, and clear the list."""
-        messages, self._carried = self._carried, []
-        return messages
+        collectives, self._carried = self._carried, []
+        return collectives
 
     def _wait_until(self, condition: Callable[[], object], failure: str) -> None:
         """Sleep until the condition holds; raise a TimeoutError that begins with ``failure`` after the timeout."""
@@ -204,7 +204,10 @@ class SharedMemory(Transport):
         self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not come")
 
     def _share_tensor(self, x: Tensor) -> list[Tensor]:
-        """Return the tensors ``x`` of all processes, of one size and type, valid until the exchange after the next."""
+        """Return the tensors ``x`` of all processes, which have one size and type, as views of the shared memory.
+
+        The views are valid until the exchange after the next.
+        """
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
@@ -227,12 +230,13 @@ class SharedMemory(Transport):
     def all_reduce(self, x: Tensor, maximum: bool) -> Completion:
         """Replace ``x`` by the sum or the maximum over processes, taken in the order of ranks."""
 
-        # Tensors are added in the order of ranks.
-
         def read(tensors: list[Tensor]) -> None:
             x.copy_(tensors[0])
-            for addend in tensors[1:]:
-                torch.maximum(x, addend, out=x) if maximum else x.add_(addend)
+            for tensor in tensors[1:]:
+                if maximum:
+                    torch.maximum(x, tensor, out=x)
+                else:
+                    x.add_(tensor)
 
         return self._exchange_and_wait("all_reduce", x, read)
 
@@ -258,9 +262,11 @@ class SharedMemory(Transport):
 
     @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        self._exchange_and_wait(
-            "gather", sent, lambda tensors: [part.copy_(tensor) for part, tensor in zip(parts, tensors, strict=False)]
-        )
+        def read(tensors: list[Tensor]) -> None:
+            for part, tensor in zip(parts, tensors, strict=False):  # only the root has parts
+                part.copy_(tensor)
+
+        self._exchange_and_wait("gather", sent, read)
 
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
@@ -268,4 +274,8 @@ class SharedMemory(Transport):
 
     @override
     def send(self, x: Tensor, source: int, target: int) -> None:
-        self._exchange_and_wait("send", x, lambda tensors: x.copy_(tensors[source]) if self.rank == target else None)
+        def read(tensors: list[Tensor]) -> None:
+            if self.rank == target:
+                x.copy_(tensors[source])
+
+        self._exchange_and_wait("send", x, read)

@@ -48,7 +48,7 @@ class DataParallelBase(CompressibleBase):
 
     @property
     @override
-    def shares_out(self) -> bool:
+    def can_shard_states(self) -> bool:
         return not self.compressor
 
     @override
@@ -57,7 +57,7 @@ class DataParallelBase(CompressibleBase):
 
         Unless the gradient is compressed, its tensors can be sent one by one during the backward pass.
         """
-        exchanges = self._exchange(tensors_of(model), workers, period=1, label="gradient")
+        exchanges = self._average_exchanges(tensors_of(model), workers, period=1, label="gradient")
         return [replace(exchange, in_backward=self.sends_in_backward) for exchange in exchanges]
 
     @override
@@ -69,7 +69,7 @@ class DataParallelBase(CompressibleBase):
         self, params: Iterable[Any], rule: optim.UpdateRule, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
         """Build the optimizer that takes the step of ``rule`` along the averaged gradient."""
-        reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
+        reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
         options = self.common_options(comm, worker_axis)
@@ -88,7 +88,7 @@ class DDPSpec(DataParallelBase):
     """
 
     source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
-    means_alone: ClassVar[bool] = True
+    sends_only_means: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
         "ddp-sgdm": {"rule": "sgdm", "lr": 0.05},
@@ -116,7 +116,7 @@ class DDPSpec(DataParallelBase):
     asynchronous: AsynchronousSpec | None = None
 
     @model_validator(mode="after")
-    def _suits_a_server(self) -> Self:
+    def _check_asynchronous(self) -> Self:
         """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
@@ -125,7 +125,6 @@ class DDPSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         prefix = "" if self.asynchronous is None else "async-"
         return self.label or f"{prefix}ddp-{rule_name(self.rule)}{self._suffix}"
 
@@ -133,11 +132,10 @@ class DDPSpec(DataParallelBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return how many numbers a worker stores: the elements of the rule's states and of a compressor's errors."""
         tensors = tensors_of(model)
-        return self.rule.state_elements(tensors) + self._kept_errors(tensors, reference=False)
+        return self.rule.state_elements(tensors) + self._compressor_elements(tensors, reference=False)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_rule(params, self.rule.build(), comm, worker_axis)
 
 
@@ -183,25 +181,28 @@ class PowerSGDSpec(MethodBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of gradients in the warm-up, then of uncompressed gradients and factors P and R."""
         tensors, warmup_steps = tensors_of(model), self.warmup_steps
-        compressed = [t for t in tensors if self._rank_of(t)]
+        compressed = [t for t in tensors if self._rank(t)]
         labels_and_counts = [
             ("gradient", elements(tensors) - elements(compressed)),
-            ("P", sum(t.sides[0] * self._rank_of(t) for t in compressed)),
-            ("R", sum(t.sides[1] * self._rank_of(t) for t in compressed)),
+            ("P", sum(t.sides[0] * self._rank(t) for t in compressed)),  # (m, r) of an m by n matrix
+            ("R", sum(t.sides[1] * self._rank(t) for t in compressed)),  # (n, r)
         ]
         all_exchanges = [
-            self._plain(n, label=label, joins=False, start=warmup_steps) for label, n in labels_and_counts if n
+            self._plain_exchange(n, label=label, joins=False, start=warmup_steps) for label, n in labels_and_counts if n
         ]
         if warmup_steps:
-            all_exchanges.insert(0, self._plain(elements(tensors), label="gradient", joins=False, stop=warmup_steps))
+            all_exchanges.insert(
+                0, self._plain_exchange(elements(tensors), label="gradient", joins=False, stop=warmup_steps)
+            )
         return all_exchanges
 
-    def _rank_of(self, tensor: TensorShape) -> int:
+    def _rank(self, tensor: TensorShape) -> int:
         """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""
         if len(tensor.shape) < 2:
             return 0
         rank = min(self.rank, *tensor.sides)
-        return rank if self.compress_all_matrices or tensor.is_worth_factors(rank) else 0
+        is_compressed = self.compress_all_matrices or tensor.is_worth_factors(rank)
+        return rank if is_compressed else 0
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -212,28 +213,27 @@ class PowerSGDSpec(MethodBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the rule's states, and of compressed matrices' errors and right factors."""
         tensors = tensors_of(model)
-        compressed = [t for t in tensors if self._rank_of(t)]
-        right_factors = sum(t.sides[1] * self._rank_of(t) for t in compressed)
+        compressed = [t for t in tensors if self._rank(t)]
+        right_factors = sum(t.sides[1] * self._rank(t) for t in compressed)
         return self.rule.state_elements(tensors) + elements(compressed) + right_factors
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of the rule, of the factors of each compressed matrix, of their product, and of the error."""
         work = super()._update_work(tensors)
-        for (sides, rank), count in Counter((t.sides, self._rank_of(t)) for t in tensors if self._rank_of(t)).items():
+        compressed = [t for t in tensors if self._rank(t)]
+        for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
             work += times(low_rank_work(*sides, rank, 3), count)
-        return work + UpdateWork(FEEDBACK.on(t for t in tensors if self._rank_of(t)))
+        return work + UpdateWork(FEEDBACK.on(compressed))
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of compressed matrices, whose error is kept even without error feedback."""
-        return elements([t for t in tensors_of(model) if self._rank_of(t)])
+        return elements([t for t in tensors_of(model) if self._rank(t)])
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
-        reducer = optim.FactorMean(
-            self.rank, self.warm_start, self.error_feedback, self.warmup_steps, self.compress_all_matrices
-        )
+        names = ("rank", "warm_start", "error_feedback", "warmup_steps", "compress_all_matrices")
+        reducer = optim.FactorMean(**{name: getattr(self, name) for name in names})
         options = self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, rule=self.rule.build(), sync=optim.EveryStep(), reducer=reducer, **options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -81,10 +82,12 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
-        every_k = "" if self.period == 1 else f"-every-{self.period}"
+        if self.label:
+            return self.label
+        base = "" if self.base == "signum" else f"-{self.base}"
+        period = "" if self.period == 1 else f"-every-{self.period}"
         nodes = "" if self.per_node == 1 else f"-nodes-of-{self.per_node}"
-        return self.label or ("demo" if self.base == "signum" else f"demo-{self.base}") + every_k + nodes
+        return f"demo{base}{period}{nodes}"
 
     def tensor_bytes(self, shape: tuple[int, ...]) -> int:
         """Return the bytes of a parameter's pairs of index and coefficient.
@@ -121,34 +124,34 @@ class DeMoSpec(MethodBase):
         tensors = tensors_of(model)
         nbytes = sum(self.tensor_bytes(tensor.shape) for tensor in tensors)
         encoded = FP32_BYTES * elements(tensors)
-        pairs = Exchange(nbytes, self.period, label="top-k", collective="all_gather", encoded_bytes=encoded)
-        size = min(self.per_node, workers)
-        if size == 1:
-            return [pairs]
-        if workers % size:
-            raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
-        gradient = self._plain(elements(tensors), 1, "gradient", in_backward=True, first_group=range(size))
-        if workers == size:
+        coefficients = Exchange(nbytes, self.period, label="top-k", collective="all_gather", encoded_bytes=encoded)
+        node_size = min(self.per_node, workers)
+        if node_size == 1:
+            return [coefficients]
+        if workers % node_size:
+            raise SpecError("per_node", node_size, f"a divisor of the number of workers ({workers})")
+        in_node, across_nodes = range(node_size), range(0, workers, node_size)
+        gradient = self._plain_exchange(elements(tensors), 1, "gradient", in_backward=True, first_group=in_node)
+        if workers == node_size:
             return [gradient]
-        nodes, share = workers // size, -(-nbytes // size)
-        node_exchange = replace(pairs, payload_bytes=share, first_group=range(0, workers, size))
-        return [
-            gradient,
-            node_exchange,
-            replace(node_exchange, payload_bytes=nodes * share, encoded_bytes=0, first_group=range(size)),
-        ]
+        # Each worker gathers a share of all nodes' coefficients, then the workers of a node gather all shares.
+        share_bytes = math.ceil(nbytes / node_size)
+        gathered_bytes = workers // node_size * share_bytes
+        between_nodes = replace(coefficients, payload_bytes=share_bytes, first_group=across_nodes)
+        inside_nodes = replace(coefficients, payload_bytes=gathered_bytes, encoded_bytes=0, first_group=in_node)
+        return [gradient, between_nodes, inside_nodes]
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, for matrices whose sides are multiples of ``chunk``."""
         pair_bytes = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
-        size, gradient = min(self.per_node, workers), ""
-        if size > 1:
-            if workers == size:
-                return f"{self._bytes(1)} N"
-            pair_bytes *= (1 + workers // size) / size
-            gradient = f"{self._bytes(1)} N + "
-        return gradient + per_step_formula(f"{pair_bytes:g} × {self.k} N / {self.chunk}²", self.period)
+        node_size, gradient_formula = min(self.per_node, workers), f"{self._bytes(1)} N"
+        if node_size > 1:
+            if workers == node_size:
+                return gradient_formula
+            pair_bytes *= (1 + workers // node_size) / node_size
+        formula = per_step_formula(f"{pair_bytes:g} × {self.k} N / {self.chunk}²", self.period)
+        return formula if node_size == 1 else f"{gradient_formula} + {formula}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -158,7 +161,9 @@ class DeMoSpec(MethodBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of the base's update and, as messages, of changes of basis and of choosing coefficients."""
-        signed = [t for t in tensors if self.base == "signum" or (self.base == "muon" and not t.is_matrix)]
+        signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # tensors that move by signs
+        if self.base == "muon":
+            signed = [t for t in tensors if not t.is_matrix]
         step = Passes(8, single=20, kernels=2).on(tensors) + Passes(single=20, kernels=2).on(signed)
         work = UpdateWork(step) + self._step_work(tensors)
         if self.base == "muon":
@@ -168,7 +173,6 @@ class DeMoSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         from syncline.comm import SparsePairs
 
         names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")

@@ -29,6 +29,14 @@ FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 number."""
 
 
+UNSUITED_TO_FACTORS = {
+    "top-k": ": P is orthonormalised, and a sparse one loses columns",
+    "block-top-k": ": P is orthonormalised, and a sparse one loses columns",
+    "qsgd": ": P is orthonormalised, which makes a bias of noise that had none",
+    "one-bit": ", whose errors nobody keeps: one magnitude for all entries is no basis",
+}
+"""Kinds of compressors that cannot send factors, with the reason for the error line."""
+
 MOMENTUM = Passes(single=32, kernels=3)
 """Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
 
@@ -55,16 +63,9 @@ class DionBase(CompressibleBase):
         if self.clip_norm is not None and self.exchange == "compressed":
             expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
             raise refusal("clip_norm", self.clip_norm, expected)
-        kind = self.compressor.kind if self.compressor and self.exchange == "compressed" else "lp"
-        if kind in ("top-k", "block-top-k"):
-            expected = "'lp' for factors: P is orthonormalised, and a sparse one loses columns"
-            raise refusal("compressor.kind", kind, expected)
-        if kind == "qsgd":
-            expected = "'lp' for factors: P is orthonormalised, which makes a bias of noise that had none"
-            raise refusal("compressor.kind", kind, expected)
-        if kind == "one-bit":
-            expected = "'lp' for factors, whose errors nobody keeps: one magnitude for all entries is no basis"
-            raise refusal("compressor.kind", kind, expected)
+        if self.compressor and self.exchange == "compressed" and self.compressor.kind in UNSUITED_TO_FACTORS:
+            kind = self.compressor.kind
+            raise refusal("compressor.kind", kind, f"'lp' for factors{UNSUITED_TO_FACTORS[kind]}")
         return self
 
     @property
@@ -84,33 +85,36 @@ class DionBase(CompressibleBase):
 
     def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
-        plain_gradients, factored = self._gradients_and_factored(model)
-        p = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
-        r = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
+        plain_gradients, factored = self._split_by_exchange(model)
+        left_factors = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
+        right_factors = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
         all_exchanges: list[Exchange] = []
-        for label, sent_tensors in (("gradient", plain_gradients), ("P", p), ("R", r)):
+        for label, sent_tensors in (("gradient", plain_gradients), ("P", left_factors), ("R", right_factors)):
             if self.compressor:
                 all_exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, joins=False)
             elif sent_tensors:
                 in_backward = self.sends_in_backward
                 all_exchanges.append(
-                    self._plain(elements(sent_tensors), period, label, joins=False, in_backward=in_backward)
+                    self._plain_exchange(elements(sent_tensors), period, label, joins=False, in_backward=in_backward)
                 )
         return all_exchanges
 
-    def _gradients_and_factored(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
+    def _split_by_exchange(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
         """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""
         plain_gradients: list[TensorShape] = []
         factored: list[TensorShape] = []
         for t in tensors_of(model):
-            is_factored = self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t))
-            (factored if is_factored else plain_gradients).append(t)
+            if self.exchange == "compressed" and t.is_matrix and t.is_worth_factors(self.rank(t)):
+                factored.append(t)
+            else:
+                plain_gradients.append(t)
         return plain_gradients, factored
 
     @property
     def _period(self) -> int:
         """Return the number of steps between exchanges, on average."""
-        return self.exchanges(1, workers=1)[-1].period
+        one_parameter = 1
+        return self.exchanges(one_parameter, workers=1)[-1].period
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -126,7 +130,7 @@ class DionBase(CompressibleBase):
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the parameters whose gradients are sent; errors are kept only for these."""
-        return self._gradients_and_factored(tensors)[0]
+        return self._split_by_exchange(tensors)[0]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
@@ -139,7 +143,7 @@ class DionBase(CompressibleBase):
         tensors = tensors_of(model)
         vectors = [tensor for tensor in tensors if not tensor.is_matrix]
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
-        errors = self._kept_errors(self._compressed(tensors), reference=False)
+        errors = self._compressor_elements(self._compressed(tensors), reference=False)
         summed_gradients = elements(tensors) if self.local_step == "hold" else 0
         return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule].state_elements(vectors)
 
@@ -164,8 +168,8 @@ class DionBase(CompressibleBase):
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
-        reducer = optim.MeanGradient(self.sends_in_backward, self.encodes)
-        options = {"reducer": reducer} | self._averaging() | self.common_options(comm, worker_axis)
+        reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
+        options = {"reducer": reducer} | self._compressor_options() | self.common_options(comm, worker_axis)
         return optim.DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
 
 
@@ -221,9 +225,11 @@ class DionSpec(DionBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
-        scheduled = "dion" if self.period == 1 else f"dion-every-{self.period}"
-        return self.label or scheduled + ("-compressed" if self.exchange == "compressed" else "") + self._suffix
+        if self.label:
+            return self.label
+        period = "" if self.period == 1 else f"-every-{self.period}"
+        exchange = "-compressed" if self.exchange == "compressed" else ""
+        return f"dion{period}{exchange}{self._suffix}"
 
     @property
     @override
@@ -238,7 +244,6 @@ class DionSpec(DionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.Every(self.period), comm, worker_axis)
 
 
@@ -259,15 +264,15 @@ class TriggeredDionBase(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of the flag in every step, and Dion's exchanges, with the expected rate as a period."""
-        return [self._flag, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
+        return [self._flag_exchange, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return the exchange of the flag in every step, and Dion's exchanges that follow the steps ``averaged``."""
-        return [self._flag, *self._averaged_at(model, workers, steps, averaged)]
+        return [self._flag_exchange, *self._averaged_at(model, workers, steps, averaged)]
 
     @property
-    def _flag(self) -> Exchange:
+    def _flag_exchange(self) -> Exchange:
         """Return the exchange of the maximum that decides whether the trigger fires."""
         return Exchange(self.flag_bytes, label="trigger", joins=False)
 
@@ -315,7 +320,6 @@ class CurvaDionSpec(TriggeredDionBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"curvadion{self._suffix}"
 
     @override
@@ -325,7 +329,6 @@ class CurvaDionSpec(TriggeredDionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), comm, worker_axis)
 
 
@@ -344,8 +347,8 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
     >>> placed_steps(3, 12, "even"), placed_steps(3, 12, "early")
     ((3, 7, 11), (0, 1, 2))
     """
-    if placement == "even":
-        return tuple(-(-number * steps // num_averages) - 1 for number in range(1, num_averages + 1))
+    if placement == "even":  # the i-th average is after ceil(i T / n) steps
+        return tuple(-(-i * steps // num_averages) - 1 for i in range(1, num_averages + 1))
     if placement == "early":
         return tuple(range(num_averages))
     chosen_steps = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
@@ -395,7 +398,6 @@ class PlacedDionSpec(DionBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"dion-{self.num_averages}-{self.placement}{self._suffix}"
 
     @property
@@ -417,14 +419,11 @@ class PlacedDionSpec(DionBase):
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
-        if self.exchange == "gradient" and not self.compressor:
-            return super().traffic_formula(workers)
-        if self.steps == 1:
+        if self.steps == 1 or (self.exchange == "gradient" and not self.compressor):
             return super().traffic_formula(workers)
         every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)

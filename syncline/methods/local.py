@@ -40,7 +40,7 @@ class LocalSpec(CompressibleBase):
 
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "Stich (2019); Cheng & Glasgow (2025)"
-    means_alone: ClassVar[bool] = True
+    sends_only_means: ClassVar[bool] = True
     averages_states: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
@@ -56,44 +56,50 @@ class LocalSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"local-{rule_name(self.rule)}{self._suffix}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return a worker's exchange: parameters and averaged states, once per period."""
-        rule = self.rule
-        states = rule.average_states if isinstance(rule, TorchRuleSpec) else state_names(rule)
-        return self._exchange(self._sent(tensors_of(model)), workers, self.period, label="+".join(("params", *states)))
+        states = self.rule.average_states if isinstance(self.rule, TorchRuleSpec) else state_names(self.rule)
+        label = "+".join(("params", *states))
+        return self._average_exchanges(self._sent_tensors(tensors_of(model)), workers, self.period, label)
 
-    def _sent(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
+    def _sent_tensors(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Return the shapes that are sent: each parameter and its averaged states."""
         if isinstance(self.rule, TorchRuleSpec):
             return [*tensors, *self.rule.averaged(tensors)]
-        return [t for t in tensors for _ in range(1 + self.rule.state_elements([t]) // t.elements)]
+        sent = []
+        for tensor in tensors:
+            num_states = self.rule.state_elements([tensor]) // tensor.elements
+            sent += [tensor] * (1 + num_states)
+        return sent
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the shapes of the parameters and of their averaged states."""
-        return self._sent(tensors)
+        return self._sent_tensors(tensors)
 
     @override
     def _sent_periods(self) -> Iterable[int]:
         """Return the period of the parameters and of each averaged state."""
-        return [self.period] * len(self._sent(tensors_of(1)))
+        return [self.period] * len(self._sent_tensors(tensors_of(1)))
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the rule's states, and of a compressor's errors and references."""
         tensors = tensors_of(model)
-        return self.rule.state_elements(tensors) + self._kept_errors(self._sent(tensors), reference=True)
+        return self.rule.state_elements(tensors) + self._compressor_elements(
+            self._sent_tensors(tensors), reference=True
+        )
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = self.rule.build()
         sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
-        return optim.Method(params, self.lr, rule, sync, **self._averaging(), **self.common_options(comm, worker_axis))
+        return optim.Method(
+            params, self.lr, rule, sync, **self._compressor_options(), **self.common_options(comm, worker_axis)
+        )
 
 
 @register
@@ -118,7 +124,7 @@ class DiLoCoSpec(CompressibleBase):
 
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
-    means_alone: ClassVar[bool] = True
+    sends_only_means: ClassVar[bool] = True
     averages_states: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
@@ -138,15 +144,15 @@ class DiLoCoSpec(CompressibleBase):
     @model_validator(mode="after")
     def _can_send_in_backward(self) -> DiLoCoSpec:
         """Refuse fields that need the whole pseudo-gradient if each layer is sent as soon as the backward has it."""
-        expected = "none with in_backward: every layer steps before the gradients below it are there"
         if self.in_backward and self.clip_norm is not None:
+            expected = "none with in_backward: every layer steps before the gradients below it are there"
             raise refusal("clip_norm", self.clip_norm, expected)
         if self.in_backward and self.compressor is not None:
             raise refusal("compressor", self.compressor.kind, "none with in_backward, which sends tensors as they are")
         return self
 
     @model_validator(mode="after")
-    def _suits_a_server(self) -> Self:
+    def _check_asynchronous(self) -> Self:
         """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
@@ -159,7 +165,6 @@ class DiLoCoSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         prefix = "" if self.asynchronous is None else "async-"
         base = "diloco" if self.rule.kind == "adam" else f"diloco-{rule_name(self.rule)}"
         return self.label or f"{prefix}{base}{self._suffix}"
@@ -169,7 +174,7 @@ class DiLoCoSpec(CompressibleBase):
         """Return an exchange per period: the pseudo-gradient, together with the states that are averaged at its end."""
         tensors = tensors_of(model)
         names, states = averaged_of(self.rule, tensors)
-        sent = self._exchange([*tensors, *states], workers, self.period, label="+".join(("params", *names)))
+        sent = self._average_exchanges([*tensors, *states], workers, self.period, label="+".join(("params", *names)))
         return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
 
     @override
@@ -182,15 +187,14 @@ class DiLoCoSpec(CompressibleBase):
         """Return the number of elements of the rule's states, the period's start, the outer momentum, and errors."""
         tensors = tensors_of(model)
         count = self.rule.state_elements(tensors) + 2 * elements(tensors)
-        return count + self._kept_errors(tensors, reference=False)
+        return count + self._compressor_elements(tensors, reference=False)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         from syncline.comm import Details
 
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
-        options = self._averaging() | self.common_options(comm, worker_axis)
+        options = self._compressor_options() | self.common_options(comm, worker_axis)
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
         names, _ = averaged_of(self.rule, [])

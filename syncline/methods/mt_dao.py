@@ -41,7 +41,7 @@ class DESLOCSpec(MethodBase):
 
     family: ClassVar[str] = "time scales"
     source: ClassVar[str] = "DES-LOC (Iacob et al., 2025)"
-    means_alone: ClassVar[bool] = True
+    sends_only_means: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
         "des-loc": {"lr": 0.003},
@@ -60,7 +60,6 @@ class DESLOCSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("des-loc" if self.base == "adam" else f"des-loc-{self.base}")
 
     @property
@@ -71,12 +70,14 @@ class DESLOCSpec(MethodBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return one exchange per state; states that are due in the same step are sent together."""
-        return [self._plain(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
+        return [self._plain_exchange(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
 
     @property
     def _beta2(self) -> float:
         """Return the decay rate of the second moment; defaults are from the rows DES-LOC-* of MT-DAO's Table 3."""
-        return {"adam": 0.99, "adopt": 0.9999}[self.base] if self.beta2 is None else self.beta2
+        if self.beta2 is not None:
+            return self.beta2
+        return 0.99 if self.base == "adam" else 0.9999
 
     def periods(self) -> dict[str, int]:
         """Return the periods K_x, K_u and K_v in steps, by the name of the state."""
@@ -98,7 +99,6 @@ class DESLOCSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
         return optim.Method(
             params, self.lr, rule, sync=optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
@@ -127,8 +127,7 @@ class MTDAOSpec(CompressibleBase):
         momentum_periods: K_j, number of steps between averages of each momentum; by default K_x.
         second_moment_period: K_v, number of steps between averages of the second moment; by default K_x.
         phase: ``aligned`` averages every state at the end of its period, so that states with equal periods are sent
-        together;
-            ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
+            together; ``paper`` is Algorithms 2 and 3 to the letter: momenta when ``t % K == 0``, parameters when
             ``(t + 1) % K_x == 0``; ``random`` averages each state by itself after a step with probability 1 / K, as
             Algorithm 4, which averages momenta just before they are used.
         outer_optimizer: outer optimizer that is applied to the averaged parameters; by default, workers adopt the
@@ -142,7 +141,7 @@ class MTDAOSpec(CompressibleBase):
 
     family: ClassVar[str] = "time scales"
     source: ClassVar[str] = "MT-DAO, Algorithms 1 to 3"
-    means_alone: ClassVar[bool] = True
+    sends_only_means: ClassVar[bool] = True
 
     presets: ClassVar[Presets] = {
         "mt-dao": {"lr": 0.003},
@@ -188,8 +187,8 @@ class MTDAOSpec(CompressibleBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
-        return self.label or ("mt-dao" if self.base == "adam" else f"mt-dao-{self.base}") + self._suffix
+        base = "" if self.base == "adam" else f"-{self.base}"
+        return self.label or f"mt-dao{base}{self._suffix}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
@@ -199,20 +198,20 @@ class MTDAOSpec(CompressibleBase):
         """
         tensors, all_exchanges = tensors_of(model), []
         for state, period in self.periods().items():
-            state_tensors = self._of_state(state, tensors)
+            state_tensors = self._tensors_with_state(state, tensors)
             if not state_tensors:
                 continue
             if self.phase == "random":
-                all_exchanges.append(self._plain(elements(state_tensors), period, state, joins=period == 1))
+                all_exchanges.append(self._plain_exchange(elements(state_tensors), period, state, joins=period == 1))
             else:
                 offset = 1 if self.phase == "paper" and state != "params" else 0
-                all_exchanges += self._exchange(state_tensors, workers, period, label=state, offset=offset)
+                all_exchanges += self._average_exchanges(state_tensors, workers, period, label=state, offset=offset)
         return all_exchanges
 
     @override
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the shapes of the parameters and of all averaged states."""
-        return [tensor for state in self.periods() for tensor in self._of_state(state, tensors)]
+        return [tensor for state in self.periods() for tensor in self._tensors_with_state(state, tensors)]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
@@ -221,9 +220,9 @@ class MTDAOSpec(CompressibleBase):
 
     def state_elements(self, state: str, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of one averaged state, for parameters of these shapes."""
-        return elements(self._of_state(state, tensors))
+        return elements(self._tensors_with_state(state, tensors))
 
-    def _of_state(self, state: str, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+    def _tensors_with_state(self, state: str, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the parameters that have this state; with ``muon`` matrices have no second moment."""
         if state == "second_moment" and self.base == "muon":
             return [tensor for tensor in tensors if not tensor.is_matrix]
@@ -231,8 +230,9 @@ class MTDAOSpec(CompressibleBase):
 
     def periods(self) -> dict[str, int]:
         """Return the periods K_x, K_j and K_v in steps, by the name of the state."""
-        k_j = self.momentum_periods or (self.period,) * len(self.betas)
-        periods = {"params": self.period} | {f"momentum_{j}": k for j, k in enumerate(k_j, start=1)}
+        periods = {"params": self.period}
+        for j in range(len(self.betas)):
+            periods[f"momentum_{j + 1}"] = self.momentum_periods[j] if self.momentum_periods else self.period
         if self.base != "sgdm":
             periods["second_moment"] = self.second_moment_period or self.period
         return periods
@@ -241,10 +241,14 @@ class MTDAOSpec(CompressibleBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the averaged states, of the outer optimizer's, and of a compressor's."""
         tensors = tensors_of(model)
-        states = [self._of_state(state, tensors) for state in self.periods() if state != "params"]
-        count = sum(elements(state) + self._kept_errors(state, reference=True) for state in states)
-        count += self._kept_errors(tensors, reference=self.outer_optimizer is None)
-        return count + (self.outer_optimizer.state_elements(tensors) if self.outer_optimizer else 0)
+        count = self._compressor_elements(tensors, reference=self.outer_optimizer is None)
+        for state in self.periods():
+            if state != "params":
+                state_tensors = self._tensors_with_state(state, tensors)
+                count += elements(state_tensors) + self._compressor_elements(state_tensors, reference=True)
+        if self.outer_optimizer:
+            count += self.outer_optimizer.state_elements(tensors)
+        return count
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -253,18 +257,20 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
-        sync: optim.SyncPolicy = optim.Random(self.periods())
-        if self.phase != "random":
-            sync = optim.Periodic(self.periods(), dict.fromkeys(rule.states, 1) if self.phase == "paper" else None)
-        options = self._averaging() | self.common_options(comm, worker_axis)
+        sync: optim.SyncPolicy
+        if self.phase == "random":
+            sync = optim.Random(self.periods())
+        else:
+            offsets = dict.fromkeys(rule.states, 1) if self.phase == "paper" else None
+            sync = optim.Periodic(self.periods(), offsets)
+        options = self._compressor_options() | self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
     def _rule(self, **switch: Any) -> optim.UpdateRule:
         """Return the update rule; ``switch`` has ``switch_step`` and ``warmup_beta`` if the method has a warmup."""
-        knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
-        return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs, **switch)
+        names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
+        return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names}, **switch)
 
     def _outer(self) -> optim.OuterOptimizer | None:
         """Return the outer optimizer, or None without one."""

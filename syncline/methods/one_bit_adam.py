@@ -41,13 +41,13 @@ class OneBitBase(MethodBase):
     bias_correction: bool = True
     scale: Literal["rms", "mean"] = "rms"
 
-    def _signs(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
+    def _sign_exchanges(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
         """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back."""
         encoded = FP32_BYTES * elements(tensors_of(model))
-        owned = [packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers)]
+        owner_bytes = sum(packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers))
         return [
-            Exchange(workers * sum(owned), period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
-            Exchange(sum(owned), period, label="owner signs", collective="all_gather", encoded_bytes=encoded, **phase),
+            Exchange(workers * owner_bytes, period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
+            Exchange(owner_bytes, period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),
         ]
 
     @override
@@ -55,9 +55,9 @@ class OneBitBase(MethodBase):
         """Return the number of elements of a worker's error, and of its error as the owner of chunks."""
         return elements(tensors_of(model)) + sum(chunks(model, workers))
 
-    def _gradient(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
+    def _gradient_exchange(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
         """Return the exchange of uncompressed gradients every ``period`` steps."""
-        return self._plain(elements(tensors_of(model)), period, "gradient", **phase)
+        return self._plain_exchange(elements(tensors_of(model)), period, "gradient", **phase)
 
     def _options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
         """Return the options of the optimizer that 1-bit and 0/1 Adam share, by name."""
@@ -100,7 +100,10 @@ class OneBitAdamSpec(OneBitBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of gradients until ``freeze_step``, then those of signs."""
-        return [self._gradient(model, stop=self.freeze_step), *self._signs(model, workers, start=self.freeze_step)]
+        return [
+            self._gradient_exchange(model, stop=self.freeze_step),
+            *self._sign_exchanges(model, workers, start=self.freeze_step),
+        ]
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -120,7 +123,6 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._options(comm, worker_axis))
 
 
@@ -199,37 +201,39 @@ class ZeroOneAdamSpec(OneBitBase):
         gradients, signs = [], []
         for doublings, begin, end in self._doublings():
             period, phase = 2**doublings, {"start": begin, "stop": end}
-            gradients.append(self._gradient(model, period, offset=begin + 1, **phase))
+            gradients.append(self._gradient_exchange(model, period, offset=begin + 1, **phase))
             if self.variant == "merged":
                 # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-                for half_period in (2**k for k in range(doublings)):
-                    signs += self._signs(model, workers, 2 * half_period, offset=begin + 1 + half_period, **phase)
+                for k in range(doublings):
+                    offset = begin + 1 + 2**k
+                    signs += self._sign_exchanges(model, workers, 2 ** (k + 1), offset=offset, **phase)
         if self.variant == "paper":
-            signs = self._signs(model, workers, stop=self.freeze_step)
+            signs = self._sign_exchanges(model, workers, stop=self.freeze_step)
         for period, begin, stop in self._intervals():
-            signs += self._signs(model, workers, period, start=begin, stop=stop)
+            signs += self._sign_exchanges(model, workers, period, start=begin, stop=stop)
         return [*gradients, *signs]
 
     def _exchanges_of_code(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of the variant ``code``: gradients in step 0 and at refreshes, signs in other steps."""
-        all_exchanges = [self._gradient(model, stop=1)]
+        all_exchanges = [self._gradient_exchange(model, stop=1)]
         for interval, begin, end in refresh_intervals(self.kappa):
             if begin >= self.freeze_step:
                 break
             phase = {"start": begin, "stop": min(end, self.freeze_step)}
-            all_exchanges.append(self._gradient(model, interval, **phase))
+            all_exchanges.append(self._gradient_exchange(model, interval, **phase))
             for k in range(1, interval.bit_length()):  # odd multiples of 1, 2, ..., half the interval
-                all_exchanges += self._signs(model, workers, 2**k, offset=2 ** (k - 1), **phase)
+                all_exchanges += self._sign_exchanges(model, workers, 2**k, offset=2 ** (k - 1), **phase)
         for period, start, stop in self._intervals():
-            all_exchanges += self._signs(model, workers, period, start=start, stop=stop)
+            all_exchanges += self._sign_exchanges(model, workers, period, start=start, stop=stop)
         return all_exchanges
 
     def _doublings(self) -> Iterable[tuple[int, int, int]]:
-        """Yield (i, first step, end) of each phase, in which the variance is refreshed every 2^i steps."""
-        i = 0
-        while (begin := self.kappa * (2**i - 1)) < self.freeze_step:
-            yield i, begin, min(self.kappa * (2 ** (i + 1) - 1), self.freeze_step)
-            i += 1
+        """Yield (i, first step, end) of each phase, in which the second moment is updated every 2^i steps."""
+        i, begin = 0, 0
+        while begin < self.freeze_step:
+            end = begin + self.kappa * 2**i  # after kappa updates
+            yield i, begin, min(end, self.freeze_step)
+            i, begin = i + 1, end
 
     def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
         """Yield (steps between averages, first step, end) of each phase after ``freeze_step``.
@@ -260,7 +264,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
-        knobs = (self.freeze_step, self.kappa, self.double_every, self.max_interval, self.variant)
-        schedule = optim.CodeSchedule(*knobs) if self.variant == "code" else optim.ZeroOneSchedule(*knobs)
+        make_schedule = optim.CodeSchedule if self.variant == "code" else optim.ZeroOneSchedule
+        names = ("freeze_step", "kappa", "double_every", "max_interval", "variant")
+        schedule = make_schedule(**{name: getattr(self, name) for name in names})
         return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))

@@ -78,7 +78,7 @@ def load_plugins() -> dict[str, SpecError]:
 
 
 def named(name: str, path: str = "") -> dict[str, Any]:
-    """Return the fields that a method's name stands for: a preset's, or a kind with its defaults.
+    """Return the fields of the method that a name stands for: those of a preset, or a kind without further fields.
 
     Raises:
         SpecError: there is no such method.
@@ -113,9 +113,9 @@ def method_of(value: Any) -> MethodBase:
 
 
 def _method_from_target(fields: dict[str, Any]) -> MethodBase:
-    """Return the method that the function, or class, at ``target`` makes of the other fields.
+    """Return the method that the function or class at the field ``target`` makes from the other fields.
 
-    Spec files keep it as these fields.
+    When the method is written to a spec file, the file shows these fields.
     """
     target: Any = fields.get("target")
     arguments = {name: value for name, value in fields.items() if name not in ("kind", "target", "label")}
@@ -133,13 +133,13 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     return method.written_as(fields)
 
 
-def _validated(value: Any) -> MethodBase:
-    """Return ``method_of`` the value of a field, with errors as pydantic expects them."""
+def _validate_method(value: Any) -> MethodBase:
+    """Return the method for the value of a field, see ``method_of``; raise errors as pydantic expects them."""
     try:
         return method_of(value)
     except SpecError as error:
         raise refusal(error.path, error.value, error.expected) from None
 
 
-MethodSpec = Annotated[SerializeAsAny[MethodBase], PlainValidator(_validated)]
+MethodSpec = Annotated[SerializeAsAny[MethodBase], PlainValidator(_validate_method)]
 """A method in a spec: fields with a ``kind``, or a name."""

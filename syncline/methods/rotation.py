@@ -80,47 +80,59 @@ class RotationBase(DataParallelBase):
     @override
     def name(self) -> str:
         """Return the label, or the kind and the settings that differ from the defaults."""
-        fields = type(self).model_fields
-        parts = [self.kind]
-        parts += [getattr(self, key).removesuffix("lateral") for key in ("basis_source", "geometry") if key in fields]
-        if self.frequency != fields["frequency"].default:
-            parts.append("frozen" if self.frequency is None else f"every-{self.frequency}")
-        changed_fields = [key for key in ("allocation", "estimate") if getattr(self, key) != fields[key].default]
-        return self.label or "-".join(parts + [str(getattr(self, key)) for key in changed_fields]) + self._suffix
+        if self.label:
+            return self.label
+        spec_fields = type(self).model_fields
+        words = [self.kind]
+        for field in ("basis_source", "geometry"):
+            if field in spec_fields:
+                words.append(getattr(self, field).removesuffix("lateral"))  # uni or bi
+        if self.frequency != spec_fields["frequency"].default:
+            words.append("frozen" if self.frequency is None else f"every-{self.frequency}")
+        for field in ("allocation", "estimate"):
+            if getattr(self, field) != spec_fields[field].default:
+                words.append(getattr(self, field))
+        return "-".join(words) + self._suffix
 
-    def _rotated(self, model: Tensors) -> list[tuple[int, int]]:
-        """Return rows and columns of each rotated matrix."""
-        return [t.sides for t in tensors_of(model) if t.is_matrix and matches_patterns(t.name, self.layers)]
+    def _is_rotated(self, tensor: TensorShape) -> bool:
+        """Return whether a parameter is a matrix that the method rotates."""
+        return tensor.is_matrix and matches_patterns(tensor.name, self.layers)
+
+    def _rotated_sides(self, model: Tensors) -> list[tuple[int, int]]:
+        """Return the numbers of rows and columns of each rotated matrix."""
+        return [tensor.sides for tensor in tensors_of(model) if self._is_rotated(tensor)]
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
-        tensors, (source, geometry) = tensors_of(model), self._design[:2]
-        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated(model))
-        return 2 * elements(tensors) + basis_elements + self._kept_errors(tensors, reference=False)
+        tensors = tensors_of(model)
+        source, geometry, _ = self._design
+        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated_sides(model))
+        return 2 * elements(tensors) + basis_elements + self._compressor_elements(tensors, reference=False)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of rotations, of renewals of bases, and of Adam for other parameters."""
-        work, (source, geometry, momentum) = self._step_work(tensors), self._design
-        for (rows, columns), count in Counter(self._rotated(tensors)).items():
-            of_one = rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
-            work += times(of_one, count)
-        others = (t for t in tensors if not (t.is_matrix and matches_patterns(t.name, self.layers)))
-        return work + UpdateWork(ADAM.on(others))
+        work = self._step_work(tensors)
+        source, geometry, momentum = self._design
+        for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
+            matrix_work = rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
+            work += times(matrix_work, count)
+        return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
     @override
     def _renewal_period(self, delay: int, stages: int) -> float | None:
         """Return the frequency of renewals of this stage."""
         if self.allocation == "uniform" or stages == 1:
             return self.frequency
-        delays = range(stages)
-        return self._frequencies(delays)[delays.index(delay)]
+        return self._frequency_by_delay(range(stages))[delay]
 
-    def _frequencies(self, delays: Iterable[int]) -> list[int | None]:
-        """Return the number of steps between renewals of bases for stages with these gradient delays."""
+    def _frequency_by_delay(self, delays: Sequence[int]) -> dict[int, int | None]:
+        """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
         assert self.frequency is not None
-        return stage_frequencies(list(delays), self.frequency, reversed_order=self.allocation == "reversed")
+        is_reversed = self.allocation == "reversed"
+        frequencies = stage_frequencies(list(delays), self.frequency, reversed_order=is_reversed)
+        return dict(zip(delays, frequencies, strict=True))
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
@@ -131,10 +143,11 @@ class RotationBase(DataParallelBase):
         """
         groups = optim.groups.as_list(params)
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
-            group_delays = {group.get("delay", 0) for group in groups}
-            delays = sorted(group_delays.union(*(group.get("delays", ()) for group in groups)))
-            frequency = dict(zip(delays, self._frequencies(delays), strict=True))
-            groups = [{**group, "frequency": frequency[group.get("delay", 0)]} for group in groups]
+            delays: set[int] = set()
+            for group in groups:
+                delays |= {group.get("delay", 0), *group.get("delays", ())}
+            frequency_of = self._frequency_by_delay(sorted(delays))
+            groups = [{**group, "frequency": frequency_of[group.get("delay", 0)]} for group in groups]
         return self._with_rule(groups, self._rule(), comm, worker_axis)
 
     def _options(self) -> dict[str, Any]:
@@ -183,14 +196,19 @@ class BasisRotationSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return self.basis_source, self.geometry, self.momentum
 
     @override
     def _rule(self) -> optim.MatrixSplit:
-        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
-        knobs: dict[str, Any] = {name: getattr(self, name) for name in ("refresh", "momentum", "covariance_beta")}
-        return optim.basis_rotation(self.basis_source, self.geometry, self.frequency, **knobs, **self._options())
+        return optim.basis_rotation(
+            self.basis_source,
+            self.geometry,
+            self.frequency,
+            refresh=self.refresh,
+            momentum=self.momentum,
+            covariance_beta=self.covariance_beta,
+            **self._options(),
+        )
 
 
 @register
@@ -211,12 +229,10 @@ class SOAPSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "2nd", "bilateral", "rotated"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
-        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         return optim.soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
 
 
@@ -244,14 +260,12 @@ class EShampooSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "2nd", "bilateral", "original"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
-        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
-        knobs: dict[str, Any] = {"covariance_beta": self.covariance_beta, "tolerance": self.tolerance}
-        return optim.eshampoo(self.frequency, **knobs, **self._options())
+        options = {"covariance_beta": self.covariance_beta} | self._options()
+        return optim.eshampoo(self.frequency, tolerance=self.tolerance, **options)
 
 
 @register
@@ -271,12 +285,10 @@ class GaLoreSpec(RotationBase):
     @property
     @override
     def _design(self) -> tuple[str, str, str]:
-        """Return the triple (``source``, ``geometry``, ``momentum``) that tells how the update rule rotates."""
         return "gradient", "unilateral", "rotated"
 
     @override
     def _rule(self) -> optim.MatrixSplit:
-        """Return the update rule: a rotated Adam for matrices, and Adam for other parameters."""
         return optim.galore(self.frequency, **self._options())
 
 
@@ -318,7 +330,6 @@ class LDAdamSpec(DataParallelBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"ldadam{self._suffix}"
 
     def _projected(self, model: Tensors) -> list[TensorShape]:
@@ -337,7 +348,7 @@ class LDAdamSpec(DataParallelBase):
         """
         tensors, projected = tensors_of(model), self._projected(model)
         low_rank = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
-        errors = elements(projected) * self.error_feedback + self._kept_errors(tensors, reference=False)
+        errors = elements(projected) * self.error_feedback + self._compressor_elements(tensors, reference=False)
         moments = 2 * (elements(tensors) - elements(projected))
         return low_rank + errors + moments
 
@@ -372,7 +383,6 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
         rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
         return self._with_rule(params, rule, comm, worker_axis)

@@ -69,7 +69,6 @@ class SelSyncSpec(MethodBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("selsync" if self.rule.kind == "adam" else f"selsync-{rule_name(self.rule)}")
 
     @property
@@ -92,23 +91,23 @@ class SelSyncSpec(MethodBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of the flag in every step, and that of an average, with the expected rate as a period."""
-        return [self._flag, self._average(model, round(1 / self.expected_sync_rate))]
+        return [self._flag_exchange, self._average_exchange(model, round(1 / self.expected_sync_rate))]
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return the exchange of the flag in every step, and the averages that follow the steps ``averaged``."""
-        average = self._average(model, steps)
-        return [self._flag, *(replace(average, offset=t + 1) for t in averaged)]
+        average = self._average_exchange(model, steps)
+        return [self._flag_exchange, *(replace(average, offset=t + 1) for t in averaged)]
 
     @property
-    def _flag(self) -> Exchange:
+    def _flag_exchange(self) -> Exchange:
         """Return the exchange of the maximum that decides about an average."""
         return Exchange(FLAG_BYTES, label="trigger", joins=False)
 
-    def _average(self, model: Tensors, period: int) -> Exchange:
+    def _average_exchange(self, model: Tensors, period: int) -> Exchange:
         """Return the exchange of parameters or gradients every ``period`` steps."""
         label = "params" if self.aggregation == "parameters" else "gradient"
-        return self._plain(elements(tensors_of(model)), period, label, joins=False)
+        return self._plain_exchange(elements(tensors_of(model)), period, label, joins=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -128,7 +127,6 @@ class SelSyncSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         trigger = optim.GradientChange(self.threshold, self.smoothing)
         options = self.common_options(comm, worker_axis)
         rule = self.rule.build()
@@ -166,7 +164,6 @@ class SelSyncDionSpec(TriggeredDionBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or f"selsync-dion{self._suffix}"
 
     @override
@@ -176,5 +173,4 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), comm, worker_axis)

@@ -38,7 +38,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "MT-DAO, Algorithm 5"
-    means_alone: ClassVar[bool] = False
+    sends_only_means: ClassVar[bool] = False
 
     presets: ClassVar[Presets] = {
         "streaming-mt-dao": {"lr": 0.003},
@@ -63,7 +63,6 @@ class StreamingMTDAOSpec(MTDAOSpec):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
         return self.label or ("streaming-mt-dao" if self.base == "adam" else f"streaming-mt-dao-{self.base}")
 
     @property
@@ -77,13 +76,12 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
         def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             count = self.state_elements(state, tensors)
-            return self._plain(count) if count else None
+            return self._plain_exchange(count) if count else None
 
         return self.stream.exchanges(tensors_of(model), self.periods(), sent)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         return optim.Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
 
@@ -146,7 +144,7 @@ class StreamingDiLoCoSpec(MethodBase):
             """Return the exchange that sends a state's tensors, or None if there are no elements."""
             count = elements(tensors)
             if self.wire != "e3m0" or not count:
-                return self._plain(count) if count else None
+                return self._plain_exchange(count) if count else None
             nbytes = sum(e3m0_bytes(tensor.elements) for tensor in tensors)
             return Exchange(nbytes, collective="all_gather", encoded_bytes=FP32_BYTES * count)
 
@@ -167,7 +165,6 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
         options["four_bits"] = self.wire == "e3m0"

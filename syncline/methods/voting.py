@@ -44,7 +44,7 @@ VOTES_WITH: dict[str, tuple[str, ...]] = {
 """The votes that use a field."""
 
 
-VOTES: dict[str, Passes] = {
+VOTE_PASSES: dict[str, Passes] = {
     "one-bit": Passes(107, single=34, kernels=7),
     "server-efficient": Passes(105, single=34, kernels=7),
     "server-naive": Passes(39, single=37, kernels=7),
@@ -53,8 +53,8 @@ VOTES: dict[str, Passes] = {
 }
 """Elementwise operations by which a worker votes, counts, and moves by the result."""
 
-LARGEST_VOTES = Passes(82, single=102, kernels=14)
-"""Those of quantised votes relative to the largest magnitude."""
+MAXIMUM_VOTE_PASSES = Passes(82, single=102, kernels=14)
+"""Elementwise operations of quantised votes that are scaled by the largest magnitude."""
 
 
 class VotingBase(MethodBase):
@@ -101,7 +101,7 @@ class VotingBase(MethodBase):
 
     def _voting_work(self, tensors: Sequence[TensorShape], rule: Passes) -> UpdateWork:
         """Return the work of a rule, of a vote on its directions, and of the step."""
-        vote = LARGEST_VOTES if self.p == "inf" else VOTES[self.vote]
+        vote = MAXIMUM_VOTE_PASSES if self.p == "inf" else VOTE_PASSES[self.vote]
         return UpdateWork(rule.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
@@ -110,22 +110,22 @@ class VotingBase(MethodBase):
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
-        per_byte = 4 if self.ternary else 8
-        packed = math.ceil(count / per_byte)
+        signs_per_byte = 4 if self.ternary else 8
         if self.vote == "one-bit":
-            chunk = math.ceil(math.ceil(count / workers) / per_byte)
-            labels_and_bytes = [("votes", workers * chunk, "all_to_all"), ("verdict", chunk, "all_gather")]
+            chunk_bytes = math.ceil(math.ceil(count / workers) / signs_per_byte)
+            calls = [("votes", workers * chunk_bytes, "all_to_all"), ("verdict", chunk_bytes, "all_gather")]
         elif self.vote == "server-naive":
-            labels_and_bytes = [("votes", 4 * count, "gather"), ("verdict", 4 * count, "broadcast")]
+            calls = [("votes", FP32_BYTES * count, "gather"), ("verdict", FP32_BYTES * count, "broadcast")]
         elif self.vote == "server-efficient":
-            labels_and_bytes = [("votes", packed, "gather"), ("verdict", packed, "broadcast")]
+            packed_bytes = math.ceil(count / signs_per_byte)
+            calls = [("votes", packed_bytes, "gather"), ("verdict", packed_bytes, "broadcast")]
         else:
-            labels_and_bytes = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
+            calls = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
         encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count
-        return [
-            Exchange(n, label=label, collective=collective, joins=False, encoded_bytes=encoded)
-            for label, n, collective in labels_and_bytes
-        ]
+        exchanges = []
+        for label, nbytes, collective in calls:
+            exchanges.append(Exchange(nbytes, label=label, collective=collective, joins=False, encoded_bytes=encoded))
+        return exchanges
 
     def field_bits(self, workers: int) -> int:
         """Return the number of bits of a sum of votes.
@@ -133,11 +133,15 @@ class VotingBase(MethodBase):
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
-        largest = 2 if self.vote == "quantised" or self.ternary else 1
-        enough = (largest * workers).bit_length()
-        bits = self.width if self.vote == "quantised" else self.bits or enough
-        if bits < enough:
-            raise SpecError("bits", bits, f"at least {enough} for sums over {workers} workers")
+        largest_vote = 2 if self.vote == "quantised" or self.ternary else 1
+        needed_bits = (largest_vote * workers).bit_length()
+        bits = needed_bits
+        if self.vote == "quantised":
+            bits = self.width
+        elif self.bits is not None:
+            bits = self.bits
+        if bits < needed_bits:
+            raise SpecError("bits", bits, f"at least {needed_bits} for sums over {workers} workers")
         return bits
 
     def vote_formula(self, workers: int) -> str:
@@ -150,19 +154,23 @@ class VotingBase(MethodBase):
         if self.vote == "server-efficient":
             return f"{per_sign:g} N + {per_sign:g} N"
         bits = self.field_bits(workers)
-        word = 8 if 8 % bits == 0 else 32
-        return f"{word / 8 / (word // bits):g} N"
+        word_bits = 8 if 8 % bits == 0 else 32
+        sums_per_word = word_bits // bits
+        return f"{word_bits / 8 / sums_per_word:g} N"
 
     def build_vote(self) -> optim.Vote:
         """Build the reducer by which the workers vote on each element's sign."""
         if self.vote == "quantised":
-            return optim.QuantisedVote(self.width, 1.0 if self.p is None else float(self.p), self.stochastic)
+            p = 1.0 if self.p is None else float(self.p)
+            return optim.QuantisedVote(self.width, p, self.stochastic)
         if self.vote == "server-naive":
             return optim.ServerVote("naive")
-        ties = self.ties or "alternate"
+        ties = "alternate" if self.ties is None else self.ties
         if self.vote == "server-efficient":
             return optim.ServerVote("efficient", ties)
-        return optim.OneBitVote(ties) if self.vote == "one-bit" else optim.DirectVote(ties, self.bits)
+        if self.vote == "one-bit":
+            return optim.OneBitVote(ties)
+        return optim.DirectVote(ties, self.bits)
 
 
 @register
@@ -202,9 +210,9 @@ class SignSGDSpec(VotingBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
-        default = "signum" if self.momentum else "sign-sgd"
-        return self.label or (default if self.vote == "one-bit" else f"{default}-{self.vote}")
+        base = "signum" if self.momentum else "sign-sgd"
+        vote = "" if self.vote == "one-bit" else f"-{self.vote}"
+        return self.label or f"{base}{vote}"
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
@@ -228,7 +236,6 @@ class SignSGDSpec(VotingBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
         return optim.Method(
             params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis)
@@ -281,33 +288,39 @@ class LionCubSpec(VotingBase):
     @property
     @override
     def name(self) -> str:
-        """Return the name in tables: the label, or else a name made of the kind and of settings."""
-        if self.vote.startswith("server"):
-            default = "distributed-lion" + ("-naive" if self.vote == "server-naive" else "")
-        elif self.vote == "quantised":
-            p = 1.0 if self.p is None else float(self.p)
+        if self.label:
+            return self.label
+        if self.vote == "quantised":
             bits = "" if self.width == 8 else f"-{self.width}bit"
-            default = "lion-cub" + bits + ("" if p == 1 else f"-l{p:g}") + ("-stochastic" if self.stochastic else "")
-        else:
-            default = "lion-cub-1bit" if self.vote == "one-bit" else "lion-cub-direct"
-        return self.label or default
+            power = "" if self.p is None or float(self.p) == 1 else f"-l{float(self.p):g}"
+            rounding = "-stochastic" if self.stochastic else ""
+            return f"lion-cub{bits}{power}{rounding}"
+        names = {
+            "server-naive": "distributed-lion-naive",
+            "server-efficient": "distributed-lion",
+            "one-bit": "lion-cub-1bit",
+            "direct": "lion-cub-direct",
+        }
+        return names[self.vote]
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return a worker's exchanges: those of the vote, then the average of the momenta."""
         tensors = tensors_of(model)
-        chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
-        momenta = elements([tensor for tensor, is_chosen in zip(tensors, chosen, strict=True) if is_chosen])
-        momentum_exchanges = [self._plain(momenta, self.momentum_period, "momentum_1", joins=False)] if momenta else []
-        return self.vote_exchanges(elements(tensors), workers) + momentum_exchanges
+        exchanges = self.vote_exchanges(elements(tensors), workers)
+        is_chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
+        count = elements([tensor for tensor, chosen in zip(tensors, is_chosen, strict=True) if chosen])
+        if count:
+            exchanges.append(self._plain_exchange(count, self.momentum_period, "momentum_1", joins=False))
+        return exchanges
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return, as text, the formula of the bytes of the vote and of the averaged momenta, without padding."""
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
-        whose = "N" if self.momentum_layers == "all" else "Σ chosen"
-        momentum_formula = per_step_formula(f"{BYTES_PER_ELEMENT[self.travels_as]} {whose}", self.momentum_period)
+        count = "N" if self.momentum_layers == "all" else "Σ chosen"
+        momentum_formula = per_step_formula(f"{BYTES_PER_ELEMENT[self.wire_format]} {count}", self.momentum_period)
         return f"{self.vote_formula(workers)} + {momentum_formula}"
 
     @override
@@ -322,7 +335,6 @@ class LionCubSpec(VotingBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        """Build the optimizer of the method for these parameters and this group of workers."""
         return optim.LionCubMethod(
             params,
             self.lr,

@@ -124,7 +124,7 @@ def power_mean(x: Tensor, p: float) -> Tensor:
 
 
 def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
-    """Return the power means of several tensors ``(R, *s)``, a column for each, ``(R, len(xs))``; see ``power_mean``."""
+    """Return the power means of several tensors ``(R, *s)`` as columns ``(R, len(xs))``, see ``power_mean``."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
     xs_float = [_at_least_fp32(x).reshape(x.shape[0], -1) for x in xs]

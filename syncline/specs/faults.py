@@ -113,7 +113,7 @@ class AbsenceSpec(Spec):
 
 def sends_only_means(method: MethodBase) -> bool:
     """Return whether a method sends only means, uncompressed, so that workers may be absent."""
-    return method.means_alone and getattr(method, "compressor", None) is None
+    return method.sends_only_means and getattr(method, "compressor", None) is None
 
 
 class FaultsSpec(Spec):
@@ -151,7 +151,7 @@ class FaultsSpec(Spec):
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse absences together with a method that needs all workers in each step."""
         if self.absences and not sends_only_means(method):
-            kinds = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).means_alone))
+            kinds = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).sends_only_means))
             expected = f"{kinds}, uncompressed: where workers are absent, a method may send means alone"
             raise refusal(path, method.name, expected)
 

@@ -75,7 +75,7 @@ def test_the_largest_are_found_alike(seed: int, n: int, share: float, kinds: int
 def test_compressors_are_the_same(compressor: QSGD | TopK) -> None:
     xs = [normal(4, 7, 90, seed=1).mT, normal(4, 11, seed=2), normal(4, seed=3)]
     arrived = both(lambda: compressor.mean(xs, ["a", "b", "c"], SimulatedCommunicator(4), 3, "x"))
-    for one, other in zip(*((*a.means, *a.own) for a in arrived), strict=True):  # type: ignore[attr-defined]
+    for one, other in zip(*((*a.means, *a.sent) for a in arrived), strict=True):  # type: ignore[attr-defined]
         assert torch.equal(one, other)
 
 

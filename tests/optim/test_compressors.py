@@ -103,7 +103,7 @@ def test_replicas_and_batches_change_nothing(compressor: Compressor) -> None:
         alone = mean_of(compressor, [x])
         rows = slice(4 * number, 4 * number + 4)
         torch.testing.assert_close(both.means[0][rows], alone.means[0], rtol=1e-12, atol=0)
-        torch.testing.assert_close(both.own[0][rows], alone.own[0], rtol=1e-12, atol=0)
+        torch.testing.assert_close(both.sent[0][rows], alone.own[0], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)
@@ -119,7 +119,7 @@ def test_nothing_stays_nothing(compressor: Compressor) -> None:
 def test_top_k_keeps_the_largest_as_they_are(n: int, fraction: float, seed: int) -> None:
     x = gaussian(2, n, seed=seed)
     compressor = TopK(fraction, EXACT)
-    (own,) = mean_of(compressor, [x]).own
+    (own,) = mean_of(compressor, [x]).sent
     kept = own != 0
     assert kept.sum(1).tolist() == [compressor.num_kept(n)] * 2
     assert torch.equal(own[kept], x[kept])
@@ -154,7 +154,7 @@ def test_lp_mean_by_hand() -> None:
 @given(bits=st.integers(4, 14), p=st.sampled_from([0.5, 1.0, 2.0, math.inf]), seed=st.integers(0, 9))
 def test_lp_rounds_to_the_nearest_below_the_cut_and_never_enlarges_an_error(bits: int, p: float, seed: int) -> None:
     x = gaussian(3, 20, seed=seed).float()
-    (own,) = mean_of(LpMean(bits, p), [x]).own
+    (own,) = mean_of(LpMean(bits, p), [x]).sent
     scale = float(power_mean(x, p).max())
     unit = 2 * scale / ((2**bits - 1) // 6)
     below = x.abs() <= 2 * scale
@@ -207,7 +207,7 @@ def test_qsgd_has_the_exact_expectation(bits: int, monkeypatch: pytest.MonkeyPat
 
 def test_qsgd_s_noise_averages_out_and_its_variance_is_bounded() -> None:
     x, n, draws, bits = gaussian(1, 64), 64, 2000, 4
-    arrived = mean_of(QSGD(bits), [x.expand(draws, n)]).own[0]  # each worker draws its own
+    arrived = mean_of(QSGD(bits), [x.expand(draws, n)]).sent[0]  # each worker draws its own
     s = 2 ** (bits - 1) - 1
     bound = min(n / s**2, math.sqrt(n) / s) * float(x.square().sum())
     assert float((arrived - x).square().sum(1).mean()) <= bound
@@ -216,7 +216,7 @@ def test_qsgd_s_noise_averages_out_and_its_variance_is_bounded() -> None:
 
 def test_qsgd_s_noise_differs_between_workers_tensors_and_steps_and_is_the_same_again() -> None:
     x = gaussian(1, 100).expand(3, 100)
-    same, again, later = (mean_of(QSGD(), [x, x], t=t).own for t in (0, 0, 1))
+    same, again, later = (mean_of(QSGD(), [x, x], t=t).sent for t in (0, 0, 1))
     assert all(torch.equal(a, b) for a, b in zip(same, again, strict=True))
     flat = [*same[0], *same[1], *later[0]]
     assert all(not torch.equal(a, b) for i, a in enumerate(flat) for b in flat[:i])
@@ -246,7 +246,7 @@ def test_refusals(build, field: str) -> None:
 def test_coefficients_are_those_of_a_library() -> None:
     """One block of a matrix by SciPy's transform: what arrives is the inverse of its largest coefficients."""
     x = gaussian(2, 8, 6)
-    (own,) = mean_of(BlockTopK(5, 8, pairs=EXACT), [x]).own
+    (own,) = mean_of(BlockTopK(5, 8, pairs=EXACT), [x]).sent
     for row, arrived in zip(x.numpy(), own.numpy(), strict=True):
         c = scipy.fft.dctn(row, norm="ortho")
         c[np.abs(c) < np.sort(np.abs(c).ravel())[-5]] = 0
@@ -278,7 +278,7 @@ def test_one_bit_by_hand_and_what_is_left_is_shorter() -> None:
     assert own.tolist() == [[1.0, -1.0, 1.0, 1.0], [-2.0, -2.0, -2.0, 2.0]]
     assert mean[0].tolist() == [-0.5, -1.5, -0.5, 1.5]
     wide = gaussian(4, 50)
-    (arrived,) = mean_of(OneBit(), [wide]).own
+    (arrived,) = mean_of(OneBit(), [wide]).sent
     # ||x - C(x)||^2 = ||x||^2 - ||x||_1^2 / n
     left = wide.square().sum(1) - wide.abs().sum(1).square() / 50
     torch.testing.assert_close((wide - arrived).square().sum(1), left, rtol=1e-6, atol=0)

@@ -12,7 +12,7 @@ from syncline.fields import MANY, Positive, Rate, Seconds, Spec, from_name, refu
 from syncline.methods.parts.method_spec import MethodBase
 
 
-def _adapts(value: Any) -> Any:
+def _check_dynamic_local_updates(value: Any) -> Any:
     """Return a value of ``dynamic_local_updates`` unchanged, or raise an error that names the possible values."""
     if value not in (True, False, "yes", "no", "true", "false", "batch"):
         raise refusal("", value, "yes, no or batch")
@@ -51,8 +51,8 @@ class HierarchySpec(Spec):
         >>> HierarchySpec(groups=3).groups_of(8)
         (3, 3, 2)
         """
-        size, more = divmod(workers, self.groups)
-        return (size + 1,) * more + (size,) * (self.groups - more)
+        size, num_larger = divmod(workers, self.groups)
+        return (size + 1,) * num_larger + (size,) * (self.groups - num_larger)
 
 
 class AsynchronousSpec(Spec):
@@ -106,11 +106,11 @@ class AsynchronousSpec(Spec):
     staleness_exponent: float = Field(default=0.0, ge=0)
     momentum: Literal["every", "delayed"] = "every"
     momentum_activation: float = Field(default=0.0, ge=0)
-    dynamic_local_updates: Annotated[bool | Literal["batch"], BeforeValidator(_adapts)] = False
+    dynamic_local_updates: Annotated[bool | Literal["batch"], BeforeValidator(_check_dynamic_local_updates)] = False
     hierarchy: HierarchySpec | None = None
 
     @property
-    def of_a_version(self) -> int:
+    def updates_per_version(self) -> int:
         """Return the number of updates per version of the model; it is 1 with delayed momentum."""
         return 1 if self.momentum == "delayed" else self.buffer_size
 
@@ -128,7 +128,10 @@ class AsynchronousSpec(Spec):
         >>> [AsynchronousSpec(update_weights=name).share(8, 2.0) for name in ("tokens", "token-rate")]
         [16.0, 32.0]
         """
-        return float({"equal": 1, "tokens": steps * tokens, "token-rate": steps * tokens * tokens}[self.update_weights])
+        if self.update_weights == "equal":
+            return 1.0
+        weight = steps * tokens
+        return float(weight if self.update_weights == "tokens" else weight * tokens)
 
     def local_steps(self, period: int, speeds: Sequence[float]) -> tuple[int, ...]:
         """Return each worker's number of local steps per update: H, or ``H v_m / max v`` if they adapt.
@@ -138,7 +141,9 @@ class AsynchronousSpec(Spec):
         >>> AsynchronousSpec(dynamic_local_updates=True).local_steps(8, (1.0, 0.5, 0.3))
         (8, 4, 2)
         """
-        return _in_proportion(period, speeds) if self.dynamic_local_updates is True else (period,) * len(speeds)
+        if self.dynamic_local_updates is not True:
+            return (period,) * len(speeds)
+        return _in_proportion(period, speeds)
 
     def batches(self, batch: int, speeds: Sequence[float]) -> tuple[int, ...]:
         """Return each worker's number of samples per step: B, or ``B v_m / max v`` if batches adapt.
@@ -148,47 +153,19 @@ class AsynchronousSpec(Spec):
         >>> AsynchronousSpec(dynamic_local_updates="batch").batches(32, (1.0, 0.5, 0.3))
         (32, 16, 9)
         """
-        return _in_proportion(batch, speeds) if self.dynamic_local_updates == "batch" else (batch,) * len(speeds)
+        if self.dynamic_local_updates != "batch":
+            return (batch,) * len(speeds)
+        return _in_proportion(batch, speeds)
 
     def check(self, method: MethodBase) -> None:
         """Raise an error, which names the wrong field, if these settings contradict other fields of the method."""
         is_diloco = hasattr(method, "outer_momentum")
-        if getattr(method, "compressor", None) is not None:
-            raise refusal("compressor", method.compressor.kind, "none beside asynchronous: updates travel whole")  # type: ignore[attr-defined]
+        compressor = getattr(method, "compressor", None)
+        if compressor is not None:
+            raise refusal("compressor", compressor.kind, "none beside asynchronous: updates travel whole")
         if getattr(method, "in_backward", False) and is_diloco:
             raise refusal("in_backward", True, "false beside asynchronous: an update is sent when it is whole")
-        has_delayed_momentum = self.momentum == "delayed"
-        single = "beside delayed momentum, whose versions are single"
-        at_most_1 = self.of_a_version == 1 and not self.grace_period
-        # For each field that may be wrong: whether it is, its name, and its possible values.
-        checks: list[tuple[bool, str, str]] = [
-            (has_delayed_momentum and not is_diloco, "momentum", "every, as only diloco has an outer momentum"),
-            (
-                self.dynamic_local_updates is True and not is_diloco,
-                "dynamic_local_updates",
-                "batch or no, as only diloco has local steps",
-            ),
-            (
-                bool(self.momentum_activation) and not has_delayed_momentum,
-                "momentum_activation",
-                "0 unless momentum is delayed",
-            ),
-            (
-                self.momentum_activation > 1 / self.buffer_size,
-                "momentum_activation",
-                f"at most 1 / buffer_size ({1 / self.buffer_size:g})",
-            ),
-            (self.synchronous and has_delayed_momentum, "synchronous", f"no {single}"),
-            (bool(self.grace_period) and has_delayed_momentum, "grace_period", f"0 {single}"),
-            (
-                self.update_weights != "equal" and at_most_1,
-                "update_weights",
-                "equal where a version is of one update",
-            ),
-        ]
-        for is_wrong, name, expected in checks:
-            if is_wrong:
-                raise refusal(f"asynchronous.{name}", getattr(self, name), expected)
+        self._check_fields(is_diloco)
         if self.hierarchy is not None and not is_diloco:
             raise refusal("asynchronous.hierarchy", {}, "none, as only diloco has updates to gather")
         if self.hierarchy is not None and self.participants is not None:
@@ -196,6 +173,34 @@ class AsynchronousSpec(Spec):
             raise refusal("asynchronous.participants", self.participants, expected)
         if self.reference == "server" and not is_diloco:
             raise refusal("asynchronous.reference", self.reference, "worker, as only diloco has pseudo-gradients")
+
+    def _check_fields(self, is_diloco: bool) -> None:
+        """Raise an error for the first field that contradicts another of these settings, or a method without DiLoCo."""
+
+        def check(is_valid: bool, field: str, expected: str) -> None:
+            if not is_valid:
+                raise refusal(f"asynchronous.{field}", getattr(self, field), expected)
+
+        is_delayed = self.momentum == "delayed"
+        single = "beside delayed momentum, whose versions are single"
+        adapts_steps = self.dynamic_local_updates is True
+        has_several_updates = self.updates_per_version > 1 or bool(self.grace_period)
+        largest_activation = 1 / self.buffer_size
+        check(is_diloco or not is_delayed, "momentum", "every, as only diloco has an outer momentum")
+        check(is_diloco or not adapts_steps, "dynamic_local_updates", "batch or no, as only diloco has local steps")
+        check(is_delayed or not self.momentum_activation, "momentum_activation", "0 unless momentum is delayed")
+        check(
+            self.momentum_activation <= largest_activation,
+            "momentum_activation",
+            f"at most 1 / buffer_size ({largest_activation:g})",
+        )
+        check(not (self.synchronous and is_delayed), "synchronous", f"no {single}")
+        check(not (self.grace_period and is_delayed), "grace_period", f"0 {single}")
+        check(
+            self.update_weights == "equal" or has_several_updates,
+            "update_weights",
+            "equal where a version is of one update",
+        )
 
     def check_workers(self, workers: int, path: str) -> None:
         """Raise an error, which names a field below ``path``, if there are too few workers.
@@ -259,14 +264,14 @@ class RemedySpec(Spec):
     strength: float | None = Field(default=None, ge=0)
 
     @model_validator(mode="after")
-    def _own_knobs(self) -> RemedySpec:
+    def _check_fields_of_kind(self) -> RemedySpec:
         """Raise an error unless the correction has exactly the fields of its kind."""
-        for knob, kind in (("anneal_steps", "discount"), ("strength", "compensation")):
-            value = getattr(self, knob)
+        for field, kind in (("anneal_steps", "discount"), ("strength", "compensation")):
+            value = getattr(self, field)
             if self.kind == kind and value is None:
-                raise refusal(knob, None, f"a value, as {kind} needs one")
+                raise refusal(field, None, f"a value, as {kind} needs one")
             if self.kind != kind and value is not None:
-                raise refusal(knob, value, f"none for {self.kind}, but for {kind}")
+                raise refusal(field, value, f"none for {self.kind}, but for {kind}")
         return self
 
     def check_weights(self, backward_weights: BackwardWeights, path: str) -> None:

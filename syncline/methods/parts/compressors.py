@@ -51,7 +51,7 @@ class CompressorBase(Spec):
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Return the label, the collective and one worker's bytes of each call that averages a tensor.
+        """Return (label, collective, bytes of one worker) for each call by which workers average a tensor.
 
         An empty label stands for the label of the tensors.
         """
@@ -80,11 +80,13 @@ class CompressorBase(Spec):
         joins: bool = True,
     ) -> list[Exchange]:
         """Return the exchanges, one per collective call, in which workers average tensors of these shapes."""
+        bytes_of_call: dict[tuple[str, str], int] = {}  # by label and collective, of all tensors together
+        for tensor in tensors:
+            for call_label, collective, nbytes in self.calls(tensor, workers):
+                call = (call_label, collective)
+                bytes_of_call[call] = bytes_of_call.get(call, 0) + nbytes
         exchanges = []
-        for calls in zip(*(self.calls(tensor, workers) for tensor in tensors), strict=True):
-            call_label, collective, _ = calls[0]
-            nbytes = sum(nbytes for *_, nbytes in calls)
-            encoded = 0 if call_label else FP32_BYTES * elements(tensors)
+        for (call_label, collective), nbytes in bytes_of_call.items():
             exchange = Exchange(
                 nbytes,
                 period,
@@ -92,7 +94,7 @@ class CompressorBase(Spec):
                 collective=collective,
                 offset=offset,
                 joins=joins,
-                encoded_bytes=encoded,
+                encoded_bytes=0 if call_label else FP32_BYTES * elements(tensors),
             )
             exchanges.append(exchange)
         return exchanges
@@ -180,8 +182,9 @@ class LpCompressor(CompressorBase):
         """Return the formula of the bytes of a tensor of n numbers."""
         if self.bits == 8:
             return f"({SCALE_BYTES} + n)"
-        word = 1 if 8 % self.bits == 0 else 4
-        return f"({SCALE_BYTES} + {'' if word == 1 else '4 '}⌈n / {8 * word // self.bits}⌉)"
+        if 8 % self.bits == 0:  # integers in bytes
+            return f"({SCALE_BYTES} + ⌈n / {8 // self.bits}⌉)"
+        return f"({SCALE_BYTES} + 4 ⌈n / {32 // self.bits}⌉)"
 
     @override
     def build(self) -> optim.Compressor:
@@ -258,10 +261,11 @@ class BlockTopKCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        """Return the traffic for matrices whose sides ``chunk`` divides."""
-        count, square = min(self.k, self.chunk**2), (self.chunk, self.chunk)
-        pair = block_pairs_bytes(square, self.k, self.chunk, self.index_bits, self.value_format) / count
-        return f"{pair:g} × {count} n / {self.chunk}²"
+        """Return the formula of the bytes of a matrix of n numbers whose sides are multiples of ``chunk``."""
+        block_shape = (self.chunk, self.chunk)
+        num_pairs = min(self.k, self.chunk**2)
+        block_bytes = block_pairs_bytes(block_shape, self.k, self.chunk, self.index_bits, self.value_format)
+        return f"{block_bytes / num_pairs:g} × {num_pairs} n / {self.chunk}²"
 
     @override
     def build(self) -> optim.Compressor:
@@ -328,10 +332,12 @@ def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
     Each pair stands for one tensor per parameter, such as its gradient or its momentum.
     """
     counts = Counter((compressor.formula, period) for compressor, period in terms)
-    return " + ".join(
-        (f"{n} " if n > 1 else "") + f"Σ {formula}" + (f" / {period}" if period > 1 else "")
-        for (formula, period), n in counts.items()
-    )
+    texts = []
+    for (formula, period), count in counts.items():
+        factor = f"{count} " if count > 1 else ""
+        divisor = f" / {period}" if period > 1 else ""
+        texts.append(f"{factor}Σ {formula}{divisor}")
+    return " + ".join(texts)
 
 
 class CompressibleBase(MethodBase):
@@ -342,27 +348,27 @@ class CompressibleBase(MethodBase):
     @model_validator(mode="after")
     def _one_format(self) -> Self:
         """Refuse a spec whose compressor and wire format contradict each other."""
-        check_compressor(self.compressor, self.travels_as)
+        check_compressor(self.compressor, self.wire_format)
         return self
 
     @property
     @override
     def same_for_any_group(self) -> bool:
-        """Return whether traffic is the same for any number of workers: it is unless a compressor sums integers."""
+        """Return whether traffic is the same for any number of workers; it is not if a compressor sums integers."""
         return self.compressor is None or self.compressor.kind != "lp"
 
     @property
     def _suffix(self) -> str:
-        """Return what a method's name says of the compressor, such as ``-topk``, or an empty text."""
+        """Return the end of the method's name that tells the compressor, such as ``-top-k``, or an empty text."""
         return f"-{self.compressor.name}" if self.compressor else ""
 
-    def _exchange(
+    def _average_exchanges(
         self, tensors: Sequence[TensorShape], workers: int, period: int, label: str, offset: int = 0
     ) -> list[Exchange]:
         """Return the exchanges that average tensors of these shapes every ``period`` steps, compressed or not."""
         if self.compressor:
             return self.compressor.exchanges(tensors, workers, period, label, offset=offset)
-        return [self._plain(elements(tensors), period, label, offset=offset)]
+        return [self._plain_exchange(elements(tensors), period, label, offset=offset)]
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -385,25 +391,26 @@ class CompressibleBase(MethodBase):
     def _sent_periods(self) -> Iterable[int]:
         """Return the period, in steps, of each state that is sent; a state has the shapes of the parameters."""
 
-    def _kept_errors(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
-        """Return how many numbers a worker keeps for the compressor: its errors, and with ``reference`` its references.
+    def _compressor_elements(self, tensors: Sequence[TensorShape], *, reference: bool) -> int:
+        """Return how many numbers a worker stores to send these tensors through the compressor.
 
-        An error (of error feedback) or a reference (the last model that all know) has as many elements as the tensors.
+        They are the errors of error feedback and, with ``reference``, the last values that all workers know.
         """
         if not self.compressor:
             return 0
-        return elements(tensors) * (self.compressor.error_feedback + reference)
+        tensors_stored = int(self.compressor.error_feedback) + int(reference)
+        return tensors_stored * elements(tensors)
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of error feedback: one error per compressed element."""
-        return self._kept_errors(self._compressed(tensors_of(model)), reference=False)
+        return self._compressor_elements(self._compressed(tensors_of(model)), reference=False)
 
     def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the shapes of those parameters that the method sends through the compressor."""
         return tensors
 
-    def _averaging(self) -> dict[str, Any]:
+    def _compressor_options(self) -> dict[str, Any]:
         """Return the arguments of `optim.Method` for averages through the compressor, by name."""
         if not self.compressor:
             return {}

@@ -57,14 +57,13 @@ class FedAdamOuter(Spec):
 
     def build(self) -> optim.OuterOptimizer:
         """Build the outer optimizer from the fields of the spec."""
-
         return optim.FedAdam(self.lr, self.beta1, self.beta2, self.eps)
 
 
 def _with_kind(value: Any) -> Any:
     """Return the fields of an outer optimizer with their kind, which is ``nesterov`` by default."""
-    value = from_name(value)
-    return {"kind": "nesterov", **value} if isinstance(value, dict) else value
+    fields = from_name(value)
+    return {"kind": "nesterov", **fields} if isinstance(fields, dict) else fields
 
 
 OuterSpec = Annotated[
@@ -75,7 +74,7 @@ OuterSpec = Annotated[
 ]
 
 
-Sent = Callable[[str, Sequence[TensorShape]], Exchange | None]
+FragmentExchange = Callable[[str, Sequence[TensorShape]], Exchange | None]
 """A function from the name of a state and a fragment's tensors to the exchange that averages them, or None."""
 
 
@@ -106,27 +105,31 @@ class StreamSpec(Spec):
             expected = "none with stream.in_backward: every layer steps before the gradients below it are there"
             raise refusal("clip_norm", clip_norm, expected)
 
-    def exchanges(self, tensors: Sequence[TensorShape], periods: dict[str, int], sent: Sent) -> list[Exchange]:
+    def exchanges(
+        self, tensors: Sequence[TensorShape], periods: dict[str, int], fragment_exchange: FragmentExchange
+    ) -> list[Exchange]:
         """Return an exchange for each state and fragment, with its offset in the period; it may take ``tau`` steps.
 
         Args:
             tensors: parameters of the model.
             periods: number of steps between averages, by state.
-            sent: function that returns the exchange of a fragment of a state.
+            fragment_exchange: function that returns the exchange of a fragment of a state, or None for no exchange.
         """
         fragments = model_fragments([tensor.elements for tensor in tensors], self.fragments, self.strides)
-        return [
-            replace(
-                exchange,
-                period=period,
-                label=f"{state} {f + 1}/{self.fragments}",
-                offset=f * period // self.fragments,
-                joins=False,
-                wait_steps=self.tau,
-                in_backward=self.in_backward,
-                spans=fragment.spans if self.in_backward else (),
-            )
-            for state, period in periods.items()
-            for f, fragment in enumerate(fragments)
-            if (exchange := sent(state, [tensors[i] for i in fragment.tensors]))
-        ]
+        exchanges = []
+        for state, period in periods.items():
+            for f, fragment in enumerate(fragments):
+                exchange = fragment_exchange(state, [tensors[i] for i in fragment.tensors])
+                if exchange is not None:
+                    exchange = replace(
+                        exchange,
+                        period=period,
+                        label=f"{state} {f + 1}/{self.fragments}",
+                        offset=f * period // self.fragments,
+                        joins=False,
+                        wait_steps=self.tau,
+                        in_backward=self.in_backward,
+                        spans=fragment.spans if self.in_backward else (),
+                    )
+                    exchanges.append(exchange)
+        return exchanges

@@ -64,11 +64,12 @@ class ObjectPart:
 
         total = 0
         for tensor in tensors:
-            rule, x = self.part, torch.empty(1, *tensor.shape, device="meta")
-            while isinstance(rule, optim.MatrixSplit):
-                rule = rule.matrix if tensor.is_matrix else rule.other_rule
-            state = rule.init(x, 0) if hasattr(rule, "direction") else rule.init(x)
-            total += sum(tensor.numel() for tensor in state.values())
+            part, x = self.part, torch.empty(1, *tensor.shape, device="meta")
+            while isinstance(part, optim.MatrixSplit):
+                part = part.matrix if tensor.is_matrix else part.other_rule
+            is_rule = hasattr(part, "direction")  # otherwise it is an outer optimizer
+            states = part.init(x, 0) if is_rule else part.init(x)
+            total += sum(state.numel() for state in states.values())
         return total
 
     def build(self) -> Any:
@@ -106,7 +107,9 @@ Tensors = int | Sequence[TensorShape]
 
 def tensors_of(model: Tensors) -> Sequence[TensorShape]:
     """Return the shapes of all nonempty tensors of a model; a number means one vector of that length."""
-    return [TensorShape("parameters", (model,))] if isinstance(model, int) else [t for t in model if 0 not in t.shape]
+    if isinstance(model, int):
+        return [TensorShape("parameters", (model,))]
+    return [tensor for tensor in model if 0 not in tensor.shape]
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:
@@ -115,7 +118,7 @@ def elements(tensors: Sequence[TensorShape]) -> int:
 
 
 def per_step_formula(sent: str, period: int) -> str:
-    """Return the formula of the bytes per step if the bytes ``sent`` are sent every ``period`` steps.
+    """Return the formula of the bytes per step if bytes with the formula ``sent`` are sent every ``period`` steps.
 
     >>> per_step_formula("4 N + 4", 32)
     '(4 N + 4) / 32'
@@ -154,7 +157,7 @@ class MethodBase(Spec):
     presets: ClassVar[Presets] = {}
     """Fields of each preset by name. A spec can name a preset, as ``method: mt-dao``, and change single fields."""
 
-    means_alone: ClassVar[bool] = False
+    sends_only_means: ClassVar[bool] = False
     """Whether all traffic is uncompressed means over the workers, so that the method can train with absent workers."""
 
     averages_states: ClassVar[bool] = False
@@ -172,11 +175,11 @@ class MethodBase(Spec):
     wire: Annotated[Literal["dense", "bf16", "fp16"] | None, BeforeValidator(wire_name)] = None
 
     @model_validator(mode="after")
-    def _is_what_its_rule_takes(self) -> Self:
+    def _check_rule(self) -> Self:
         """Raise an error if the update rule does not accept the other fields of the method."""
-        check = getattr(getattr(self, "rule", None), "check", None)
-        if check:
-            check(self)
+        rule = getattr(self, "rule", None)
+        if hasattr(rule, "check"):
+            rule.check(self)
         return self
 
     @property
@@ -185,7 +188,7 @@ class MethodBase(Spec):
         return False
 
     @property
-    def shares_out(self) -> bool:
+    def can_shard_states(self) -> bool:
         """Return whether optimizer states can be sharded over workers: if the gradient is averaged in every step."""
         return False
 
@@ -202,15 +205,15 @@ class MethodBase(Spec):
         return method
 
     @property
-    def travels_as(self) -> str:
+    def wire_format(self) -> str:
         """Return the wire format of tensors that are sent without a compressor or a vote."""
         computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
         return self.wire or computed_in
 
     @property
-    def encodes(self) -> bool:
+    def converts_to_wire(self) -> bool:
         """Return whether tensors must be converted to the wire format before they are sent."""
-        return self.travels_as not in ("dense", self._computed_in)
+        return self.wire_format not in ("dense", self._computed_in)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
         """Return a copy of the method that spec files show as these fields, as long as no field changes."""
@@ -221,8 +224,11 @@ class MethodBase(Spec):
     @model_serializer(mode="wrap")
     def _as_written(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the fields to write: those of ``written_as`` if the method has not changed since then."""
-        fields, values = self._written or ({}, {})
-        return fields if fields and values == dict(self) else as_fields(self)
+        if self._written is not None:
+            fields, values = self._written
+            if fields and values == dict(self):
+                return fields
+        return as_fields(self)
 
     @property
     def name(self) -> str:
@@ -269,27 +275,26 @@ class MethodBase(Spec):
         """
 
         def bytes_by_period(matrix_elements: int, other_elements: int) -> dict[int, float]:
-            """Return a worker's bytes per call, by the period of the exchange."""
+            """Return the bytes of a worker's exchanges with each period, for a matrix and a vector of these sizes."""
             shapes = [TensorShape("", (matrix_elements, 1), is_matrix=True), TensorShape("", (other_elements,))]
             nbytes: dict[int, float] = {}
             for exchange in self.exchanges(shapes, workers):
                 nbytes[exchange.period] = nbytes.get(exchange.period, 0) + exchange.payload_bytes
             return nbytes
 
-        base, one_more_in_matrix, one_more_elsewhere = (
-            bytes_by_period(1, 1),
-            bytes_by_period(2, 1),
-            bytes_by_period(1, 2),
-        )
-        terms = []
-        for period, nbytes in base.items():
-            per_matrix_element = one_more_in_matrix[period] - nbytes
-            per_other_element = one_more_elsewhere[period] - nbytes
+        # The coefficients of a linear function, from its values at three points.
+        bytes_at_1_1 = bytes_by_period(matrix_elements=1, other_elements=1)
+        bytes_at_2_1 = bytes_by_period(matrix_elements=2, other_elements=1)
+        bytes_at_1_2 = bytes_by_period(matrix_elements=1, other_elements=2)
+        formulas = []
+        for period, nbytes in bytes_at_1_1.items():
+            per_matrix_element = bytes_at_2_1[period] - nbytes
+            per_other_element = bytes_at_1_2[period] - nbytes
             constant = nbytes - per_matrix_element - per_other_element
-            counts = {"": constant, " N": per_matrix_element, " N'": per_other_element - per_matrix_element}
-            parts = [f"{count:g}{symbol}" for symbol, count in counts.items() if count]
-            terms.append(per_step_formula(" + ".join(parts), period))
-        return " + ".join(terms)
+            coefficients = {"": constant, " N": per_matrix_element, " N'": per_other_element - per_matrix_element}
+            terms = [f"{coefficient:g}{symbol}" for symbol, coefficient in coefficients.items() if coefficient]
+            formulas.append(per_step_formula(" + ".join(terms), period))
+        return " + ".join(formulas)
 
     @abstractmethod
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -341,12 +346,16 @@ class MethodBase(Spec):
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of the update rule per step; a rule of the user's counts as Adam."""
-        work = getattr(getattr(self, "rule", None), "update_work", None)
-        return (work(tensors) if work else UpdateWork(ADAM.on(tensors))) + self._step_work(tensors)
+        rule = getattr(self, "rule", None)
+        rule_work = rule.update_work(tensors) if hasattr(rule, "update_work") else UpdateWork(ADAM.on(tensors))
+        return rule_work + self._step_work(tensors)
 
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of moving the parameters, and of weight decay if there is any."""
-        return UpdateWork(MOVE.on(tensors) + (DECAY.on(tensors) if self.weight_decay else ()))
+        operations = MOVE.on(tensors)
+        if self.weight_decay:
+            operations += DECAY.on(tensors)
+        return UpdateWork(operations)
 
     def readbacks(self, model: Tensors) -> int:
         """Return how many values per step the host reads from its device to decide whether workers send."""
@@ -354,11 +363,11 @@ class MethodBase(Spec):
 
     def _bytes(self, count: int) -> int:
         """Return the bytes of ``count`` numbers in the method's wire format."""
-        return count * BYTES_PER_ELEMENT[self.travels_as]
+        return count * BYTES_PER_ELEMENT[self.wire_format]
 
-    def _plain(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
+    def _plain_exchange(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
         """Return an uncompressed exchange of ``count`` numbers, in the method's wire format, every ``period`` steps."""
-        encoded = FP32_BYTES * count if self.encodes else 0
+        encoded = FP32_BYTES * count if self.converts_to_wire else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
 
     def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
@@ -369,7 +378,7 @@ class MethodBase(Spec):
             "other_lr": self.other_lr,
             "weight_decay": self.weight_decay,
             "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS.get(self.travels_as, WIRE_FORMATS["dense"]),
+            "wire": WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"]),
             "comm": comm,
             "worker_axis": worker_axis,
         }

@@ -56,10 +56,12 @@ def multi_momentum_work(base: str, omegas: Sequence[float], tensors: Sequence[Te
 
     The mixture is scaled as by ``base``.
     """
-    scaled = [t for t in tensors if not (base == "muon" and t.is_matrix)]
-    mixing = Passes(24 * len(omegas) + (8 if sum(omegas) < 1 else -4))
-    work = UpdateWork(mixing.on(tensors) + SCALINGS[base].on(scaled))
-    return work + orthogonal_work(tensors) if base == "muon" else work
+    gradient_bytes = 8 if sum(omegas) < 1 else -4  # without a gradient the first momentum is not added to anything
+    mixing = Passes(24 * len(omegas) + gradient_bytes).on(tensors)
+    if base != "muon":
+        return UpdateWork(mixing + SCALINGS[base].on(tensors))
+    scaling = SCALINGS[base].on(t for t in tensors if not t.is_matrix)
+    return UpdateWork(mixing + scaling) + orthogonal_work(tensors)
 
 
 MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
@@ -182,8 +184,12 @@ class MultiMomentumRule(Spec, defer_build=False):
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of these parameters; Muon's matrices have no second moment."""
-        scaled = [t for t in tensors if self.base != "sgdm" and not (self.base == "muon" and t.is_matrix)]
-        return self.momenta * elements(tensors) + elements(scaled)
+        count = self.momenta * elements(tensors)
+        if self.base == "muon":
+            count += elements([t for t in tensors if not t.is_matrix])
+        elif self.base != "sgdm":
+            count += elements(tensors)
+        return count
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of the momenta, of their mixture, and of the base's scaling."""
@@ -191,9 +197,8 @@ class MultiMomentumRule(Spec, defer_build=False):
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
-
-        knobs: dict[str, Any] = {"beta2": self.beta2, "eps": self.eps, "bias_correction": self.bias_correction}
-        return optim.multi_momentum_rule(self.base, self.betas, self.omegas, **knobs)
+        names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
+        return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names})
 
 
 class SGDMRule(RuleBase):
@@ -290,8 +295,8 @@ class MuonRule(Spec, defer_build=False):
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of parameters of these shapes."""
         matrices = [tensor for tensor in tensors if tensor.is_matrix]
-        others = [tensor for tensor in tensors if not tensor.is_matrix]
-        return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(others)
+        other_tensors = [tensor for tensor in tensors if not tensor.is_matrix]
+        return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(other_tensors)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
@@ -301,7 +306,6 @@ class MuonRule(Spec, defer_build=False):
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
-
         return optim.muon(
             self.momentum,
             nesterov=self.nesterov,
@@ -370,8 +374,10 @@ def state_names(rule: Any) -> tuple[str, ...]:
 
 
 def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
-    """Return names and shapes of the states that ``average_states`` of a rule selects, for these parameters.
+    """Return names and shapes of the states of a torch optimizer that are averaged, for parameters of these shapes.
 
-    Only torch optimizers have this field.
+    A rule that is not a torch optimizer has none.
     """
-    return (rule.average_states, rule.averaged(tensors)) if isinstance(rule, TorchRuleSpec) else ((), [])
+    if isinstance(rule, TorchRuleSpec):
+        return rule.average_states, rule.averaged(tensors)
+    return (), []

@@ -14,7 +14,7 @@ from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.errors import SpecError, one_of
 from syncline.fields import Spec, refusal
-from syncline.methods.parts.method_spec import MethodBase
+from syncline.methods.parts.method_spec import MethodBase, elements
 from syncline.registry import import_reference, is_reference, reference_to
 
 CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"
@@ -25,7 +25,7 @@ NAMES = (
 )  # fmt: skip
 """Torch's own optimizers that can be an update rule."""
 
-BUILT_IN = frozenset(f"torch.optim{module}:{name}" for name in NAMES for module in ("", f".{name.lower()}"))
+BUILT_IN = {f"torch.optim:{name}" for name in NAMES} | {f"torch.optim.{name.lower()}:{name}" for name in NAMES}
 """References to these optimizers; specs may use them even if they may not name code."""
 
 
@@ -47,7 +47,7 @@ class TorchRuleSpec(Spec):
 
     @field_validator("target")
     @classmethod
-    def _names_one(cls, target: Any) -> Any:
+    def _check_target(cls, target: Any) -> Any:
         """Raise an error unless the target is a callable, or a reference to one."""
         if isinstance(target, str):
             try:
@@ -65,7 +65,7 @@ class TorchRuleSpec(Spec):
         return target if isinstance(target, str) else reference_to(target)
 
     @model_validator(mode="after")
-    def _works(self) -> Self:
+    def _check_optimizer(self) -> Self:
         """Raise an error unless the optimizer can be made with its options and can step two small tensors."""
         _check_options(self._make, self._options)
         try:
@@ -83,7 +83,10 @@ class TorchRuleSpec(Spec):
     @property
     def _options(self) -> dict[str, Any]:
         """Return the options of the optimizer by name, with tuples instead of the lists of spec files."""
-        return {k: tuple(v) if isinstance(v, list) else v for k, v in (self.model_extra or {}).items()}
+        options = {}
+        for name, value in (self.model_extra or {}).items():
+            options[name] = tuple(value) if isinstance(value, list) else value
+        return options
 
     @cached_property
     def built(self) -> optim.TorchRule:
@@ -114,11 +117,14 @@ class TorchRuleSpec(Spec):
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the optimizer's states for these parameters, without step counters."""
-        return sum(state.elements for tensor in tensors for state in self._states(tensor))
+        return sum(elements(self._states(tensor)) for tensor in tensors)
 
     def averaged(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Return the shapes of the states of these parameters that are averaged."""
-        return [state for tensor in tensors for state in self._states(tensor) if state.name in self.average_states]
+        averaged = []
+        for tensor in tensors:
+            averaged += [state for state in self._states(tensor) if state.name in self.average_states]
+        return averaged
 
     def _states(self, tensor: TensorShape) -> list[TensorShape]:
         """Return the names and shapes of the optimizer's states for a parameter."""

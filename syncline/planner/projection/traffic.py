@@ -256,7 +256,7 @@ def traffic_and_memory(
         method, workers, mask, spec.steps, exchanges_between_replicas, same_for_all=layout.workers == 1
     )
     gradient_bytes = bytes_per_number(spec.number_format)
-    wire_width = BYTES_PER_ELEMENT[method.travels_as] if method.sends_in_backward else gradient_bytes
+    wire_width = BYTES_PER_ELEMENT[method.wire_format] if method.sends_in_backward else gradient_bytes
     parameter_width = MODEL_BYTES[spec.memory.memory_precision(spec.number_format)]
     units = _gathered_units(spec, layout, counts)
     buffer_bytes = np.full(len(specs), max(wire_width * shard.elements for shard in shards) if has_sharers else 0.0)
@@ -376,7 +376,7 @@ def _memory_plan(
     # frozen weights are not sharded.
     choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
     return plan_memory(
-        options, budget, unsharded=memory, workers=sharers, shares=has_sharers or method.shares_out,
+        options, budget, unsharded=memory, workers=sharers, shares=has_sharers or method.can_shard_states,
         unit_bytes=unit_bytes, precision=precision, policies=activation_policies(spec, layout), auto=choices,
     )  # fmt: skip
 

@@ -126,7 +126,7 @@ def async_plan(
     update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
     served = ServerSettings(
         spec.workers, spec.steps * spec.workers, asynchronous.local_steps(period, speeds),
-        buffer_size=asynchronous.of_a_version, synchronous=asynchronous.synchronous,
+        buffer_size=asynchronous.updates_per_version, synchronous=asynchronous.synchronous,
         grace_period_s=asynchronous.grace_period, participants=asynchronous.participants, seed=spec.seeds[0],
         hierarchy=UpperServer(hierarchy.groups_of(spec.workers), hierarchy.merge_period) if hierarchy else None,
         update_bytes=update_bytes, model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),

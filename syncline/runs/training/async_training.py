@@ -177,7 +177,7 @@ class AsyncWorkers(EventObserver):
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         refuse_buffers(spec, self.server_task)
         self.params: list[Tensor] = list(self.server_task.params.values())
-        self.wire = WIRE_FORMATS[method.travels_as]
+        self.wire = WIRE_FORMATS[method.wire_format]
         groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
         self.server_of = np.repeat(np.arange(max(len(groups), 1)), groups or spec.workers).tolist()
         self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]

@@ -88,7 +88,7 @@ class LocalWorker:
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
-        self.wire = WIRE_FORMATS[method.travels_as]
+        self.wire = WIRE_FORMATS[method.wire_format]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
         self.since = 0  # local steps since the last update
@@ -283,7 +283,7 @@ class SingleServer:
         assert asynchronous is not None
         self.asynchronous, self.task = asynchronous, task
         refuse_buffers(spec, task)
-        self.wire = WIRE_FORMATS[method.travels_as]
+        self.wire = WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
         self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
         self.rates: Rates | None = None

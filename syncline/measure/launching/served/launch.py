@@ -50,10 +50,10 @@ def check_served(spec: RunSpec, options: Launch) -> None:
     if asynchronous.hierarchy is not None:
         expected = "none in a launch, whose workers have one server"
         raise SpecError("method.asynchronous.hierarchy", asynchronous.hierarchy.model_dump(), expected)
-    travels_as = spec.method.in_precision(spec.number_format).travels_as
-    if asynchronous.reference == "server" and travels_as != "dense":
+    wire_format = spec.method.in_precision(spec.number_format).wire_format
+    if asynchronous.reference == "server" and wire_format != "dense":
         expected = "dense beside reference: server, as workers send their whole models"
-        raise SpecError("method.wire", travels_as, expected)
+        raise SpecError("method.wire", wire_format, expected)
     if options.workers_per_process != 1:
         expected = "1, as each worker has a pace of its own"
         raise SpecError("workers_per_process", options.workers_per_process, expected)
