@@ -101,7 +101,9 @@ def batch_of(problem: Digits | TextGPT) -> tuple[Tensor, Tensor]:
 def bare_steps(problem: Digits | TextGPT, count: int) -> Callable[[], None]:
     """So many steps of single workers in plain torch, turn by turn."""
     x, y = batch_of(problem)
-    models = [mlp(problem.hidden) if isinstance(problem, Digits) else problem.weighted(0) for _ in range(WORKERS)]
+    models = [
+        mlp(problem.hidden) if isinstance(problem, Digits) else problem.initial_network(0) for _ in range(WORKERS)
+    ]
     optimizers = [torch.optim.Adam(list(one.parameters()), lr=1e-3, fused=True) for one in models]
 
     def work() -> None:

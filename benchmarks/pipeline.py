@@ -24,7 +24,7 @@ import torch
 
 from benchmarks.command import cpu_s, parser_of, show
 from syncline.costmodel import Link
-from syncline.problems import TextGPT, cut
+from syncline.problems import TextGPT, split_into_stages
 from syncline.sim import SCHEDULES, Durations, Pipeline, report, run_pipeline, schedule, task_spans
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.run import KERNELS
@@ -72,9 +72,9 @@ class Text:
     """A training of text-gpt in stages, from the start."""
 
     def __init__(self, name: str) -> None:
-        model = TEXT.weighted(0)
+        model = TEXT.initial_network(0)
         self.made = schedule(name, TEXT_STAGES, TEXT_STEPS)
-        parts = cut(model, TEXT_STAGES)
+        parts = split_into_stages(model, TEXT_STAGES)
         source = torch.Generator().manual_seed(0)
         tokens = torch.randint(0, 256, (TEXT_STEPS, TEXT.batch_size, TEXT.context + 1), generator=source)
 

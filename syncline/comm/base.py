@@ -243,7 +243,7 @@ class Communicator:
         Each block runs its own all-reduce; all blocks run at once. With one worker per block, nothing is sent.
         """
         check_blocks(size, self.world_size)
-        self._record_subgroup_calls("all_reduce", xs, wire, part=range(size), label=label, details=details)
+        self._record_subgroup_calls("all_reduce", xs, wire, subgroup=range(size), label=label, details=details)
         return self._block_means(xs, size, wire) if size > 1 else list(xs)
 
     def all_gather_across(self, x: Tensor, size: int, label: str = "", details: Details = PLAIN) -> Tensor:
@@ -288,7 +288,7 @@ class Communicator:
     def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Append a call to the ledger, with the bytes that each worker sends and the bytes from which it encodes them."""
+        """Append a call to the ledger, with the bytes that each worker sends and those that it has encoded to them."""
         encoded_bytes = details.encoded_bytes
         if encoded_bytes is None:
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)

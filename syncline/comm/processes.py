@@ -125,7 +125,7 @@ class ProcessGroupCommunicator(Communicator):
         return finish
 
     def _start_encoded(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Callable[[], Tensor]:
-        """Start a reduction of encoded tensors ``x (R, n)`` by blocks: each worker reduces a block and sends it to all."""
+        """Start to reduce encoded tensors by blocks: each worker reduces a block, and sends it to all workers."""
         encoded = flatten_rows(wire.encode(x))
         elements = encoded.shape[1]
         block = math.ceil(elements / self.world_size)

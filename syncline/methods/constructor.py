@@ -25,14 +25,14 @@ from syncline.methods.registry import METHOD_KINDS, kind_named
 SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
 """Fields that several kinds of methods have; functions take them as keyword arguments."""
 
-RETURNS = """
+FUNCTION_RETURNS = """
 Returns:
     The method, as `syncline.compare`, `syncline.run` and `syncline.project` take it.
 
 Raises:
-    SpecError: names the knob, its value and what would be accepted.
+    SpecError: a field is wrong; the error names it, its value and the accepted values.
 """
-OPTIMIZER = """
+RULE_ARGUMENT = """
 ``rule`` is a rule's name or fields, or any optimizer written for torch: its class, ``functools.partial`` of it, or a
 function of a list of parameters. Further options are the optimizer's, and so is ``weight_decay`` then;
 ``average_states`` names those of its states that are averaged with the parameters.
@@ -56,25 +56,26 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     0.9
     """
     positional, by_name = Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    parameters = [
-        Parameter(name, by_name if name in SHARED else positional, default=field.default)
-        for name, field in spec.model_fields.items()
-        if name not in ("kind", "label", "lr")
-    ]
+    field_parameters = []
+    for name, field in spec.model_fields.items():
+        if name not in ("kind", "label", "lr"):
+            kind = by_name if name in SHARED else positional
+            field_parameters.append(Parameter(name, kind, default=field.default))
+    field_parameters.sort(key=lambda parameter: parameter.kind)  # positional ones first, as Python requires
     signature = Signature([
         Parameter("params", positional),
         Parameter("lr", positional),
-        *sorted(parameters, key=lambda parameter: parameter.kind),
+        *field_parameters,
         Parameter("comm", by_name, default=None),
         Parameter("worker_axis", by_name, default=False),
     ])  # fmt: skip
 
-    def make(*args: Any, **knobs: Any) -> optim.Method:
+    def make(*args: Any, **kwargs: Any) -> optim.Method:
         """Build the method's optimizer from its parameters and the fields of its spec."""
-        arguments = dict(signature.bind(*args, **knobs).arguments)
+        arguments = dict(signature.bind(*args, **kwargs).arguments)
         params, comm = arguments.pop("params"), arguments.pop("comm", None)
         worker_axis = arguments.pop("worker_axis", False)
-        method = _spec_of(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
+        method = _make_spec(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
         check_synchronous(method, "")
         check_punctual(method, "")
         return method.build(params, comm, worker_axis)
@@ -85,13 +86,13 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     return make
 
 
-def _spec_of(spec: type[MethodBase], arguments: dict[str, Any]) -> MethodBase:
-    """Return the method of this class with these fields, after validation."""
-    return validate(spec, {"kind": spec.model_fields["kind"].default} | arguments)
+def _make_spec(spec: type[MethodBase], fields: dict[str, Any]) -> MethodBase:
+    """Return a method of the class ``spec`` with these fields, after validation."""
+    return validate(spec, {"kind": spec.model_fields["kind"].default} | fields)
 
 
 def kinds() -> dict[str, str]:
-    """Return all kinds of methods, by the names of their functions such as ``mt_dao``."""
+    """Return all kinds of methods, such as ``mt-dao``, by the names of their functions, such as ``mt_dao``."""
     return {kind.replace("-", "_"): kind for kind in METHOD_KINDS.names()}
 
 
@@ -110,39 +111,38 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     spec, name = kind_named(kind), kind.replace("-", "_")
     signature = _signature(spec)
 
-    def make(*args: Any, **knobs: Any) -> MethodBase:
+    def make(*args: Any, **kwargs: Any) -> MethodBase:
         """Return the method's spec with these fields."""
-        positional = dict(signature.bind_partial(*args).arguments)
-        if repeated := [argument for argument in positional if argument in knobs]:
-            raise TypeError(f"{name}() got multiple values for argument '{repeated[0]}'")
-        arguments = {key: plain_argument(key, value) for key, value in {**positional, **knobs}.items()}
-        rule = from_optimizer(arguments.get("rule"))
+        arguments = dict(signature.bind_partial(*args).arguments)
+        for argument in kwargs:
+            if argument in arguments:
+                raise TypeError(f"{name}() got multiple values for argument '{argument}'")
+        arguments |= kwargs
+        fields = {field: plain_argument(field, value) for field, value in arguments.items()}
+        rule = from_optimizer(fields.get("rule"))
         if isinstance(rule, dict) and rule.get("kind") == "torch":
-            arguments["rule"] = rule | _options(spec, rule, arguments)
-        return _spec_of(spec, arguments)
+            fields["rule"] = rule | _pop_optimizer_options(spec, rule, fields)
+        return _make_spec(spec, fields)
 
     make.__name__ = make.__qualname__ = name
     make.__module__ = "syncline.methods.functions"
     make.__signature__ = signature  # type: ignore[attr-defined]
-    about = inspect.cleandoc(spec.__doc__ or "").removesuffix("Args:").rstrip()
-    make.__doc__ = "\n".join([about, *([OPTIMIZER.rstrip()] if "rule" in spec.model_fields else []), RETURNS])
+    docstring = [inspect.cleandoc(spec.__doc__ or "").removesuffix("Args:").rstrip()]
+    if "rule" in spec.model_fields:
+        docstring.append(RULE_ARGUMENT.rstrip())
+    make.__doc__ = "\n".join([*docstring, FUNCTION_RETURNS])
     return make
 
 
 def _signature(spec: type[MethodBase]) -> Signature:
     """Return the signature of a kind's function: its fields, then by keyword ``lr`` and the shared fields."""
     spec_fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    shared = [name for name in spec_fields if name in SHARED and name not in ("kind", "lr")]
-    names = [name for name in spec_fields if name not in SHARED] + ["lr", *shared]
-    parameters = [
-        Parameter(
-            name,
-            by_name if name in SHARED else positional,
-            default=_default(spec_fields[name]),
-            annotation=_accepted_type(spec_fields[name]),
-        )
-        for name in names
-    ]
+    own_names = [name for name in spec_fields if name not in SHARED]
+    shared_names = [name for name in spec_fields if name in SHARED and name not in ("kind", "lr")]
+    parameters = []
+    for name in (*own_names, "lr", *shared_names):
+        field, kind = spec_fields[name], by_name if name in SHARED else positional
+        parameters.append(Parameter(name, kind, default=_default(field), annotation=_accepted_type(field)))
     if "rule" in spec_fields:
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
@@ -153,50 +153,51 @@ def _default(field: FieldInfo) -> Any:
     if field.is_required():
         return Parameter.empty
     default = field.get_default(call_default_factory=True)
-    return default.kind if isinstance(getattr(default, "kind", None), str) else default
+    kind = getattr(default, "kind", None)
+    return kind if isinstance(kind, str) else default
 
 
 def _accepted_type(field: FieldInfo) -> Any:
     """Return the type of the values that a field accepts, with ``Any`` if a validator converts other values."""
-    annotation = _plain(field.annotation)
-    converts = any(isinstance(m, BeforeValidator) for m in field.metadata)
-    return annotation | Any if converts and annotation is not Any else annotation
+    annotation = _plain_type(field.annotation)
+    has_converter = any(isinstance(validator, BeforeValidator) for validator in field.metadata)
+    return annotation | Any if has_converter and annotation is not Any else annotation
 
 
-def _plain(annotation: Any) -> Any:
+def _plain_type(annotation: Any) -> Any:
     """Return a field's type without validators, with a sequence for a tuple, and ``Any`` for a part."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
-        return _plain(inner[0])
+        return _plain_type(inner[0])
     if origin in (Union, UnionType):
-        members = [_plain(argument) for argument in inner]
+        members = [_plain_type(argument) for argument in inner]
         return Any if Any in members else reduce(or_, members)
     if origin is tuple:
-        return Sequence[_plain(inner[0])]  # type: ignore[misc]
+        return Sequence[_plain_type(inner[0])]  # type: ignore[misc]
     return Any if isinstance(annotation, type) and issubclass(annotation, BaseModel) else annotation
 
 
-def _options(spec: type[MethodBase], rule: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of a torch optimizer from the arguments of a method's function, and return them.
 
     Args:
         spec: class of the method.
         rule: fields of the optimizer.
-        arguments: the function's arguments by name, which change.
+        fields: the function's arguments by name, which change.
 
     Raises:
         SpecError: an argument is neither a field of the method nor an option of the optimizer.
     """
-    optimizer_options = options_of(rule.get("target"))
-    options = {name: value for name, value in arguments.items() if name not in spec.model_fields}
-    if optimizer_options is not None:
-        allowed_names = {*spec.model_fields, "average_states", *optimizer_options} - {"kind"}
+    known_options = options_of(rule.get("target"))
+    options = {name: value for name, value in fields.items() if name not in spec.model_fields}
+    if known_options is not None:
+        allowed_names = {*spec.model_fields, "average_states", *known_options} - {"kind"}
         for name, value in options.items():
             if name not in allowed_names:
                 expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed_names, name)
                 raise SpecError(name, value, expected)
-    if "weight_decay" in arguments and (optimizer_options is None or "weight_decay" in optimizer_options):
-        options["weight_decay"] = arguments["weight_decay"]
+    if "weight_decay" in fields and (known_options is None or "weight_decay" in known_options):
+        options["weight_decay"] = fields["weight_decay"]
     for name in options:
-        del arguments[name]
+        del fields[name]
     return options

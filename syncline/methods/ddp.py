@@ -182,19 +182,19 @@ class PowerSGDSpec(MethodBase):
         """Return the exchange of gradients in the warm-up, then of uncompressed gradients and factors P and R."""
         tensors, warmup_steps = tensors_of(model), self.warmup_steps
         compressed = [t for t in tensors if self._rank(t)]
-        labels_and_counts = [
-            ("gradient", elements(tensors) - elements(compressed)),
-            ("P", sum(t.sides[0] * self._rank(t) for t in compressed)),  # (m, r) of an m by n matrix
-            ("R", sum(t.sides[1] * self._rank(t) for t in compressed)),  # (n, r)
-        ]
-        all_exchanges = [
-            self._plain_exchange(n, label=label, joins=False, start=warmup_steps) for label, n in labels_and_counts if n
-        ]
+        exchanges = []
         if warmup_steps:
-            all_exchanges.insert(
-                0, self._plain_exchange(elements(tensors), label="gradient", joins=False, stop=warmup_steps)
-            )
-        return all_exchanges
+            count = elements(tensors)
+            exchanges.append(self._plain_exchange(count, label="gradient", joins=False, stop=warmup_steps))
+        counts = {
+            "gradient": elements(tensors) - elements(compressed),
+            "P": sum(t.sides[0] * self._rank(t) for t in compressed),  # (m, r) of an m by n matrix
+            "R": sum(t.sides[1] * self._rank(t) for t in compressed),  # (n, r)
+        }
+        for label, count in counts.items():
+            if count:
+                exchanges.append(self._plain_exchange(count, label=label, joins=False, start=warmup_steps))
+        return exchanges
 
     def _rank(self, tensor: TensorShape) -> int:
         """Return the rank of a tensor's factors; 0 if its gradient is not compressed."""

@@ -88,16 +88,14 @@ class DionBase(CompressibleBase):
         plain_gradients, factored = self._split_by_exchange(model)
         left_factors = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
         right_factors = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
-        all_exchanges: list[Exchange] = []
+        exchanges: list[Exchange] = []
         for label, sent_tensors in (("gradient", plain_gradients), ("P", left_factors), ("R", right_factors)):
             if self.compressor:
-                all_exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, joins=False)
+                exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, joins=False)
             elif sent_tensors:
-                in_backward = self.sends_in_backward
-                all_exchanges.append(
-                    self._plain_exchange(elements(sent_tensors), period, label, joins=False, in_backward=in_backward)
-                )
-        return all_exchanges
+                count, in_backward = elements(sent_tensors), self.sends_in_backward
+                exchanges.append(self._plain_exchange(count, period, label, joins=False, in_backward=in_backward))
+        return exchanges
 
     def _split_by_exchange(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
         """Return the parameters whose gradients are sent, and the matrices whose factors are sent."""

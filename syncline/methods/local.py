@@ -89,17 +89,15 @@ class LocalSpec(CompressibleBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the rule's states, and of a compressor's errors and references."""
         tensors = tensors_of(model)
-        return self.rule.state_elements(tensors) + self._compressor_elements(
-            self._sent_tensors(tensors), reference=True
-        )
+        compressor_elements = self._compressor_elements(self._sent_tensors(tensors), reference=True)
+        return self.rule.state_elements(tensors) + compressor_elements
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         rule = self.rule.build()
         sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
-        return optim.Method(
-            params, self.lr, rule, sync, **self._compressor_options(), **self.common_options(comm, worker_axis)
-        )
+        options = self._compressor_options() | self.common_options(comm, worker_axis)
+        return optim.Method(params, self.lr, rule, sync, **options)
 
 
 @register

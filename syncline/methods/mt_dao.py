@@ -70,7 +70,8 @@ class DESLOCSpec(MethodBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return one exchange per state; states that are due in the same step are sent together."""
-        return [self._plain_exchange(elements(tensors_of(model)), k, state) for state, k in self.periods().items()]
+        count = elements(tensors_of(model))
+        return [self._plain_exchange(count, period, state) for state, period in self.periods().items()]
 
     @property
     def _beta2(self) -> float:

@@ -100,10 +100,8 @@ class OneBitAdamSpec(OneBitBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchange of gradients until ``freeze_step``, then those of signs."""
-        return [
-            self._gradient_exchange(model, stop=self.freeze_step),
-            *self._sign_exchanges(model, workers, start=self.freeze_step),
-        ]
+        gradient = self._gradient_exchange(model, stop=self.freeze_step)
+        return [gradient, *self._sign_exchanges(model, workers, start=self.freeze_step)]
 
     @override
     def traffic_formula(self, workers: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from syncline.problems.base import Problem, Rows, Task
 from syncline.problems.digits import Digits
 from syncline.problems.landscapes import Quadratic, Rosenbrock, Spiral
-from syncline.problems.stages import DelayedTask, coordinate_delays, cut, parameter_stages
+from syncline.problems.stages import DelayedTask, coordinate_delays, parameter_stages, split_into_stages
 from syncline.problems.teacher_student import TeacherStudent
 from syncline.problems.text_gpt import TextGPT
 from syncline.problems.torch_problem import TorchProblem
@@ -39,6 +39,6 @@ __all__ = [
     "TextGPT",
     "TorchProblem",
     "coordinate_delays",
-    "cut",
     "parameter_stages",
+    "split_into_stages",
 ]

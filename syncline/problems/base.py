@@ -44,7 +44,7 @@ LARGEST_SIZE = 10**8
 
 
 def check_sizes(problem: object, *fields: str, largest: int = LARGEST_SIZE) -> None:
-    """Refuse a problem of which one of the named fields, a size, is below 1 or above ``largest``."""
+    """Raise a SpecError if one of the named fields of a problem, a size, is below 1 or above ``largest``."""
     for name in fields:
         size = getattr(problem, name)
         if not 1 <= size <= largest:
@@ -75,8 +75,9 @@ class Rows:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.seeds:
             raise SpecError("rows.seeds", self.seeds, "at least one seed")
-        distinct = set(self.workers)
-        if not distinct or len(distinct) < len(self.workers) or not distinct <= set(range(self.world_size)):
+        distinct_workers = set(self.workers)
+        has_repeats = len(distinct_workers) < len(self.workers)
+        if not distinct_workers or has_repeats or not distinct_workers <= set(range(self.world_size)):
             raise SpecError("rows.workers", self.workers, f"distinct workers from 0 to {self.world_size - 1}")
 
     @classmethod
@@ -95,10 +96,10 @@ class Rows:
         self, initial: Callable[[int], Mapping[str, Tensor]], dtype: torch.dtype, device: torch.device | str
     ) -> dict[str, torch.nn.Parameter]:
         """Return parameters of all rows, ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
-        replicas = [initial(seed) for seed in self.seeds]
+        initial_by_replica = [initial(seed) for seed in self.seeds]
         params = {}
-        for name in replicas[0]:
-            by_replica = torch.stack([replica[name] for replica in replicas]).to(device, dtype)
+        for name in initial_by_replica[0]:
+            by_replica = torch.stack([initial_params[name] for initial_params in initial_by_replica]).to(device, dtype)
             params[name] = torch.nn.Parameter(by_replica.repeat_interleave(len(self.workers), 0))
         return params
 
@@ -160,7 +161,7 @@ class Problem(Protocol):
 
 
 def check_skew(skew: float, sites: int | None, full_skew: str) -> None:
-    """Refuse a skew outside [0, 1], and an invalid number of sites.
+    """Raise a SpecError for a skew outside [0, 1], or an invalid number of sites.
 
     Args:
         skew: share of a worker's data that is from its own part of the data.
@@ -197,7 +198,11 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
     return worker // size, -(-workers // size)
 
 
-def half_of(data: Tensor, part: str) -> Tensor:
+def select_half(data: Tensor, part: str) -> Tensor:
     """Return the ``whole``, the ``first-half`` or the ``second-half`` of a tensor along its first dimension."""
     middle = len(data) // 2
-    return {"whole": data, "first-half": data[:middle], "second-half": data[middle:]}[part]
+    if part == "first-half":
+        return data[:middle]
+    if part == "second-half":
+        return data[middle:]
+    return data

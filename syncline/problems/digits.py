@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows, check_sizes, check_skew, half_of, site_part
-from syncline.problems.network import How, NetworkTask, shape_only
+from syncline.problems.base import Rows, check_sizes, check_skew, select_half, site_part
+from syncline.problems.network import Execution, NetworkTask, shape_only
 from syncline.problems.random_draws import StepStream, integers, perturbed, torch_generator
 
 PIXELS, CLASSES = 64, 10
@@ -68,26 +68,24 @@ class Digits:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        execution: How = "auto",
+        execution: Execution = "auto",
         autocast: torch.dtype | None = None,
     ) -> NetworkTask:
-        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradients_by`."""
+        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradient_function`."""
         module = self.module()
-        weights = self.hidden * (PIXELS + CLASSES)
+
+        def initial_weights(seed: int) -> dict[str, Tensor]:
+            return perturbed(uniform_weights(module, torch_generator(seed, "weights")), self.perturbation, seed)
+
+        num_weights = self.hidden * (PIXELS + CLASSES)
         return NetworkTask(
             module,
-            rows.parameters(
-                lambda seed: perturbed(
-                    uniform_weights(module, torch_generator(seed, "weights")), self.perturbation, seed
-                ),
-                dtype,
-                device,
-            ),
+            rows.parameters(initial_weights, dtype, device),
             data=DigitsData(rows, self.batch_size, self.skew, self.sites, dtype, device, self.held_out),
             rows=rows,
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
-            flops_per_step=6.0 * weights * self.batch_size,
+            flops_per_step=6.0 * num_weights * self.batch_size,
             facts={"validation_images": len(load().validation_labels)},
             execution=execution,
             autocast=autocast,
@@ -124,13 +122,14 @@ class Images:
 def load() -> Images:
     """Return the images, with the same split into training and validation for all seeds."""
     with np.load(FILE, allow_pickle=False) as file:
-        pixels, labels = (torch.from_numpy(file[name]) for name in ("images", "labels"))
-    order = torch.randperm(len(labels), generator=torch_generator(0, "digits", "split"))
-    images, labels = (pixels.double() / 16)[order], labels[order].long()  # pixels are integers from 0 to 16
+        pixels, all_labels = torch.from_numpy(file["images"]), torch.from_numpy(file["labels"])
+    order = torch.randperm(len(all_labels), generator=torch_generator(0, "digits", "split"))
+    images = (pixels.double() / 16)[order]  # pixels are integers from 0 to 16
+    labels = all_labels[order].long()
     num_validation = round(VALIDATION_SHARE * len(labels))
     return Images(
-        images[num_validation:],
-        labels[num_validation:],
+        train=images[num_validation:],
+        train_labels=labels[num_validation:],
         validation=images[:num_validation],
         validation_labels=labels[:num_validation],
     )
@@ -151,17 +150,19 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     if size == 0:
         raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
     order = torch.randperm(len(labels), generator=source)[: size * world_size]
-    num_random = round((1 - skew) * size)
-    drawn_order, rest = order[: num_random * world_size], order[num_random * world_size :]
-    by_label = rest[labels[rest].argsort(stable=True)]
-    dealt = by_label.view(world_size, size - num_random).clone()
-    if sites is not None:
-        parts = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
-        for part in sorted(set(parts)):
-            workers = slice(parts.index(part), parts.index(part) + parts.count(part))
-            images = dealt[workers].flatten()
-            dealt[workers] = images[torch.randperm(len(images), generator=source)].view(dealt[workers].shape)
-    return torch.cat((drawn_order.view(world_size, num_random), dealt), dim=1)
+    num_random = round((1 - skew) * size)  # images of a shard that are dealt at random; the others by label
+    random_part, rest = order[: num_random * world_size], order[num_random * world_size :]
+    sorted_by_label = rest[labels[rest].argsort(stable=True)]
+    dealt_by_label = sorted_by_label.view(world_size, size - num_random).clone()
+    if sites is not None:  # deal the images of a site at random among its workers
+        site_of_worker = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
+        for site in sorted(set(site_of_worker)):
+            first = site_of_worker.index(site)
+            workers = slice(first, first + site_of_worker.count(site))
+            images = dealt_by_label[workers].flatten()
+            shuffled = images[torch.randperm(len(images), generator=source)]
+            dealt_by_label[workers] = shuffled.view(dealt_by_label[workers].shape)
+    return torch.cat((random_part.view(world_size, num_random), dealt_by_label), dim=1)
 
 
 class DigitsData:
@@ -180,18 +181,19 @@ class DigitsData:
         """Load the images, and draw each worker's shard of them."""
         images = load()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
-        validation, labels = (half_of(part, held_out) for part in (images.validation, images.validation_labels))
-        self.validation = validation.to(device, dtype), labels.to(device)
-        shards_of_rows = []
+        validation = select_half(images.validation, held_out)
+        validation_labels = select_half(images.validation_labels, held_out)
+        self.validation = validation.to(device, dtype), validation_labels.to(device)
+        shards_by_replica = []
         for seed in rows.seeds:
-            group = shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)
-            shards_of_rows.append(group[list(rows.workers)])
-        self._shards = torch.cat(shards_of_rows).to(device)  # (R, shard)
+            group_shards = shards(images.train_labels, rows.world_size, skew, torch_generator(seed, "shards"), sites)
+            shards_by_replica.append(group_shards[list(rows.workers)])
+        self._shards = torch.cat(shards_by_replica).to(device)  # (R, images of a shard)
         draw = integers(self._shards.shape[1])
-        self._places = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
+        self._positions = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return images ``(R, batch, 64)`` and labels ``(R, batch)``."""
-        indices = self._shards.gather(1, self._places[step])
-        images = self._images.index_select(0, indices.view(-1))  # in a third of the time of self._images[chosen]
+        indices = self._shards.gather(1, self._positions[step])
+        images = self._images.index_select(0, indices.view(-1))  # in a third of the time of self._images[indices]
         return images.view(*indices.shape, PIXELS), self._labels.take(indices)

@@ -145,10 +145,14 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the causal self-attention output of each position."""
-        queries, keys, values = (
-            part.unflatten(-1, (self.heads, -1)).transpose(-3, -2) for part in self.qkv(x).chunk(3, dim=-1)
+
+        def split_heads(x: Tensor) -> Tensor:
+            return x.unflatten(-1, (self.heads, -1)).transpose(-3, -2)
+
+        queries, keys, values = self.qkv(x).chunk(3, dim=-1)
+        attended = F.scaled_dot_product_attention(
+            split_heads(queries), split_heads(keys), split_heads(values), is_causal=True
         )
-        attended = F.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         projected: Tensor = self.out(attended.transpose(-3, -2).flatten(-2))
         return projected
 
@@ -271,11 +275,14 @@ def training_flops_per_token(module: GPT, context: int) -> float:
     Source: A. Chowdhery et al. (2022), PaLM, appendix B.
     """
     width = module.token.embedding_dim
-    matrices = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
-    looked_up = module.position.weight.numel() + (0 if module.head is None else module.token.weight.numel())
-    idle = 0  # weights of experts that do not process the token
+    matrix_weights = sum(parameter.numel() for parameter in module.parameters() if parameter.ndim == 2)
+    looked_up_weights = module.position.weight.numel()
+    if module.head is not None:  # otherwise the token embedding is also the output layer
+        looked_up_weights += module.token.weight.numel()
+    idle_weights = 0  # of experts that do not process the token
     for part in module.modules():
         if isinstance(part, Experts):
             expert_weights = sum(parameter.numel() for parameter in part.mlps[0].parameters())
-            idle += expert_weights * (part.routing.experts - part.routing.per_token)
-    return 6.0 * (matrices - looked_up - idle) + 12.0 * len(module.blocks) * width * context
+            idle_weights += expert_weights * (part.routing.experts - part.routing.per_token)
+    multiplied_weights = matrix_weights - looked_up_weights - idle_weights
+    return 6.0 * multiplied_weights + 12.0 * len(module.blocks) * width * context

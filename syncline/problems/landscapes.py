@@ -115,7 +115,12 @@ class LandscapeTask:
         x = self.params["x"]
         points = x.detach() if self._shifts is None else x - self._shifts
         if self._one_by_one:
-            loss, gradient = (torch.stack(rows) for rows in zip(*map(self._oracle, points), strict=True))
+            losses, gradients = [], []
+            for point in points:
+                value, point_gradient = self._oracle(point)
+                losses.append(value)
+                gradients.append(point_gradient)
+            loss, gradient = torch.stack(losses), torch.stack(gradients)
         else:
             loss, gradient = self._oracle(points)
         x.grad = gradient if self._noise is None else gradient.add_(self._noise[step])
@@ -142,7 +147,9 @@ class LandscapeTask:
             "distance": (mean.squeeze(1) - self.optima).norm(dim=-1),
             "spread": (positions - mean).norm(dim=-1).mean(1),
         }
-        return trace | ({"position": mean.squeeze(1)} if positions.shape[-1] == 2 else {})
+        if positions.shape[-1] == 2:
+            trace["position"] = mean.squeeze(1)
+        return trace
 
     def describe(self) -> dict[str, object]:
         """Return the number of coordinates and the minimiser of each replica."""
@@ -376,8 +383,10 @@ def spiral(point: Tensor) -> tuple[Tensor, Tensor]:
     """
     r, outward, around, s, c = _polar(point)
     radial = 2 * r + 2 * TURNS * s * c
-    gradient = radial.unsqueeze(-1) * outward - (2 * s * c / r).unsqueeze(-1) * around
-    return torch.where(point.any(-1), r * r + s * s, 0.0), gradient
+    tangential = 2 * s * c / r
+    gradient = radial.unsqueeze(-1) * outward - tangential.unsqueeze(-1) * around
+    value = torch.where(point.any(-1), r * r + s * s, 0.0)
+    return value, gradient
 
 
 def spiral_hessian(point: Tensor) -> Tensor:
@@ -389,12 +398,13 @@ def spiral_hessian(point: Tensor) -> Tensor:
     """
     r, outward, around, s, c = _polar(point)
     k = c * c - s * (s - 1)
-    rr = 2 + 2 * TURNS**2 * k
-    rt = -2 * TURNS * k / r + 2 * s * c / r**2
-    tt = 2 * k / r**2 + 2 + 2 * TURNS * s * c / r
-    frame = torch.stack((outward, around), dim=-1)  # columns
-    inner = torch.stack((torch.stack((rr, rt), dim=-1), torch.stack((rt, tt), dim=-1)), dim=-2)
-    return frame @ inner @ frame.mT
+    h_rr = 2 + 2 * TURNS**2 * k
+    h_rt = -2 * TURNS * k / r + 2 * s * c / r**2
+    h_tt = 2 * k / r**2 + 2 + 2 * TURNS * s * c / r
+    first_row, second_row = torch.stack((h_rr, h_rt), dim=-1), torch.stack((h_rt, h_tt), dim=-1)
+    polar_hessian = torch.stack((first_row, second_row), dim=-2)
+    unit_vectors = torch.stack((outward, around), dim=-1)  # columns
+    return unit_vectors @ polar_hessian @ unit_vectors.mT
 
 
 @dataclass(frozen=True, kw_only=True)

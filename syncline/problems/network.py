@@ -35,7 +35,7 @@ Record = Callable[[Pass, Values, Tensor, Tensor], Pass]
 """A function that takes a pass and its arguments, and returns the recorded pass."""
 
 
-def batched(loss: Loss, *, fused: bool = False) -> Pass:
+def batched_pass(loss: Loss, *, fused: bool = False) -> Pass:
     """Return the pass that computes the gradients of all rows at once, see `attention_kernels` for ``fused``."""
     gradients_of_rows = vmap(grad_and_value(loss))
 
@@ -69,10 +69,11 @@ class RecordedPass:
         values = {name: param.detach() for name, param in params.items()}
         for param in params.values():
             param.grad = None  # free the last step's gradients before the pass
-        kinds = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
+        layouts = [(x.shape, x.stride(), x.dtype, x.device) for x in (*values.values(), inputs, targets)]
         addresses = [x.data_ptr() for x in values.values()] if self._in_place else []
-        if self._recorded is None or (kinds, addresses) != self._signature:
-            self._recorded, self._signature = None, (kinds, addresses)  # free a graph's memory before the next graph
+        signature = (layouts, addresses)
+        if self._recorded is None or signature != self._signature:
+            self._recorded, self._signature = None, signature  # free a graph's memory before the next graph
             self._recorded = self._record(self._run, values, inputs, targets)
         gradients, losses = self._recorded(values, inputs, targets)
         for name, param in params.items():
@@ -80,8 +81,11 @@ class RecordedPass:
         return losses
 
 
-def compiled_by(backend: str) -> Record:
-    """Return a function that traces a pass as tensor operations and compiles it with one of torch's backends.
+def compiling_recorder(backend: str) -> Record:
+    """Return a function that records a pass: it traces the pass as tensor operations, and compiles them.
+
+    Args:
+        backend: name of a backend of torch's compiler.
 
     Raises:
         SpecError: the returned function raises it if the pass branches on values, or this machine has no compiler.
@@ -108,7 +112,8 @@ def _torch_errors_as_spec_errors(execution: str) -> Iterator[None]:
     except torch.cuda.OutOfMemoryError:
         raise
     except Exception as error:
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        message_lines = str(error).strip().splitlines()
+        reason = message_lines[0] if message_lines else type(error).__name__
         raise SpecError("execution", execution, f"eager, as torch refuses: {reason}") from error
 
 
@@ -116,7 +121,7 @@ class Graphs(Protocol):
     """A protocol: how a device captures work as a graph and replays it."""
 
     def capture(self, work: Callable[[], T]) -> tuple[T, Callable[[], None]]:
-        """Return the result of the work, and a function that runs the work again in the same memory.
+        """Run work and record it as a graph; return its result, and a function that replays it in the same memory.
 
         The result is only valid after that function has run.
         """
@@ -144,10 +149,10 @@ class CudaGraphs:
         return result, graph.replay
 
 
-def captured_by(graphs: Graphs) -> Record:
+def graph_recorder(graphs: Graphs) -> Record:
     """Return a function that records a pass as a graph of a device.
 
-    A replay reads the parameters where they are, and each batch from a copy at a fixed place.
+    A replay reads the parameters where they are, and each batch from a copy in fixed memory.
 
     Raises:
         SpecError: the returned function raises it if the pass branches on values.
@@ -176,8 +181,8 @@ SMALL_PARAMETERS, MANY_ROWS = 2**16, 8
 Measured on one core: a row of the loop costs about 0.11 ms beyond its arithmetic, a batched pass about 0.6 ms in all. A
 loop keeps the activations of larger rows in cache."""
 
-How = Literal["auto", "loop", "vmap", "compiled", "graph"]
-"""How gradients are computed, see `gradients_by`."""
+Execution = Literal["auto", "loop", "vmap", "compiled", "graph"]
+"""Execution gradients are computed, see `gradient_function`."""
 
 WAYS = ("auto", "loop", "vmap")
 """Ways of `PerWorkerGradients` to compute gradients."""
@@ -198,7 +203,7 @@ class PerWorkerGradients:
             row.
     """
 
-    def __init__(self, loss: Loss, execution: How = "auto") -> None:
+    def __init__(self, loss: Loss, execution: Execution = "auto") -> None:
         if execution not in WAYS:
             raise SpecError("problem.how", execution, one_of(WAYS, execution))
         self._loss, self._execution, self._pass_size = loss, execution, PassSize()
@@ -212,26 +217,30 @@ class PerWorkerGradients:
             inputs: ``(R, batch, ...)``.
             targets: ``(R, batch, ...)``.
         """
-        rows, execution = len(inputs), self._execution
+        num_rows, execution = len(inputs), self._execution
         if execution == "auto":
-            are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * rows
-            execution = "vmap" if inputs.is_cuda or (are_small and rows >= MANY_ROWS) else "loop"
+            are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * num_rows
+            execution = "vmap" if inputs.is_cuda or (are_small and num_rows >= MANY_ROWS) else "loop"
         gradients = GradientRows(params, self.keeps_mean)
-        losses = (self._batched if execution == "vmap" else self._one_by_one)(params, inputs, targets, gradients)
+        if execution == "vmap":
+            losses = self._batched(params, inputs, targets, gradients)
+        else:
+            losses = self._one_by_one(params, inputs, targets, gradients)
         gradients.store()
         return losses
 
     def _batched(
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
-        """Compute the rows in as few batched passes as memory allows."""
-        run = batched(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
-        values, losses = {name: param.detach() for name, param in params.items()}, []
-        passes = self._pass_size.results(
-            len(inputs),
-            lambda part: run({name: x[part] for name, x in values.items()}, inputs[part], targets[part]),
-        )
-        for part_gradients, part_losses in passes:
+        """Compute the gradients of all rows in as few batched passes as memory allows; return the losses ``(R,)``."""
+        run = batched_pass(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
+        values = {name: param.detach() for name, param in params.items()}
+
+        def run_rows(part: slice) -> tuple[Values, Tensor]:
+            return run({name: x[part] for name, x in values.items()}, inputs[part], targets[part])
+
+        losses = []
+        for part_gradients, part_losses in self._pass_size.results(len(inputs), run_rows):
             gradients.add(part_gradients[name] for name in params)
             losses.append(part_losses)
         return torch.cat(losses)
@@ -239,7 +248,7 @@ class PerWorkerGradients:
     def _one_by_one(
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
-        """Compute one row after another."""
+        """Compute the gradients of one row after another; return the losses ``(R,)``."""
         losses = []
         all_equal = all(rows_share_memory(param) for param in params.values())
         leaves: dict[str, Tensor] = {}
@@ -257,7 +266,7 @@ class PerWorkerGradients:
         return self.keeps_mean
 
 
-def cast_products(loss: Callable[P, Tensor], device: torch.device, dtype: torch.dtype | None) -> Callable[P, Tensor]:
+def with_autocast(loss: Callable[P, Tensor], device: torch.device, dtype: torch.dtype | None) -> Callable[P, Tensor]:
     """Return a loss whose forward pass computes products in ``dtype``, by torch's autocast; None: the loss itself."""
     if dtype is None:
         return loss
@@ -269,7 +278,9 @@ def cast_products(loss: Callable[P, Tensor], device: torch.device, dtype: torch.
     return cast_loss
 
 
-def gradients_by(execution: How, loss: Loss, device: torch.device | str) -> PerWorkerGradients | RecordedPass:
+def gradient_function(
+    execution: Execution, loss: Loss, device: torch.device | str
+) -> PerWorkerGradients | RecordedPass:
     """Return the function that computes the losses and gradients of all rows in each step.
 
     Args:
@@ -282,11 +293,11 @@ def gradients_by(execution: How, loss: Loss, device: torch.device | str) -> PerW
         A function from parameters ``(R, *s)`` by name, inputs and targets to losses ``(R,)``, which sets ``.grad``.
     """
     if execution == "compiled":
-        return RecordedPass(batched(loss), compiled_by("inductor"))
+        return RecordedPass(batched_pass(loss), compiling_recorder("inductor"))
     if execution == "graph":
         if torch.device(device).type != "cuda":
             raise SpecError("execution", execution, "eager or compiled, as only a CUDA device keeps graphs")
-        return RecordedPass(batched(loss), captured_by(CudaGraphs()), in_place=True)
+        return RecordedPass(batched_pass(loss), graph_recorder(CudaGraphs()), in_place=True)
     return PerWorkerGradients(loss, execution)
 
 
@@ -302,7 +313,11 @@ class Data(Protocol):
 
 
 def shape_only(module: Callable[[], T]) -> T:
-    """Build a module without memory: weights on the meta device, and no draw from torch's global generator."""
+    """Return a module without memory: its weights are on the meta device, and no random numbers are drawn.
+
+    Args:
+        module: function that makes the module.
+    """
     with torch.device("meta"):
         return module()
 
@@ -312,31 +327,30 @@ def parameter_count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-class WithWeights:
+class FunctionalModule:
     """A module that is called with other weights than its own, as by ``torch.func.functional_call``.
 
-    It looks up the place of each weight only once, because for a small module that takes as long as a call.
+    It looks up where each weight is in the module only once, because for a small module that takes as long as a call.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
         """Note where in the module each parameter is, so that it can be replaced."""
         self._module = module
         names = {id(parameter): name for name, parameter in module.named_parameters()}  # one name of a tied parameter
-        self._places = [
-            (part._parameters, key, parameter, names[id(parameter)])
-            for part in module.modules()
-            for key, parameter in part._parameters.items()
-            if parameter is not None
-        ]
+        self._weight_slots = []
+        for part in module.modules():
+            for key, parameter in part._parameters.items():
+                if parameter is not None:
+                    self._weight_slots.append((part._parameters, key, parameter, names[id(parameter)]))
 
     def __call__(self, weights: Mapping[str, Tensor], inputs: Tensor) -> Tensor:
         """Return the module's output for inputs with these weights, by name."""
         try:
-            for holder, key, _, name in self._places:
+            for holder, key, _, name in self._weight_slots:
                 holder[key] = weights[name]  # type: ignore[assignment]
             logits: Tensor = self._module(inputs)
         finally:
-            for holder, key, parameter, _ in self._places:
+            for holder, key, parameter, _ in self._weight_slots:
                 holder[key] = parameter
         return logits
 
@@ -352,7 +366,7 @@ class NetworkTask:
         matrices: names of the weights between hidden layers.
         flops_per_step: FLOPs of one worker in one step.
         facts: facts that ``describe`` returns in addition to the parameter count.
-        execution: how gradients are computed, see `gradients_by`.
+        execution: how gradients are computed, see `gradient_function`.
         autocast: type in which the products of gradients are computed; None: that of the parameters.
     """
 
@@ -366,7 +380,7 @@ class NetworkTask:
         matrices: tuple[str, ...],
         flops_per_step: float,
         facts: Mapping[str, object],
-        execution: How,
+        execution: Execution,
         autocast: torch.dtype | None = None,
     ) -> None:
         """Store the parts of the task; nothing is compiled yet."""
@@ -376,16 +390,19 @@ class NetworkTask:
         self.matrices = matrices
         self.flops_per_step: float | None = flops_per_step
         self._data, self._facts = data, facts
-        self._logits = WithWeights(module)
+        self._logits = FunctionalModule(module)
         self._device = next(iter(params.values())).device
-        self._gradients = gradients_by(execution, cast_products(self._loss, self._device, autocast), self._device)
+        self._gradients = gradient_function(execution, with_autocast(self._loss, self._device, autocast), self._device)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the gradients."""
         return self._gradients(self.params, *self._data.batch(step))
 
     def keep_mean_gradient(self) -> bool:
-        """Keep only the mean of the rows' gradients, see `PerWorkerGradients.keep_mean`; return whether it does."""
+        """Store only the mean of the rows' gradients from now on, if that is possible; return whether it is.
+
+        See `PerWorkerGradients.keep_mean`.
+        """
         return isinstance(self._gradients, PerWorkerGradients) and self._gradients.keep_mean(self._device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:

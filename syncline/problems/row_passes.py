@@ -35,17 +35,21 @@ def activation_bytes(
         shape: shape of its input, ``(batch, ...)``.
         dtype: type in which the pass computes. Autocast stores at least as much as a pass in its type.
     """
-    module, stored = module.to(dtype), {}
-    not_counted = {param.untyped_storage()._cdata for param in module.parameters()}
+    module = module.to(dtype)
+    parameter_storages = {param.untyped_storage()._cdata for param in module.parameters()}
+    stored: dict[
+        int, Tensor
+    ] = {}  # by storage; keeping the tensor keeps the number of its storage from being used again
 
     def pack(x: Tensor) -> Tensor:
-        stored[x.untyped_storage()._cdata] = x  # which also keeps the number from being used again
+        stored[x.untyped_storage()._cdata] = x
         return x
 
     inputs = torch.empty(shape, dtype=dtype, device="meta")
     with saved_tensors_hooks(pack, lambda x: x), attention_kernels(fused=True):
         forward(inputs).float().log_softmax(-1).sum()
-    return float(sum(x.untyped_storage().nbytes() for number, x in stored.items() if number not in not_counted))
+    activations = [x for storage, x in stored.items() if storage not in parameter_storages]
+    return float(sum(x.untyped_storage().nbytes() for x in activations))
 
 
 def may_keep_mean(execution: str, device: torch.device | str) -> bool:
@@ -106,8 +110,8 @@ class PassSize:
         """Yield the results of passes over all rows, in order; halve the rows of a pass if memory is short.
 
         Args:
-            num_rows: R.
-            run: computes the rows of a slice; changes nothing if it raises an error.
+            num_rows: number of rows.
+            run: function that computes the rows of a slice; it changes nothing if it raises an error.
 
         Raises:
             torch.cuda.OutOfMemoryError: memory does not suffice for a single row.
@@ -149,7 +153,7 @@ class _AttentionGradients(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
-        gradients = _AttentionGradients.apply(*_folded(info.batch_size, in_dims, tensors))
+        gradients = _AttentionGradients.apply(*_fold_rows_into_batch(info.batch_size, in_dims, tensors))
         return tuple(x.unflatten(0, (info.batch_size, -1)) for x in gradients), (0, 0, 0)
 
 
@@ -173,16 +177,23 @@ class _CausalAttention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
-        attended: Tensor = _CausalAttention.apply(*_folded(info.batch_size, in_dims, tensors))
+        attended: Tensor = _CausalAttention.apply(*_fold_rows_into_batch(info.batch_size, in_dims, tensors))
         return attended.unflatten(0, (info.batch_size, -1)), 0
 
 
-def _folded(rows: int, in_dims: tuple[int | None, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return tensors with the dimension of rows, or repeated for all rows, as ``(rows * batch, ...)``."""
-    with_rows = [
-        x.expand(rows, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(tensors, in_dims, strict=True)
-    ]
-    return [x.flatten(0, 1) for x in with_rows]
+def _fold_rows_into_batch(rows: int, in_dims: tuple[int | None, ...], tensors: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return tensors ``(rows * batch, ...)`` for a kernel without a dimension of rows.
+
+    Args:
+        rows: number of rows.
+        in_dims: dimension of the rows in each tensor; None for a tensor that all rows share.
+        tensors: tensors ``(batch, ...)`` with one more dimension for the rows.
+    """
+    folded = []
+    for x, dim in zip(tensors, in_dims, strict=True):
+        rows_first = x.expand(rows, *x.shape) if dim is None else x.movedim(dim, 0)
+        folded.append(rows_first.flatten(0, 1))
+    return folded
 
 
 class _FusedAttention(TorchFunctionMode):

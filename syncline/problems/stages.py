@@ -28,15 +28,17 @@ def parameter_stages(names: Iterable[str], stages: int) -> dict[str, int]:
         raise SpecError("problem", names[:3], "text-gpt, whose blocks can be stages, or a landscape's coordinates")
     if stages > 1 and "head.weight" not in names:
         raise SpecError("problem.tied", True, "false in a pipeline: its first and its last stage each have a table")
-    stage_of_block = {block: stage for stage, blocks in enumerate(block_stages(num_blocks, stages)) for block in blocks}
-    return {name: _stage(name, stage_of_block, stages) for name in names}
-
-
-def _stage(name: str, of_block: Mapping[int, int], stages: int) -> int:
-    """Return the stage of a GPT parameter, with the stage of each block."""
-    if name.startswith("blocks."):
-        return of_block[int(name.split(".")[1])]
-    return 0 if name.startswith(("token.", "position.")) else stages - 1
+    stage_of_block = {}
+    for stage, blocks in enumerate(block_stages(num_blocks, stages)):
+        for block in blocks:
+            stage_of_block[block] = stage
+    stage_of_name = {}
+    for name in names:
+        if name.startswith("blocks."):
+            stage_of_name[name] = stage_of_block[int(name.split(".")[1])]
+        else:
+            stage_of_name[name] = 0 if name.startswith(("token.", "position.")) else stages - 1
+    return stage_of_name
 
 
 class GPTStage(nn.Module):
@@ -68,11 +70,14 @@ class GPTStage(nn.Module):
         return nn.functional.linear(self.norm(x), table)
 
 
-def cut(model: GPT, stages: int) -> list[nn.Module]:
+def split_into_stages(model: GPT, stages: int) -> list[nn.Module]:
     """Return the stages of a GPT as modules, which share the model's parameters."""
-    parameter_stages([name for name, _ in model.named_parameters()], stages)
-    parts = block_stages(len(model.blocks), stages)
-    return [GPTStage(model, part, first=k == 0, last=k == stages - 1) for k, part in enumerate(parts)]
+    names = [name for name, _ in model.named_parameters()]
+    parameter_stages(names, stages)  # refuses a model that cannot be split
+    modules: list[nn.Module] = []
+    for stage, blocks in enumerate(block_stages(len(model.blocks), stages)):
+        modules.append(GPTStage(model, blocks, first=stage == 0, last=stage == stages - 1))
+    return modules
 
 
 def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> Tensor:
@@ -83,8 +88,10 @@ def coordinate_delays(coordinates: int, stages: int, delays: Iterable[int]) -> T
         stages: number of stages.
         delays: delay of each stage, in updates.
     """
-    parts = zip(even_parts(coordinates, stages), delays, strict=True)
-    return torch.cat([torch.full((len(part),), delay) for part, delay in parts])
+    delays_of_stages = []
+    for coordinates_of_stage, delay in zip(even_parts(coordinates, stages), delays, strict=True):
+        delays_of_stages.append(torch.full((len(coordinates_of_stage),), delay))
+    return torch.cat(delays_of_stages)
 
 
 LateSteps = int | Tensor
@@ -115,15 +122,15 @@ class DelayedTask:
                 raise SpecError(f"delays.{name}", delay, "updates, at least 0")
         self._task, self._predict = task, predict
         self.delays = {name: delays.get(name, 0) for name in task.params}
-        # A delay of tau steps needs the present parameters and the tau versions before them.
-        largest = {name: int(torch.as_tensor(delay).max()) for name, delay in self.delays.items()}
-        self._history = {name: deque[Tensor](maxlen=delay + 1) for name, delay in largest.items()}
-        # A mask over the coordinates for each delay, made once, so that no step reads back to the host.
-        self._masks = {
-            name: [(int(tau), (delay == tau).to(task.params[name].device)) for tau in delay.unique()]
-            for name, delay in self.delays.items()
-            if isinstance(delay, Tensor)
-        }
+        self._history: dict[str, deque[Tensor]] = {}
+        self._masks: dict[str, list[tuple[int, Tensor]]] = {}
+        for name, delay in self.delays.items():
+            # A delay of tau steps needs the present parameters and the tau versions before them.
+            self._history[name] = deque(maxlen=int(torch.as_tensor(delay).max()) + 1)
+            if isinstance(delay, Tensor):
+                # A mask over the coordinates for each delay, made once, so that no step reads back to the host.
+                device = task.params[name].device
+                self._masks[name] = [(int(tau), (delay == tau).to(device)) for tau in delay.unique()]
         self.stale: dict[str, Tensor] = {}
 
     def __getattr__(self, name: str) -> Any:

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 from syncline.errors import SpecError
 from syncline.problems.base import Rows, check_sizes
 from syncline.problems.digits import uniform_weights
-from syncline.problems.network import How, cast_products, gradients_by, parameter_count, shape_only
+from syncline.problems.network import Execution, gradient_function, parameter_count, shape_only, with_autocast
 from syncline.problems.random_draws import StepStream, gaussian, stable, torch_generator
 
 VALIDATION_INPUTS = 2048
@@ -79,13 +79,13 @@ class TeacherStudent:
         and variance 1.
         """
         source, module = torch_generator(0, "teacher-student", "teacher"), self.module()
-        fan_in = {"0": self.inputs, "2": self.hidden}
-        weights = {
-            name: gaussian(fan_in[name[0]] ** -0.5)(source, tuple(parameter.shape))
-            for name, parameter in module.named_parameters()
-        }
-        answers = functional_call(module, weights, (self.validation_inputs(),))
-        mean, std = answers.mean(0), answers.std(0, correction=0)
+        fan_in = {"0": self.inputs, "2": self.hidden}  # by the index of the layer, with which parameters' names begin
+        weights = {}
+        for name, parameter in module.named_parameters():
+            draw = gaussian(fan_in[name[0]] ** -0.5)
+            weights[name] = draw(source, tuple(parameter.shape))
+        outputs = functional_call(module, weights, (self.validation_inputs(),))
+        mean, std = outputs.mean(0), outputs.std(0, correction=0)
         std = torch.where(std > 0, std, torch.ones_like(std))  # 0 if no ReLU is ever active
         scaled_weights = {"2.weight": weights["2.weight"] / std[:, None], "2.bias": (weights["2.bias"] - mean) / std}
         return weights | scaled_weights
@@ -96,10 +96,10 @@ class TeacherStudent:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        execution: How = "auto",
+        execution: Execution = "auto",
         autocast: torch.dtype | None = None,
     ) -> TeacherStudentTask:
-        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradients_by`."""
+        """Return the task of ``rows``, with gradients computed as ``execution`` says, see `gradient_function`."""
         return TeacherStudentTask(self, rows, dtype, torch.device(device), execution=execution, autocast=autocast)
 
 
@@ -112,13 +112,13 @@ class TeacherData:
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
         self._inputs = StepStream(rows, "inputs", shape, draw=gaussian(1.0), dtype=dtype, device=device)
-        self.validation = self._answered(problem.validation_inputs().to(device, dtype))
+        self.validation = self._with_answers(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs ``(R, batch, inputs)`` of a step and the teacher's outputs ``(R, batch, outputs)``."""
-        return self._answered(self._inputs[step])
+        return self._with_answers(self._inputs[step])
 
-    def _answered(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def _with_answers(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """Return inputs with the teacher's outputs for them."""
         answers: Tensor = functional_call(self._module, self._teacher, (inputs,))
         return inputs, answers
@@ -135,7 +135,7 @@ class TeacherStudentTask:
         rows: Rows,
         dtype: torch.dtype,
         device: torch.device,
-        execution: How,
+        execution: Execution,
         autocast: torch.dtype | None,
     ) -> None:
         """Draw each row's student from its seed."""
@@ -148,7 +148,7 @@ class TeacherStudentTask:
         weights = problem.hidden * (problem.inputs + problem.outputs)
         self.flops_per_step: float | None = 6.0 * weights * problem.batch_size
         self._data = TeacherData(problem, rows, dtype, device)
-        self._gradients = gradients_by(execution, cast_products(self._loss, device, autocast), device)
+        self._gradients = gradient_function(execution, with_autocast(self._loss, device, autocast), device)
         self._sizes = [parameter.numel() for parameter in self.module.parameters()]
         self._noise = None
         if problem.noise_scale:
@@ -159,7 +159,8 @@ class TeacherStudentTask:
         """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the noisy gradients."""
         losses = self._gradients(self.params, *self._data.batch(step))
         if self._noise is not None:
-            for param, noise in zip(self.params.values(), self._noise[step].split(self._sizes, dim=1), strict=True):
+            noise_by_param = self._noise[step].split(self._sizes, dim=1)
+            for param, noise in zip(self.params.values(), noise_by_param, strict=True):
                 assert param.grad is not None
                 param.grad = param.grad + noise.view_as(param)
         return losses
@@ -167,8 +168,12 @@ class TeacherStudentTask:
     @torch.no_grad()
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the ``loss`` of the mean parameters ``(S, *s)`` on the inputs of an evaluation."""
-        replicas = [{name: mean[replica] for name, mean in means.items()} for replica in range(len(self.rows.seeds))]
-        return {"loss": torch.stack([self._loss(weights, *self._data.validation) for weights in replicas])}
+        inputs, targets = self._data.validation
+        losses = []
+        for replica in range(len(self.rows.seeds)):
+            weights = {name: mean[replica] for name, mean in means.items()}
+            losses.append(self._loss(weights, inputs, targets))
+        return {"loss": torch.stack(losses)}
 
     def trace(self) -> dict[str, Tensor]:
         """Return no diagnostics; the distance to the teacher's weights says little, because units may be permuted."""

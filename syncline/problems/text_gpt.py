@@ -18,9 +18,9 @@ import torch
 from torch import Tensor
 
 from syncline.errors import SpecError
-from syncline.problems.base import Rows, check_sizes, check_skew, half_of, site_part
+from syncline.problems.base import Rows, check_sizes, check_skew, select_half, site_part
 from syncline.problems.gpt import GPT, Routing, gpt_weights, training_flops_per_token
-from syncline.problems.network import How, NetworkTask, shape_only
+from syncline.problems.network import Execution, NetworkTask, shape_only
 from syncline.problems.random_draws import StepStream, integers, perturbed, torch_generator
 
 HELD_OUT_ONE_IN = 10
@@ -65,9 +65,10 @@ def standard_library() -> Corpus:
         SpecError: the interpreter was installed without the source of its library.
     """
     copy = os.environ.get(LIBRARY_COPY)
-    root = Path(copy or sysconfig.get_path("stdlib"))
-    name = f"standard library of Python {platform.python_version()}" if copy is None else f"standard library in {copy}"
-    return _of_files(name, root, SKIPPED_FOLDERS)
+    if copy:
+        return _read_corpus(f"standard library in {copy}", Path(copy), SKIPPED_FOLDERS)
+    name = f"standard library of Python {platform.python_version()}"
+    return _read_corpus(name, Path(sysconfig.get_path("stdlib")), SKIPPED_FOLDERS)
 
 
 @cache
@@ -79,21 +80,25 @@ def torch_source() -> Corpus:
     """
     module_spec = importlib.util.find_spec("torch")
     root = Path(module_spec.origin or ".").parent if module_spec else Path()
-    return _of_files(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
+    return _read_corpus(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
 
 
 TEXTS: Mapping[str, Callable[[], Corpus]] = {"standard-library": standard_library, "torch": torch_source}
 """Functions that load the built-in texts, by name."""
 
 
-def _of_files(name: str, root: Path, skipped: Set[str]) -> Corpus:
-    """Return the Python files under a folder as a corpus, in the order of their paths, without skipped folders."""
+def _read_corpus(name: str, root: Path, skipped: Set[str]) -> Corpus:
+    """Return the Python files below a folder as a corpus, in the order of their paths; skip folders of these names."""
     train, validation = bytearray(), bytearray()
     for path in library_files(root, skipped):
-        (validation if is_held_out(path) else train).extend((root / path).read_bytes())
+        text = (root / path).read_bytes()
+        if is_held_out(path):
+            validation.extend(text)
+        else:
+            train.extend(text)
     if not train:
         raise SpecError("problem.path", None, f"the path of a text file, as {root} holds no Python source")
-    return _corpus(name, train, validation)
+    return _make_corpus(name, train, validation)
 
 
 def library_files(root: Path, skipped: Set[str] = SKIPPED_FOLDERS) -> list[str]:
@@ -116,7 +121,8 @@ def is_held_out(path: str) -> bool:
 
     The answer for a path is the same on every machine and in every version of Python.
     """
-    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") % HELD_OUT_ONE_IN == 0
+    digest = hashlib.sha256(path.encode()).digest()
+    return int.from_bytes(digest[:8], "big") % HELD_OUT_ONE_IN == 0
 
 
 def text_file(path: str | Path) -> Corpus:
@@ -129,17 +135,17 @@ def text_file(path: str | Path) -> Corpus:
     if not text:
         raise SpecError("problem.path", str(path), "a text file that is not empty")
     num_training = len(text) - len(text) // HELD_OUT_ONE_IN
-    return _corpus(Path(path).name, text[:num_training], text[num_training:])
+    return _make_corpus(Path(path).name, text[:num_training], text[num_training:])
 
 
-def _corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
+def _make_corpus(name: str, train: bytearray, validation: bytearray) -> Corpus:
     """Return bytes as a corpus, with their checksum."""
     digest = hashlib.sha256(train)
     digest.update(validation)
-    return Corpus(name, _tensor(train), validation=_tensor(validation), sha256=digest.hexdigest())
+    return Corpus(name, _byte_tensor(train), validation=_byte_tensor(validation), sha256=digest.hexdigest())
 
 
-def _tensor(text: bytearray) -> Tensor:
+def _byte_tensor(text: bytearray) -> Tensor:
     """Return bytes as a tensor; torch.frombuffer refuses the empty validation part of a very short file."""
     return torch.frombuffer(text, dtype=torch.uint8) if text else torch.empty(0, dtype=torch.uint8)
 
@@ -225,7 +231,7 @@ class TextGPT:
         assert isinstance(module, GPT)
         return module
 
-    def weighted(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
+    def initial_network(self, seed: int, dtype: torch.dtype = torch.float32) -> GPT:
         """Return the network with the weights that the replica ``seed`` starts from."""
         module = self._network()
         weights = gpt_weights(module, torch_generator(seed, "weights"))
@@ -243,33 +249,40 @@ class TextGPT:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        execution: How = "auto",
+        execution: Execution = "auto",
         autocast: torch.dtype | None = None,
     ) -> NetworkTask:
-        """Read the text, and return the task of ``rows`` with gradients as ``execution`` says, see `gradients_by`."""
+        """Read the text, and return the task of ``rows``; ``execution`` is explained in `gradient_function`."""
         module = self.module()
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
-        held_out = half_of(corpus.validation, self.held_out)
+        held_out = select_half(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
-            parts, prefix = (1, "") if self.held_out == "whole" else (2, "half of ")
-            shortest = HELD_OUT_ONE_IN * parts * (self.context + 1)
+            num_parts, prefix = (1, "") if self.held_out == "whole" else (2, "half of ")
+            shortest = HELD_OUT_ONE_IN * num_parts * (self.context + 1)
             expected = f"a text of at least {shortest} bytes, {prefix}whose last tenth is longer than the context"
             raise SpecError("problem.path", self.path, expected)
+        num_from_part = max(1, round(self.skew * self.batch_size)) if self.skew else 0
+        windows = Windows(
+            corpus.train.to(device),
+            held_out.to(device),
+            rows,
+            context=self.context,
+            batch_size=self.batch_size,
+            validation_windows=self.validation_windows,
+            num_from_part=num_from_part,
+            sites=self.sites,
+        )
+        # The matrices between hidden layers; a router is none, because its rows are experts.
+        matrices = []
+        for name, p in module.named_parameters():
+            if p.ndim == 2 and name.startswith("blocks.") and ".router." not in name:
+                matrices.append(name)
         return NetworkTask(
             module,
             rows.parameters(self._initial_weights, dtype, device),
-            data=Windows(
-                corpus.train.to(device),
-                held_out.to(device),
-                rows,
-                context=self.context,
-                batch_size=self.batch_size,
-                validation_windows=self.validation_windows,
-                num_from_part=max(1, round(self.skew * self.batch_size)) if self.skew else 0,
-                sites=self.sites,
-            ),
+            data=windows,
             rows=rows,
-            matrices=tuple(name for name, p in module.named_parameters() if p.ndim == 2 and _is_hidden(name)),
+            matrices=tuple(matrices),
             flops_per_step=training_flops_per_token(module, self.context) * self.batch_size * self.context,
             facts={
                 "corpus": corpus.name,
@@ -280,11 +293,6 @@ class TextGPT:
             execution=execution,
             autocast=autocast,
         )
-
-
-def _is_hidden(name: str) -> bool:
-    """Return whether a parameter is a matrix between hidden layers; a router is not, because its rows are experts."""
-    return name.startswith("blocks.") and ".router." not in name
 
 
 class Windows:
@@ -316,31 +324,38 @@ class Windows:
         """Cut the text into windows, with evenly spaced ones for validation."""
         device = train.device
         self._windows = train.unfold(0, context + 1, 1)  # a view: (starts, context + 1)
+        num_windows = len(self._windows)
         held_out = validation.unfold(0, context + 1, 1)
-        spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
-        self.validation = _shifted(held_out[spaced.long().to(device)])
-        draw = integers(len(self._windows))
+        evenly_spaced = torch.linspace(0, len(held_out) - 1, validation_windows, dtype=torch.float64)
+        self.validation = _inputs_and_targets(held_out[evenly_spaced.long().to(device)])
+        draw = integers(num_windows)
         self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
-        self._num_from_part, windows = num_from_part, len(self._windows)
-        parts = [site_part(worker, rows.world_size, sites) for _ in rows.seeds for worker in rows.workers]
-        bounds = [(windows * part // count, windows * (part + 1) // count) for part, count in parts]
-        if num_from_part and any(begin == end for begin, end in bounds):
-            expected = f"0, as a text of {windows} windows has not one for each part"
-            raise SpecError("problem.skew", num_from_part / batch_size, expected)
-        self._first = torch.tensor([[begin] for begin, _ in bounds], device=device)
-        self._length = torch.tensor([[end - begin] for begin, end in bounds], device=device)
+
+        # The first window and the number of windows of the part of the text that belongs to each row's worker.
+        self._num_from_part = num_from_part
+        first_windows, part_lengths = [], []
+        for worker in rows.workers * len(rows.seeds):
+            part, num_parts = site_part(worker, rows.world_size, sites)
+            begin, end = num_windows * part // num_parts, num_windows * (part + 1) // num_parts
+            if num_from_part and begin == end:
+                expected = f"0, as a text of {num_windows} windows has not one for each part"
+                raise SpecError("problem.skew", num_from_part / batch_size, expected)
+            first_windows.append([begin])
+            part_lengths.append([end - begin])
+        self._first_windows = torch.tensor(first_windows, device=device)
+        self._part_lengths = torch.tensor(part_lengths, device=device)
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs and targets ``(R, batch, context)``."""
         starts = self._starts[step]
         if self._num_from_part:  # scale these draws from the whole text to the worker's part
             in_part, anywhere = starts[:, : self._num_from_part], starts[:, self._num_from_part :]
-            in_part = self._first + in_part * self._length // len(self._windows)
+            in_part = self._first_windows + in_part * self._part_lengths // len(self._windows)
             starts = torch.cat((in_part, anywhere), dim=1)
-        return _shifted(self._windows[starts])
+        return _inputs_and_targets(self._windows[starts])
 
 
-def _shifted(windows: Tensor) -> tuple[Tensor, Tensor]:
+def _inputs_and_targets(windows: Tensor) -> tuple[Tensor, Tensor]:
     """Return inputs and targets of windows ``(..., context + 1)``: all but the last byte, and all but the first."""
     tokens = windows.long()
     return tokens[..., :-1], tokens[..., 1:]

@@ -75,8 +75,9 @@ class DataReader:
             if getattr(sampler, "generator", None) is not None:
                 sampler.generator = torch_generator(seed, *names)
             return torch.tensor(list(sampler), dtype=torch.int64)
-        count = len(self.data)
-        return torch.randperm(count, generator=torch_generator(seed, *names)) if self.shuffle else torch.arange(count)
+        if self.shuffle:
+            return torch.randperm(len(self.data), generator=torch_generator(seed, *names))
+        return torch.arange(len(self.data))
 
     def fetch(self, indices: list[int]) -> Any:
         """Return the batch of the items with these indices."""
@@ -86,9 +87,9 @@ class DataReader:
         except Exception as error:
             expected = f"data whose items can be had; {error_clause(error)}"
             raise SpecError(self.field, type_name(self.data), expected) from error
-        return self.batch_of(items)
+        return self.collate_items(items)
 
-    def batch_of(self, items: list[Any]) -> Any:
+    def collate_items(self, items: list[Any]) -> Any:
         """Return a batch that contains these items, joined as the DataLoader would."""
         try:
             return self.collate(items)
@@ -116,7 +117,8 @@ def data_reader(data: Any, field: str, batch_size: int, shuffle: bool, drop_last
     if isinstance(data, Iterator):
         expected = "data that can be gone through again: a data set, an IterableDataset, an object with __iter__"
         raise SpecError(field, type_name(data), expected)
-    if isinstance(data, dict) or not hasattr(type(data), "__iter__" if reader.is_stream else "__len__"):
+    needed_method = "__iter__" if reader.is_stream else "__len__"
+    if isinstance(data, dict) or not hasattr(type(data), needed_method):
         expected = "a data set with a length, an iterable, a DataLoader or a tuple of tensors"
         raise SpecError(field, type_name(data), expected)
     return reader
@@ -126,25 +128,24 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     """Return a reader of a DataLoader's data with the loader's settings."""
     sampler = getattr(loader, "sampler", None)
     if loader.batch_size is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
-        batching = type_name(loader.batch_sampler) if loader.batch_sampler is not None else "batch_size=None"
+        batching = "batch_size=None" if loader.batch_sampler is None else type_name(loader.batch_sampler)
         expected = "a DataLoader with a batch_size and no batch_sampler: each worker gets batches of its own shard"
         raise SpecError(field, batching, expected)
     if isinstance(sampler, DistributedSampler):
         raise SpecError(field, type_name(sampler), "a DataLoader without it: workers get their shards here")
-    is_default_sampler = type(sampler) is SequentialSampler or (
-        type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
-    )
+    draws_each_item_once = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+    has_default_order = type(sampler) is SequentialSampler or draws_each_item_once
     inner = data_reader(loader.dataset, field, loader.batch_size, type(sampler) is RandomSampler, loader.drop_last)
-    has_own_order = not is_default_sampler and not inner.is_stream
+    has_own_order = not has_default_order and not inner.is_stream
+
     settings = {"batch_size": (loader.batch_size, batch_size)}
     if not has_own_order and not inner.is_stream:
         settings["shuffle"] = (inner.shuffle, shuffle)
     settings["drop_last"] = (loader.drop_last, drop_last)
-    notes = [
-        f"{field} is a DataLoader: its {name} {of_loader} holds, not {argument}"
-        for name, (of_loader, argument) in settings.items()
-        if of_loader != argument
-    ]
+    notes = []
+    for name, (loader_value, argument) in settings.items():
+        if loader_value != argument:
+            notes.append(f"{field} is a DataLoader: its {name} {loader_value} holds, not {argument}")
     if has_own_order:
         notes.append(f"{field} is a DataLoader: its {type_name(sampler)} gives the order that is cut into shards")
     if loader.num_workers:
@@ -155,8 +156,8 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     )  # fmt: skip
 
 
-def sharded(reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype) -> Shards:
-    """Return the batches of the workers of ``rows``, with ``accumulate`` micro-batches in a step.
+def make_shards(reader: DataReader, rows: Rows, accumulate: int, *, device: torch.device, dtype: torch.dtype) -> Shards:
+    """Return the source of the batches of the workers of ``rows``, with ``accumulate`` micro-batches in a step.
 
     Call the methods of the result inside `preserved`, because the data's transforms may draw from global generators.
 
@@ -173,8 +174,8 @@ def seed_and_worker(rows: Rows, row: int) -> tuple[int, int]:
     return rows.seeds[replica], rows.workers[index]
 
 
-def _too_few(reader: DataReader, items: int, world_size: int) -> SpecError:
-    """Return the error of data with too few items for the workers or for a batch."""
+def _too_few_items_error(reader: DataReader, items: int, world_size: int) -> SpecError:
+    """Return the error that data have too few items for the workers, or for a batch of each."""
     if items < world_size:
         return SpecError("workers", world_size, f"at most {items}, one per item of the data")
     expected = f"at most {items // world_size}, the items of a worker's shard ({items} items, {world_size} workers)"
@@ -185,8 +186,8 @@ class MapShards:
     """Batches of a data set whose items have indices.
 
     Each epoch has a new random order, which is the same for all workers. Worker ``w`` of ``M`` takes the items at the
-    places ``w, w + M, ...``, so that in each step M workers with batches of B items see together the same items as one
-    worker with batches of ``M B`` items. If M does not divide the number of items, the last items are left out.
+    positions ``w, w + M, ...``, so that in each step M workers with batches of B items see together the same items as
+    one worker with batches of ``M B`` items. If M does not divide the number of items, the last items are left out.
     """
 
     def __init__(
@@ -199,29 +200,34 @@ class MapShards:
         self._shard_size, size = items // rows.world_size, reader.batch_size
         self._batches_per_epoch = self._shard_size // size if reader.drop_last else -(-self._shard_size // size)
         if not self._batches_per_epoch:
-            raise _too_few(reader, items, rows.world_size)
+            raise _too_few_items_error(reader, items, rows.world_size)
         self._tensors = None if reader.tensors is None else to_device(list(reader.tensors), device, dtype)
         self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
 
-    def of_row(self, row: int, step: int) -> list[Any]:
+    def row_batches(self, row: int, step: int) -> list[Any]:
         """Return the micro-batches of a row in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
-        indices = [self._indices(seed, worker, batch) for batch in self._batch_numbers(step)]
+        indices_of_batches = [self._indices(seed, worker, batch) for batch in self._batch_numbers(step)]
         if self._tensors is not None:
-            return [self._slices(batch_indices) for batch_indices in indices]
+            return [self._slices(indices) for indices in indices_of_batches]
         seed_all(self._device, seed, "items", worker, step)
-        batches = (self._reader.fetch(batch_indices.tolist()) for batch_indices in indices)
-        return [to_device(batch, self._device, self._dtype) for batch in batches]
+        batches = []
+        for indices in indices_of_batches:
+            batch = self._reader.fetch(indices.tolist())
+            batches.append(to_device(batch, self._device, self._dtype))
+        return batches
 
-    def of_all_rows(self, step: int) -> list[Any] | None:
+    def stacked_batches(self, step: int) -> list[Any] | None:
         """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
+        rows = range(len(self._rows))
         if self._tensors is None:
-            return stack_rows([self.of_row(row, step) for row in range(len(self._rows))])
-        workers = [seed_and_worker(self._rows, row) for row in range(len(self._rows))]
-        return [
-            self._slices(torch.stack([self._indices(seed, worker, batch) for seed, worker in workers]))
-            for batch in self._batch_numbers(step)
-        ]
+            return stack_rows([self.row_batches(row, step) for row in rows])
+        seeds_and_workers = [seed_and_worker(self._rows, row) for row in rows]
+        batches = []
+        for batch in self._batch_numbers(step):
+            indices = [self._indices(seed, worker, batch) for seed, worker in seeds_and_workers]
+            batches.append(self._slices(torch.stack(indices)))
+        return batches
 
     def _batch_numbers(self, step: int) -> range:
         """Return the numbers of the micro-batches of a step, counted over the whole training."""
@@ -234,12 +240,12 @@ class MapShards:
         return [tensor[indices] for tensor in self._tensors]
 
     def _indices(self, seed: int, worker: int, batch: int) -> Tensor:
-        """Return the indices of the items in the worker's micro-batch number ``batch``."""
+        """Return the indices of the items in a worker's micro-batch; ``batch`` counts them over the whole training."""
         epoch, batch_in_epoch = divmod(batch, self._batches_per_epoch)
-        begin = batch_in_epoch * self._reader.batch_size
+        begin = batch_in_epoch * self._reader.batch_size  # in the worker's shard
         end = min(begin + self._reader.batch_size, self._shard_size)
-        workers = self._rows.world_size
-        return self._order(seed, epoch)[worker + begin * workers : worker + (end - 1) * workers + 1 : workers]
+        shard = self._order(seed, epoch)[worker :: self._rows.world_size]
+        return shard[begin:end]
 
     def _order(self, seed: int, epoch: int) -> Tensor:
         """Return the item indices of an epoch in order, from the cache if possible."""
@@ -263,17 +269,20 @@ class StreamShards:
         self._reader, self._rows, self._device, self._dtype = reader, rows, device, dtype
         self._streams = {seed: _Stream(reader, seed, rows.world_size, accumulate, device) for seed in rows.seeds}
 
-    def of_row(self, row: int, step: int) -> list[Any]:
+    def row_batches(self, row: int, step: int) -> list[Any]:
         """Return the micro-batches of a row in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
         blocks = self._streams[seed].blocks(step)
         seed_all(self._device, seed, "items", worker, step)
-        batches = (self._reader.batch_of(block[worker :: self._rows.world_size]) for block in blocks)
-        return [to_device(batch, self._device, self._dtype) for batch in batches]
+        batches = []
+        for block in blocks:
+            batch = self._reader.collate_items(block[worker :: self._rows.world_size])
+            batches.append(to_device(batch, self._device, self._dtype))
+        return batches
 
-    def of_all_rows(self, step: int) -> list[Any] | None:
+    def stacked_batches(self, step: int) -> list[Any] | None:
         """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
-        return stack_rows([self.of_row(row, step) for row in range(len(self._rows))])
+        return stack_rows([self.row_batches(row, step) for row in range(len(self._rows))])
 
 
 Shards = MapShards | StreamShards
@@ -316,17 +325,22 @@ class _Stream:
 
     def _next_block(self) -> list[Any]:
         """Return the items of the next block, from the next epoch if this one has too few."""
-        global_batch = self._workers * self._reader.batch_size
-        for _ in range(2):
-            items = list(islice(self._items, global_batch))
-            even = len(items) - len(items) % self._workers
-            if len(items) == global_batch or (even and not self._reader.drop_last):
-                return items[:even]
+        full_size = self._workers * self._reader.batch_size
+        for _ in range(2):  # what is left of this epoch, or the next epoch
+            items = list(islice(self._items, full_size))
+            even_size = len(items) - len(items) % self._workers
+            if len(items) == full_size or (even_size and not self._reader.drop_last):
+                return items[:even_size]
             self._begin_epoch()
-        raise _too_few(self._reader, len(items), self._workers)
+        raise _too_few_items_error(self._reader, len(items), self._workers)
 
 
 def stack_rows(rows: list[list[Any]]) -> list[Any] | None:
-    """Return the micro-batches of R rows as micro-batches with leaves ``(R, ...)``; None if they cannot be stacked."""
-    stacked_fields = [stacked(batches) for batches in zip(*rows, strict=True)]
-    return None if any(batch is None for batch in stacked_fields) else stacked_fields
+    """Return the micro-batches of R rows with leaves stacked to ``(R, ...)``; None if they cannot be stacked."""
+    batches = []
+    for batches_of_rows in zip(*rows, strict=True):
+        batch = stacked(batches_of_rows)
+        if batch is None:
+            return None
+        batches.append(batch)
+    return batches

@@ -17,7 +17,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from syncline.costmodel.compute.model_shape import ModuleShape
 from syncline.costmodel.compute.tensors import TensorShape
 from syncline.errors import SpecError
-from syncline.problems.torch_modules import BatchLoss, SwappableModule, call_module, error_clause, loss_of, matrix_names
+from syncline.problems.torch_modules import (
+    BatchLoss,
+    SwappableModule,
+    call_module,
+    error_clause,
+    matrix_names,
+    output_loss,
+)
 from syncline.randomness import GlobalState
 
 REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
@@ -56,7 +63,7 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
         return ModuleShape(name, tensors, 6.0 * multiplied_parameters(module, name, path))
     inputs = inputs if isinstance(inputs, tuple) else (inputs,)
     on_meta = tree_map(lambda value: value.to("meta") if isinstance(value, Tensor) else value, inputs)
-    flops, tokens, samples = _counted(module, tuple(on_meta), name, path)
+    flops, tokens, samples = _count_flops(module, tuple(on_meta), name, path)
     return ModuleShape(name, tensors, flops / tokens, sequence=max(1, tokens // samples))
 
 
@@ -79,19 +86,25 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
     return sum(p.numel() for p in module.parameters() if p.ndim >= 2 and id(p) not in only_looked_up)
 
 
-def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
+def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -> tuple[float, int, int]:
     """Return (FLOPs of the forward and backward pass, tokens, samples) of a module for inputs on the meta device."""
-    first = next((leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim), None)
-    if first is None or not first.numel():
+    tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim]
+    if not tensors or not tensors[0].numel():
         raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
-    tokens = first.shape[0] if first.is_floating_point() else first.numel()
-    on_meta = {label: p.detach().to("meta").requires_grad_(p.requires_grad) for label, p in module.named_parameters()}
-    on_meta |= {label: buffer.to("meta") for label, buffer in module.named_buffers()}
+    first = tensors[0]
+    samples = first.shape[0]
+    tokens = samples if first.is_floating_point() else first.numel()
+    on_meta = {}
+    for label, p in module.named_parameters():
+        on_meta[label] = p.detach().to("meta").requires_grad_(p.requires_grad)
+    for label, buffer in module.named_buffers():
+        on_meta[label] = buffer.to("meta")
     try:
         with FlopCounterMode(display=False) as counter:
             output = functional_call(module, on_meta, inputs)
             for attribute in ("logits", "loss"):  # of models that return an object
-                output = output if getattr(output, attribute, None) is None else getattr(output, attribute)
+                if getattr(output, attribute, None) is not None:
+                    output = getattr(output, attribute)
             ends = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
             if ends:
                 torch.autograd.backward(ends, [torch.empty_like(leaf) for leaf in ends])
@@ -100,7 +113,7 @@ def _counted(module: nn.Module, inputs: tuple[Any, ...], name: str, path: str) -
         raise SpecError(path, name, expected) from error
     if not ends:
         raise SpecError(path, name, "a module that returns tensors which depend on its parameters")
-    return float(counter.get_total_flops()), tokens, first.shape[0]
+    return float(counter.get_total_flops()), tokens, samples
 
 
 @dataclass(frozen=True)
@@ -151,7 +164,7 @@ def measure_module(
             raise SpecError("problem.make_model", name, expected) from error
         draws = not random_state.equals(GlobalState.capture(device))
         try:
-            value = loss_of(result, loss)
+            value = output_loss(result, loss)
         except SpecError:
             raise
         except Exception as error:

@@ -54,15 +54,15 @@ def stacked(batches: Sequence[Any]) -> Any | None:
 
     None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
     """
-    leaves_of_rows = [leaves(batch) for batch in batches]
-    if len({len(row) for row in leaves_of_rows}) != 1:
+    leaves_of_batches = [leaves(batch) for batch in batches]
+    if len({len(batch_leaves) for batch_leaves in leaves_of_batches}) != 1:
         return None
-    stacked_fields = []
-    for column in zip(*leaves_of_rows, strict=True):
-        if not all(isinstance(leaf, Tensor) and leaf.shape == column[0].shape for leaf in column):
+    stacked_leaves = []
+    for same_leaf in zip(*leaves_of_batches, strict=True):
+        if not all(isinstance(leaf, Tensor) and leaf.shape == same_leaf[0].shape for leaf in same_leaf):
             return None
-        stacked_fields.append(torch.stack(column))
-    remaining = iter(stacked_fields)
+        stacked_leaves.append(torch.stack(same_leaf))
+    remaining = iter(stacked_leaves)
     return map_leaves(lambda _: next(remaining), batches[0])
 
 
@@ -91,29 +91,29 @@ def call_module(module: Callable[..., Any], batch: Any, loss: BatchLoss | None) 
     return ModuleOutput(module(*inputs) if isinstance(inputs, list | tuple) else module(inputs), target)
 
 
-def loss_of(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
+def output_loss(result: ModuleOutput, loss: BatchLoss | None) -> Tensor:
     """Return the value of ``loss`` for a module's output, or without ``loss`` the loss that the module returned."""
     if loss is not None:
         value = loss(*result)
         if not isinstance(value, Tensor) or value.dim():
             expected = "a function of output and target that returns a scalar tensor, such as a mean over the batch"
-            raise SpecError("problem.loss", _kind(value), expected)
+            raise SpecError("problem.loss", _describe(value), expected)
         return value
     output = result.output
     module_loss: Any = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
     if not isinstance(module_loss, Tensor) or module_loss.dim():
-        expected = f"a function loss(output, target), as the module returns no scalar .loss but {_kind(output)}"
+        expected = f"a function loss(output, target), as the module returns no scalar .loss but {_describe(output)}"
         raise SpecError("problem.loss", None, expected)
     return module_loss
 
 
-def _kind(value: Any) -> str:
+def _describe(value: Any) -> str:
     """Return the type of a value, or the shape of a tensor, for an error line."""
     return f"a tensor of shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
-def placed_loss(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
-    """Return a loss; if it is a module, its tensors (such as weights of classes) are moved to a device and dtype."""
+def loss_on_device(loss: BatchLoss | None, device: torch.device, dtype: torch.dtype) -> BatchLoss | None:
+    """Return a loss; if it is a module, its tensors, such as weights of classes, are moved to a device and dtype."""
     return loss.to(device, dtype) if isinstance(loss, nn.Module) else loss
 
 
@@ -149,7 +149,7 @@ def error_clause(error: Exception) -> str:
 
 
 def check_module(module: nn.Module) -> None:
-    """Refuse a module that this package cannot train."""
+    """Raise a SpecError if this package cannot train a module."""
     name = type(module).__name__
     if any(map(is_lazy, (*module.parameters(), *module.buffers()))):
         raise SpecError("problem.make_model", name, "a module whose shapes are known: call a lazy one on a batch first")
@@ -200,12 +200,11 @@ class SwappableModule:
         self.frozen = {name: p for name, p in parameters.items() if not p.requires_grad}
         self.buffers = dict(module.named_buffers())
         name_of = {id(buffer): name for name, buffer in self.buffers.items()}
-        self._buffer_places = [
-            (part, key, name_of[id(buffer)])
-            for part in module.modules()
-            for key, buffer in part._buffers.items()
-            if buffer is not None
-        ]
+        self._buffer_slots = []
+        for part in module.modules():
+            for key, buffer in part._buffers.items():
+                if buffer is not None:
+                    self._buffer_slots.append((part, key, name_of[id(buffer)]))
 
     def set_parameters(self, tensors: Mapping[str, Tensor]) -> None:
         """Let the module use these parameters, trainable or not; in-place operations of the module change them."""
@@ -215,12 +214,12 @@ class SwappableModule:
 
     def set_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         """Replace the module's buffers by these tensors, by name."""
-        for part, key, name in self._buffer_places:
+        for part, key, name in self._buffer_slots:
             part._buffers[key] = buffers[name]
 
     def write_back_buffers(self, buffers: Mapping[str, Tensor]) -> None:
         """Copy into ``buffers`` the values of buffers that the module replaced by new tensors."""
-        for part, key, name in self._buffer_places:
+        for part, key, name in self._buffer_slots:
             current = part._buffers[key]
             if current is not None and current is not buffers[name]:
                 buffers[name].copy_(current.detach())
@@ -233,8 +232,8 @@ class SwappableModule:
         return gradients
 
 
-def per_replica(values: Sequence[Tensor], device: torch.device, dtype: torch.dtype) -> list[Tensor]:
-    """Return the tensors of S replicas on a device, or only one tensor if all have the same values."""
-    moved_values: list[Tensor] = [to_device(value.detach(), device, dtype) for value in values]
-    all_equal = all(torch.equal(moved_values[0], value) for value in moved_values[1:])
-    return moved_values[:1] if all_equal else moved_values
+def merge_equal_replicas(values: Sequence[Tensor], device: torch.device, dtype: torch.dtype) -> list[Tensor]:
+    """Return the tensors of S replicas on a device, or a single tensor if all have the same values."""
+    moved: list[Tensor] = [to_device(value.detach(), device, dtype) for value in values]
+    all_equal = all(torch.equal(moved[0], value) for value in moved[1:])
+    return moved[:1] if all_equal else moved

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_map
 
 from syncline.errors import SpecError
 from syncline.problems.base import Rows
-from syncline.problems.network import cast_products
+from syncline.problems.network import with_autocast
 from syncline.problems.random_draws import torch_generator
 from syncline.problems.row_passes import GradientRows, PassSize, attention_kernels
 from syncline.problems.torch_data import DataReader, Shards, seed_and_worker
@@ -23,7 +23,7 @@ from syncline.problems.torch_modules import (
     ModuleOutput,
     SwappableModule,
     call_module,
-    loss_of,
+    output_loss,
     to_device,
     type_name,
 )
@@ -44,9 +44,12 @@ class RowTensors:
     frozen: Mapping[str, Sequence[Tensor]]
     buffers: Mapping[str, Tensor]
 
-    def frozen_of(self, replica: int) -> dict[str, Tensor]:
+    def frozen_params(self, replica: int) -> dict[str, Tensor]:
         """Return the frozen parameters of a replica by name."""
-        return {name: values[replica if len(values) > 1 else 0] for name, values in self.frozen.items()}
+        params = {}
+        for name, values in self.frozen.items():
+            params[name] = values[replica] if len(values) > 1 else values[0]
+        return params
 
 
 @dataclass
@@ -67,12 +70,13 @@ class PassSettings:
     keeps_mean: bool = False
     pass_size: PassSize = field(default_factory=PassSize)
 
-    def loss_on(self, module: Callable[..., Any], batch: Any) -> Tensor:
+    def compute_loss(self, module: Callable[..., Any], batch: Any) -> Tensor:
         """Return the loss of a module on a batch."""
-        compute = cast_products(
-            lambda: loss_of(call_module(module, batch, self.loss), self.loss), self.device, self.autocast
-        )
-        return compute()
+
+        def loss_on_batch() -> Tensor:
+            return output_loss(call_module(module, batch, self.loss), self.loss)
+
+        return with_autocast(loss_on_batch, self.device, self.autocast)()
 
 
 def gradients_by_loop(
@@ -85,31 +89,31 @@ def gradients_by_loop(
     losses: list[Tensor] = []
     gradient_rows = GradientRows(tensors.params, settings.keeps_mean)
     for row in range(len(rows)):
-        batches = shards.of_row(row, step)
+        batches = shards.row_batches(row, step)
         buffers = load_row(swappable, tensors, rows, row)
         seed, worker = seed_and_worker(rows, row)
         seed_all(settings.device, seed, "module", worker, step)
         batch_losses: list[Tensor] = []
         with torch.enable_grad():
             for batch in batches:
-                value = settings.loss_on(swappable.module, batch) / len(batches)
+                value = settings.compute_loss(swappable.module, batch) / len(batches)
                 value.backward()
                 batch_losses.append(value.detach())
         losses.append(sum(batch_losses[1:], start=batch_losses[0]))
         swappable.write_back_buffers(buffers)
-        gradients = swappable.take_gradients()
-        zero_where_unused = [
-            torch.zeros_like(param[:1]) if (g := gradients[name]) is None else g.unsqueeze(0)
-            for name, param in tensors.params.items()
-        ]
-        gradient_rows.add(zero_where_unused)
+        module_gradients = swappable.take_gradients()
+        gradients = []
+        for name, param in tensors.params.items():
+            g = module_gradients[name]
+            gradients.append(torch.zeros_like(param[:1]) if g is None else g.unsqueeze(0))
+        gradient_rows.add(gradients)
     gradient_rows.store()
     return torch.stack(losses).to(next(iter(tensors.params.values())).dtype)
 
 
 def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: int) -> dict[str, Tensor]:
     """Let the module use the tensors of a row, and return the row's buffers by name."""
-    frozen = tensors.frozen_of(row // len(rows.workers))
+    frozen = tensors.frozen_params(row // len(rows.workers))
     swappable.set_parameters({name: param.detach()[row] for name, param in tensors.params.items()} | frozen)
     buffers = {name: buffer[row] for name, buffer in tensors.buffers.items()}
     swappable.set_buffers(buffers)
@@ -138,7 +142,7 @@ def gradients_by_vmap(
         def module(*args: Any, **named: Any) -> Any:
             return functional_call(swappable.module, row_tensors, args, named)
 
-        return settings.loss_on(module, batch), {name: row_tensors[name] for name in buffers}
+        return settings.compute_loss(module, batch), {name: row_tensors[name] for name in buffers}
 
     pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))
 
@@ -223,7 +227,7 @@ class Validation:
         if self._indices is None:
             items = islice(self._reader.run(0), PART_OF_TRAINING if self._is_training_data else None)
             while part := list(islice(items, size)):
-                yield to_device(self._reader.batch_of(part), self._device, self._dtype), len(part)
+                yield to_device(self._reader.collate_items(part), self._device, self._dtype), len(part)
             return
         for indices in self._indices.split(size):
             if self._tensors is not None:
@@ -232,7 +236,7 @@ class Validation:
                 yield to_device(self._reader.fetch(indices.tolist()), self._device, self._dtype), len(indices)
 
 
-def metrics_of(
+def compute_metrics(
     module: Callable[..., Any], batch: Any, loss: BatchLoss | None, evaluate: Evaluate | None, device: torch.device
 ) -> dict[str, Tensor]:
     """Return ``loss`` and the user's metrics of a batch, as scalars in double precision.
@@ -241,7 +245,7 @@ def metrics_of(
         SpecError: a metric is not a number, or has the name of another metric.
     """
     result = call_module(module, batch, loss)
-    metrics = {"loss": loss_of(result, loss)}
+    metrics = {"loss": output_loss(result, loss)}
     if evaluate is not None:
         metrics |= _user_metrics(evaluate, result)
     return {name: torch.as_tensor(value, device=device).double() for name, value in metrics.items()}
@@ -251,19 +255,19 @@ def _user_metrics(evaluate: Evaluate, result: ModuleOutput) -> dict[str, Any]:
     """Return the metrics of ``evaluate`` by name; a single metric has the function's name."""
     evaluated = evaluate(*result)
     if isinstance(evaluated, Mapping):
-        values = dict(evaluated)
+        metrics = dict(evaluated)
     else:
         name = type_name(evaluate)
-        values = {name if name.isidentifier() else "metric": evaluated}
-    for key, value in values.items():
-        if not isinstance(key, str) or key == "loss":
-            raise SpecError("problem.evaluate", key, "metrics by name, none of which is loss")
+        metrics = {name if name.isidentifier() else "metric": evaluated}
+    for name, value in metrics.items():
+        if not isinstance(name, str) or name == "loss":
+            raise SpecError("problem.evaluate", name, "metrics by name, none of which is loss")
         if isinstance(value, str) or torch.as_tensor(value).dim():
-            raise SpecError("problem.evaluate", type_name(value), f"a number for {key}: the mean over the batch")
-    return values
+            raise SpecError("problem.evaluate", type_name(value), f"a number for {name}: the mean over the batch")
+    return metrics
 
 
-class Means:
+class MetricMeans:
     """Means of metrics over all items of batches of different sizes."""
 
     def __init__(self) -> None:

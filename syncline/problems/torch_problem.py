@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from syncline.errors import SpecError, one_of
 from syncline.problems.base import LARGEST_SIZE, Rows, check_sizes
-from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, How, shape_only
+from syncline.problems.network import MANY_ROWS, SMALL_PARAMETERS, Execution, shape_only
 from syncline.problems.row_passes import may_keep_mean
-from syncline.problems.torch_data import DataReader, Shards, data_reader, seed_and_worker, sharded, stack_rows
+from syncline.problems.torch_data import DataReader, Shards, data_reader, make_shards, seed_and_worker, stack_rows
 from syncline.problems.torch_flops import ModuleProperties, measure_module
 from syncline.problems.torch_modules import (
     BatchLoss,
@@ -24,27 +24,27 @@ from syncline.problems.torch_modules import (
     build_module,
     check_module,
     error_clause,
+    loss_on_device,
     matrix_names,
-    per_replica,
-    placed_loss,
+    merge_equal_replicas,
     to_device,
     type_name,
 )
 from syncline.problems.torch_passes import (
     Evaluate,
-    Means,
+    MetricMeans,
     PassSettings,
     RowTensors,
     Validation,
+    compute_metrics,
     gradients_by_loop,
     gradients_by_vmap,
     load_row,
-    metrics_of,
 )
 from syncline.randomness import preserved, seed_all
 from syncline.units import is_whole
 
-HOWS = ("auto", "loop", "vmap")
+EXECUTIONS = ("auto", "loop", "vmap")
 BUFFERS = ("auto", "own")
 
 
@@ -99,7 +99,7 @@ class TorchProblem:
     shuffle: bool = True
     drop_last: bool = True
     name: str = ""
-    how: How = "auto"
+    how: Execution = "auto"
     buffers: Literal["auto", "own"] = "auto"
     matrices: Sequence[str] | None = None
 
@@ -109,7 +109,7 @@ class TorchProblem:
             if not is_whole(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
         check_sizes(self, "batch_size", "accumulate", largest=LARGEST_SIZE)
-        for field, choices in (("how", HOWS), ("buffers", BUFFERS)):
+        for field, choices in (("how", EXECUTIONS), ("buffers", BUFFERS)):
             choice = getattr(self, field)
             if not isinstance(choice, str) or choice not in choices:
                 raise SpecError(f"problem.{field}", choice, one_of(choices, choice))
@@ -136,7 +136,7 @@ class TorchProblem:
         *,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
-        execution: How = "auto",
+        execution: Execution = "auto",
         autocast: torch.dtype | None = None,
     ) -> TorchTask:
         """Return the task of ``rows``, after a forward and a backward pass of the module on one batch.
@@ -151,7 +151,7 @@ class TorchProblem:
         Raises:
             SpecError: the module cannot be trained, or the data cannot be read.
         """
-        if execution not in HOWS:
+        if execution not in EXECUTIONS:
             raise SpecError("execution", execution, "eager or loop, as a user's module is not recorded")
         return TorchTask(self, rows, dtype, torch.device(device), execution=execution, autocast=autocast)
 
@@ -167,9 +167,8 @@ class TorchProblem:
         """Return the reader of the evaluation data, and whether it reads the training data."""
         if self.validation is None:
             return training, True
-        return data_reader(
-            self.validation, "problem.validation", training.batch_size, shuffle=False, drop_last=False
-        ), False
+        field, batch_size = "problem.validation", training.batch_size
+        return data_reader(self.validation, field, batch_size, shuffle=False, drop_last=False), False
 
     def module(self) -> nn.Module | None:
         """Return the module on the meta device, without memory, made once; None if it cannot be made there."""
@@ -234,7 +233,7 @@ class TorchTask:
         self.params = rows.parameters(trained.__getitem__, dtype, device)
         frozen, self.buffers = {}, {}
         for name in replicas[0].frozen:
-            frozen[name] = per_replica([replica.frozen[name].data for replica in replicas], device, dtype)
+            frozen[name] = merge_equal_replicas([replica.frozen[name].data for replica in replicas], device, dtype)
         for name in replicas[0].buffers:
             values = [to_device(replica.buffers[name].detach(), device, dtype) for replica in replicas]
             self.buffers[name] = torch.stack(values).repeat_interleave(len(rows.workers), 0)
@@ -242,21 +241,21 @@ class TorchTask:
         self._tensors = RowTensors(self.params, frozen, self.buffers)
         self._swappable = SwappableModule(modules[0].to(device, dtype))
         self._execution = execution
-        self._settings = PassSettings(placed_loss(problem.loss, device, dtype), device, autocast)
+        self._settings = PassSettings(loss_on_device(problem.loss, device, dtype), device, autocast)
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
         with preserved(device):
             reader = problem.training_reader()
-            self._data = sharded(reader, rows, problem.accumulate, device=device, dtype=dtype)
+            self._data = make_shards(reader, rows, problem.accumulate, device=device, dtype=dtype)
             self._validation = Validation(*problem.validation_reader(reader), device, dtype)
-            properties = self._measured()
+            properties = self._measure_once()
             self.flops_per_step = None if properties.flops is None else properties.flops * problem.accumulate
             self.how, self.why = self._choose_how(problem.how if execution == "auto" else execution, properties)
 
     def step_gradients(self, step: int) -> Tensor:
         """Return the losses ``(R,)`` on each row's batches of this step, and set ``.grad`` to the gradients."""
         with preserved(self._device):
-            batches = self._data.of_all_rows(step) if self.how == "vmap" else None
+            batches = self._data.stacked_batches(step) if self.how == "vmap" else None
             if batches is not None:
                 return gradients_by_vmap(self._swappable, self._tensors, batches, self.rows, self._settings)
             return gradients_by_loop(self._swappable, self._tensors, self._data, self.rows, step, self._settings)
@@ -270,24 +269,23 @@ class TorchTask:
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return ``loss`` and the user's metrics of mean parameters and buffers ``(S, *s)`` on the validation data."""
         replicas = range(len(self.rows.seeds))
-        sums = [Means() for _ in replicas]
+        metric_means = [MetricMeans() for _ in replicas]
         device = next(iter(self.params.values())).device
         with preserved(self._device), self._evaluating():
             for batch, items in self._validation.batches():
                 for replica in replicas:
                     replica_means = {name: value[replica] for name, value in means.items()}
-                    self._swappable.set_parameters(replica_means | self._tensors.frozen_of(replica))
+                    self._swappable.set_parameters(replica_means | self._tensors.frozen_params(replica))
                     buffers = {}
                     for name, buffer in self.buffers.items():
                         first_worker = buffer[replica * len(self.rows.workers)]
                         buffers[name] = replica_means.get(name, first_worker).clone()
                     self._swappable.set_buffers(buffers)
-                    metrics = metrics_of(
-                        self._swappable.module, batch, self._settings.loss, self._problem.evaluate, device
-                    )
-                    sums[replica].add(metrics, items)
-        values = [mean.values() for mean in sums]
-        return {name: torch.stack([mean[name] for mean in values]) for name in values[0]}
+                    module, loss = self._swappable.module, self._settings.loss
+                    metrics = compute_metrics(module, batch, loss, self._problem.evaluate, device)
+                    metric_means[replica].add(metrics, items)
+        values = [mean.values() for mean in metric_means]
+        return {name: torch.stack([replica_values[name] for replica_values in values]) for name in values[0]}
 
     def trace(self) -> dict[str, Tensor]:
         """Return no diagnostics, because a pass over the weights of all workers would cost as much as a step."""
@@ -311,12 +309,12 @@ class TorchTask:
             for part, training in self._training_modes:
                 part.training = training
 
-    def _measured(self) -> ModuleProperties:
-        """Return the module's properties, measured on the first batch of the first row, once for all tasks."""
+    def _measure_once(self) -> ModuleProperties:
+        """Return the properties of the module, measured on the first batch of the first row, once for all tasks."""
         cache = self._problem.measured_properties()
         key = (self.params[next(iter(self.params))].dtype, self._device.type)
         if key not in cache:
-            batch = self._data.of_row(0, 0)[0]
+            batch = self._data.row_batches(0, 0)[0]
             load_row(self._swappable, self._tensors, self.rows, row=0)
             self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
             seed, worker = seed_and_worker(self.rows, 0)
@@ -325,25 +323,25 @@ class TorchTask:
         return cache[key]
 
     def _choose_how(self, option: str, properties: ModuleProperties) -> tuple[str, str]:
-        """Return ``loop`` or ``vmap`` for one of `HOWS`, and the reason."""
+        """Return how gradients are computed, ``loop`` or ``vmap``, for an option of `EXECUTIONS`, and the reason."""
         if option == "loop":
             return "loop", "asked for"
-        if option == "auto":
+        if option == "auto" and self._device.type != "cuda":
             parameters = sum(param[0].numel() for param in self.params.values())
-            are_rows_small = parameters < SMALL_PARAMETERS and (self.flops_per_step or 0) < SMALL_FLOPS
-            if self._device.type != "cuda" and len(self.rows) < MANY_ROWS:
+            flops = self.flops_per_step or 0
+            if len(self.rows) < MANY_ROWS:
                 return "loop", f"fewer than {MANY_ROWS} rows"
-            if self._device.type != "cuda" and not are_rows_small:
+            if parameters >= SMALL_PARAMETERS or flops >= SMALL_FLOPS:
                 return "loop", "rows large enough to be quicker one by one"
-        obstacle = "the module draws random numbers" if properties.draws else self._batching_obstacle()
+        obstacle = "the module draws random numbers" if properties.draws else self._find_batching_obstacle()
         if obstacle is None:
             return "vmap", "asked for" if option == "vmap" else "many small rows, which torch can batch"
         if option == "vmap":
             raise SpecError("problem.how", option, f"loop or auto, as {obstacle}")
         return "loop", obstacle
 
-    def _batching_obstacle(self) -> str | None:
-        """Return the reason why the rows cannot be computed in one batched pass, by a trial; None if they can."""
+    def _find_batching_obstacle(self) -> str | None:
+        """Return the reason why one batched pass cannot compute the rows; None if a trial shows that it can."""
         if len(self.rows) == 1:
             return None
         workers = min(len(self.rows.workers), TRIAL_ROWS)
@@ -353,7 +351,7 @@ class TorchTask:
             {name: values[: len(rows.seeds)] for name, values in self._tensors.frozen.items()},
             {name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
         )
-        batches = stack_rows([self._data.of_row(row, 0) for row in range(TRIAL_ROWS)])
+        batches = stack_rows([self._data.row_batches(row, 0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches hold what is no tensor, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)

@@ -103,7 +103,7 @@ def test_replicas_and_batches_change_nothing(compressor: Compressor) -> None:
         alone = mean_of(compressor, [x])
         rows = slice(4 * number, 4 * number + 4)
         torch.testing.assert_close(both.means[0][rows], alone.means[0], rtol=1e-12, atol=0)
-        torch.testing.assert_close(both.sent[0][rows], alone.own[0], rtol=1e-12, atol=0)
+        torch.testing.assert_close(both.sent[0][rows], alone.sent[0], rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize("compressor", COMPRESSORS, ids=repr)

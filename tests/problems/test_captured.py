@@ -13,7 +13,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.network import RecordedPass, batched, captured_by, compiled_by
+from syncline.problems.network import RecordedPass, batched_pass, compiling_recorder, graph_recorder
 from syncline.runs.compare import compare
 from tests.runs.examples import bowl
 
@@ -65,8 +65,8 @@ def linear(seed: int = 0) -> tuple[dict[str, torch.nn.Parameter], Tensor, Tensor
 def test_steps_are_those_of_the_eager_pass(problem: Digits | TeacherStudent | TextGPT, record: str) -> None:
     eager, recorded = (problem.build(ROWS, execution="vmap") for _ in range(2))
     graphs = Played()
-    how = captured_by(graphs) if record == "graph" else compiled_by("aot_eager")
-    recorded._gradients = RecordedPass(batched(recorded._loss, fused=True), how, in_place=record == "graph")
+    how = graph_recorder(graphs) if record == "graph" else compiling_recorder("aot_eager")
+    recorded._gradients = RecordedPass(batched_pass(recorded._loss, fused=True), how, in_place=record == "graph")
     for step in range(3):
         assert_close(recorded.step_gradients(step), eager.step_gradients(step), rtol=1e-6, atol=0)
         for name, param in eager.params.items():
@@ -91,7 +91,7 @@ def test_what_the_compiler_made_has_the_same_gradients() -> None:
 
 def test_a_pass_is_recorded_again_for_arguments_of_another_kind_or_place() -> None:
     graphs, (params, x, y) = Played(), linear()
-    run = RecordedPass(batched(quadratic), captured_by(graphs), in_place=True)
+    run = RecordedPass(batched_pass(quadratic), graph_recorder(graphs), in_place=True)
     found = []
     for inputs, targets in ((x, y), (x, y), (x[:, :3], y[:, :3]), (x[:, :3], y[:, :3])):
         run(params, inputs, targets)
@@ -103,7 +103,7 @@ def test_a_pass_is_recorded_again_for_arguments_of_another_kind_or_place() -> No
 
 def test_gradients_stay_as_they_are_when_the_next_step_is_taken() -> None:
     params, x, y = linear()
-    run = RecordedPass(batched(quadratic), captured_by(Played()), in_place=True)
+    run = RecordedPass(batched_pass(quadratic), graph_recorder(Played()), in_place=True)
     losses = run(params, x, y)
     first, kept = params["w"].grad, (params["w"].grad.clone(), losses.clone())  # type: ignore[union-attr]
     run(params, x + 1, y)
@@ -116,11 +116,11 @@ def test_what_looks_at_values_is_refused_in_a_line() -> None:
     def branches(weights: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
         return quadratic(weights, inputs, targets) if float(inputs.sum()) > 0 else inputs.sum()
 
-    for how, name in ((compiled_by("aot_eager"), "compiled"), (captured_by(Played()), "graph")):
+    for how, name in ((compiling_recorder("aot_eager"), "compiled"), (graph_recorder(Played()), "graph")):
         with pytest.raises(
             SpecError, match=rf"^execution: got '{name}'; expected eager, as torch refuses: .+$"
         ) as told:
-            RecordedPass(batched(branches), how)(params, x, y)
+            RecordedPass(batched_pass(branches), how)(params, x, y)
         assert len(str(told.value).splitlines()) == 1
 
 

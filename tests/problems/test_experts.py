@@ -131,7 +131,7 @@ def test_sizes_and_work_are_those_of_the_models_shape():
 
 def test_one_expert_is_the_dense_model():
     plain = {name: value for name, value in GIVEN.items() if not name.startswith("experts")}
-    dense, alone = TextGPT(**plain).weighted(0), TextGPT(**plain, experts=1, balance=0.5).weighted(0)
+    dense, alone = TextGPT(**plain).initial_network(0), TextGPT(**plain, experts=1, balance=0.5).initial_network(0)
     assert dense.state_dict().keys() == alone.state_dict().keys() == GPT(256, 8, 8, 2, 2, False).state_dict().keys()
     assert all(torch.equal(a, b) for a, b in zip(dense.state_dict().values(), alone.state_dict().values(), strict=True))
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
-from syncline.problems import TextGPT, coordinate_delays, cut, parameter_stages
+from syncline.problems import TextGPT, coordinate_delays, parameter_stages, split_into_stages
 
 DEEP = TextGPT(width=8, layers=32, heads=2, context=8, batch_size=2, tied=False)
 TOKENS = torch.arange(16).view(2, 8)
@@ -17,12 +17,12 @@ TOKENS = torch.arange(16).view(2, 8)
 
 @pytest.fixture(scope="module")
 def deep():
-    return DEEP.weighted(0, torch.float64)
+    return DEEP.initial_network(0, torch.float64)
 
 
 @pytest.mark.parametrize("stages", range(1, 33))
 def test_the_stages_one_after_another_are_the_model(deep, stages):
-    parts, x = cut(deep, stages), TOKENS
+    parts, x = split_into_stages(deep, stages), TOKENS
     for part in parts:
         x = part(x)
     assert len(parts) == stages
@@ -32,7 +32,7 @@ def test_the_stages_one_after_another_are_the_model(deep, stages):
 @pytest.mark.parametrize("stages", range(1, 33))
 def test_each_parameter_is_in_the_one_stage_that_is_told(deep, stages):
     of = parameter_stages([name for name, _ in deep.named_parameters()], stages)
-    parts = cut(deep, stages)
+    parts = split_into_stages(deep, stages)
     held = [(name, k) for k, part in enumerate(parts) for name, _ in part.named_parameters()]
     assert len(held) == len(of)
     assert dict(held) == of
@@ -46,24 +46,24 @@ def test_the_gradient_through_the_stages_is_the_models(deep):
     loss = deep(TOKENS).square().mean()
     expected = torch.autograd.grad(loss, list(deep.parameters()))
     x = TOKENS
-    for part in cut(deep, 32):
+    for part in split_into_stages(deep, 32):
         x = part(x)
     for g, e in zip(torch.autograd.grad(x.square().mean(), list(deep.parameters())), expected, strict=True):
         assert torch.equal(g, e)
 
 
 def test_a_tied_model_is_one_stage_at_most():
-    tied = TextGPT(width=8, layers=2, heads=2, context=8).weighted(0)
-    (whole,) = cut(tied, 1)
+    tied = TextGPT(width=8, layers=2, heads=2, context=8).initial_network(0)
+    (whole,) = split_into_stages(tied, 1)
     assert torch.equal(whole(TOKENS), tied(TOKENS))
     with pytest.raises(SpecError, match=r"^problem\.tied: got True; expected false"):
-        cut(tied, 2)
+        split_into_stages(tied, 2)
 
 
 @pytest.mark.parametrize("stages", [33, 64, 0, -1])
 def test_more_stages_than_blocks_are_refused_in_one_line(deep, stages):
     with pytest.raises(SpecError, match=rf"^stages: got {stages}; expected from 1 to 32: .*blocks$"):
-        cut(deep, stages)
+        split_into_stages(deep, stages)
     with pytest.raises(SpecError, match=rf"^stages: got {stages}; expected from 1 to 32: "):
         parameter_stages([name for name, _ in deep.named_parameters()], stages)
 

@@ -6,7 +6,7 @@ from torch.testing import assert_close
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.network import MANY_ROWS, PerWorkerGradients, WithWeights
+from syncline.problems.network import MANY_ROWS, FunctionalModule, PerWorkerGradients
 
 ROWS = Rows.whole_group(3, seeds=(0, 1))
 
@@ -69,5 +69,5 @@ def test_a_module_with_other_weights_is_a_functional_call() -> None:
     before = dict(module.named_parameters())
     weights = {name: torch.randn(p.shape, generator=torch.Generator().manual_seed(0)) for name, p in before.items()}
     x = torch.ones(2, 4)
-    assert torch.equal(WithWeights(module)(weights, x), torch.func.functional_call(module, weights, (x,)))
+    assert torch.equal(FunctionalModule(module)(weights, x), torch.func.functional_call(module, weights, (x,)))
     assert all(p is before[name] for name, p in module.named_parameters())

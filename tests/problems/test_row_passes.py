@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncline.comm import SimulatedCommunicator, rows_share_memory
 from syncline.methods import method_of
 from syncline.problems import Digits, Rows, TeacherStudent, TextGPT
-from syncline.problems.network import PerWorkerGradients, batched
+from syncline.problems.network import PerWorkerGradients, batched_pass
 from syncline.problems.row_passes import GradientRows, PassSize
 from syncline.training import parameter_groups, train
 
@@ -108,7 +108,7 @@ def test_fused_attention_is_that_of_the_loop_without_weights_of_pairs():
     largest = {}
     for fused in (False, True):
         with LargestTensor() as memory:
-            gradients, _ = batched(task._loss, fused=fused)(values, *batch)
+            gradients, _ = batched_pass(task._loss, fused=fused)(values, *batch)
         largest[fused] = memory.elements
         for name, param in loop.params.items():
             assert_close(gradients[name], param.grad, rtol=1e-5, atol=1e-6)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
 from syncline.problems import Digits, Quadratic, Rows
-from syncline.problems.network import batched, captured_by, cast_products, compiled_by
+from syncline.problems.network import batched_pass, compiling_recorder, graph_recorder, with_autocast
 from syncline.problems.torch_problem import TorchProblem
 from syncline.runs.compare import compare
 from syncline.runs.training.train_and_time import train_method
@@ -132,9 +132,9 @@ class ProductTypes(TorchDispatchMode):
 def test_recorded_passes_are_of_the_cast_loss(execution):
     task = Digits(hidden=8, batch_size=4).build(Rows.whole_group(2), execution="vmap", autocast=torch.bfloat16)
     batch, values = task.batch(0), {name: p.detach() for name, p in task.params.items()}
-    loss = cast_products(task._loss, torch.device("cpu"), torch.bfloat16)
-    record = compiled_by("aot_eager") if execution == "compiled" else captured_by(Played())
-    recorded = record(batched(loss), values, *batch)
+    loss = with_autocast(task._loss, torch.device("cpu"), torch.bfloat16)
+    record = compiling_recorder("aot_eager") if execution == "compiled" else graph_recorder(Played())
+    recorded = record(batched_pass(loss), values, *batch)
     task.step_gradients(0)
     for name, gradient in recorded(values, *batch)[0].items():
         assert_close(gradient, task.params[name].grad, rtol=1e-2, atol=1e-4)

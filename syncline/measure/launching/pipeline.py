@@ -32,7 +32,7 @@ from syncline.measure.launching.process import Launch, join_local_processes, mee
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import Progress
-from syncline.problems import Rows, cut
+from syncline.problems import Rows, split_into_stages
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.pipeline import schedule_row
 from syncline.runs.training.delayed_gradients import stage_optimizer
@@ -56,8 +56,8 @@ class Stages:
         problem, self._seed = spec.training.problem, spec.training.seed
         self.schedule = spec.build_schedule(schedule)
         self.task = problem.build(Rows.whole_group(1, (self._seed,)), device=device)
-        self.model = problem.weighted(self._seed).to(device)
-        self.parts: list[nn.Module] = cut(self.model, spec.stages * self.schedule.chunks)
+        self.model = problem.initial_network(self._seed).to(device)
+        self.parts: list[nn.Module] = split_into_stages(self.model, spec.stages * self.schedule.chunks)
         every = self.schedule.updates == "every"
         delays = stage_delays(spec.stages).tolist() if every else [0] * spec.stages
         owned = [torch.nn.ModuleList(self.parts[k :: spec.stages]) for k in range(spec.stages)]

@@ -177,7 +177,7 @@ class MethodBase(Spec):
     @model_validator(mode="after")
     def _check_rule(self) -> Self:
         """Raise an error if the update rule does not accept the other fields of the method."""
-        rule = getattr(self, "rule", None)
+        rule: Any = getattr(self, "rule", None)
         if hasattr(rule, "check"):
             rule.check(self)
         return self
@@ -346,7 +346,7 @@ class MethodBase(Spec):
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the work of the update rule per step; a rule of the user's counts as Adam."""
-        rule = getattr(self, "rule", None)
+        rule: Any = getattr(self, "rule", None)
         rule_work = rule.update_work(tensors) if hasattr(rule, "update_work") else UpdateWork(ADAM.on(tensors))
         return rule_work + self._step_work(tensors)
 

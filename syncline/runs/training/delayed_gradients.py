@@ -25,7 +25,16 @@ from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import BackwardWeights, RemedySpec, remedy_of
 from syncline.optim import DelayCompensation, Method, discounted, look_ahead, wsd_factor
-from syncline.problems import DelayedTask, Problem, Rows, Task, TextGPT, coordinate_delays, cut, parameter_stages
+from syncline.problems import (
+    DelayedTask,
+    Problem,
+    Rows,
+    Task,
+    TextGPT,
+    coordinate_delays,
+    parameter_stages,
+    split_into_stages,
+)
 from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s, stage_work
 from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
 from syncline.seeds import seed64
@@ -158,7 +167,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
     task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
-    parts = cut(problem.weighted(seed).to(training.device), stages)
+    parts = split_into_stages(problem.initial_network(seed).to(training.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = [
         stage_optimizer(

@@ -19,7 +19,7 @@ from syncline.measure.launching.pipeline import StageMessage, play_stage
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import PROGRESS_WORDS, Progress, run_watched
-from syncline.problems import Rows, TextGPT, cut
+from syncline.problems import Rows, TextGPT, split_into_stages
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline
@@ -32,8 +32,8 @@ FREE = Link(0.0, 1e15)
 
 
 def math_of(name: str, stages: int, chunks: int, weights: str) -> tuple[PipelineMath, nn.Module]:
-    task, model = TEXT.build(Rows.whole_group(1, (5,))), TEXT.weighted(5)
-    made, parts = schedule(name, stages, MICROBATCHES, chunks), cut(model, stages * chunks)
+    task, model = TEXT.build(Rows.whole_group(1, (5,))), TEXT.initial_network(5)
+    made, parts = schedule(name, stages, MICROBATCHES, chunks), split_into_stages(model, stages * chunks)
     optimizers = [torch.optim.Adam([p for part in parts[k::stages] for p in part.parameters()]) for k in range(stages)]
 
     def loss(logits: torch.Tensor, i: int) -> torch.Tensor:

@@ -74,7 +74,9 @@ def seen(data, rows, steps, **options):
     options = {"batch_size": 3} | options
     task = TorchProblem(First, data, mean, **options).build(rows)
     with preserved(torch.device("cpu")):
-        return [[[flat(part) for part in task._data.of_row(row, step)] for row in range(len(rows))] for step in steps]
+        return [
+            [[flat(part) for part in task._data.row_batches(row, step)] for row in range(len(rows))] for step in steps
+        ]
 
 
 def flat(nested):

@@ -131,7 +131,7 @@ def test_a_gpu_without_memory_for_activations_is_refused(monkeypatch):
 
 def test_activations_are_those_that_a_pass_on_the_cpu_stores():
     problem = TextGPT(width=32, layers=2, heads=2, context=32, batch_size=3)
-    module, tokens = problem.weighted(0), torch.zeros(3, 32, dtype=torch.int64)
+    module, tokens = problem.initial_network(0), torch.zeros(3, 32, dtype=torch.int64)
     stored = {}
 
     def pack(x):

@@ -9,7 +9,7 @@ from torch import nn
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.link import Link
 from syncline.errors import SpecError
-from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, cut, parameter_stages
+from syncline.problems import DelayedTask, Rows, TextGPT, coordinate_delays, parameter_stages, split_into_stages
 from syncline.sim.pipelines.gradients import PipelineMath
 from syncline.sim.pipelines.pipeline import Durations, Pipeline
 from syncline.sim.pipelines.run import run_pipeline
@@ -143,8 +143,8 @@ TEXT = TextGPT(width=8, layers=4, heads=2, context=8, batch_size=2, tied=False)
 def play_text(name, stages, optimizer, steps, weights="stashed", chunks=1):
     """A small GPT in float64, trained stage by stage on the batches of its task: parameters and losses."""
     task = TEXT.build(Rows.whole_group(1, (5,)), dtype=torch.float64)
-    model, made = TEXT.weighted(5, torch.float64), schedule(name, stages, steps, chunks)
-    parts = cut(model, stages * chunks)
+    model, made = TEXT.initial_network(5, torch.float64), schedule(name, stages, steps, chunks)
+    parts = split_into_stages(model, stages * chunks)
     optimizers = [optimizer([p for part in parts[k::stages] for p in part.parameters()]) for k in range(stages)]
 
     def inputs(i):
