@@ -22,7 +22,7 @@ from syncline.units import is_whole
 
 
 class Details(NamedTuple):
-    """Properties of a call that the method knows and the communicator does not.
+    """Properties of a collective call that the optimizer knows and the communicator does not.
 
     Attributes:
         wait_steps: number of steps until the method needs the result.
@@ -44,7 +44,7 @@ which the method does not encode."""
 
 
 class Ledger:
-    """The calls of a run, in order; the optimizer sets ``step`` at the start of each step.
+    """A record of the collective calls of a training, in order; the optimizer sets ``step`` at the start of each step.
 
     Attributes:
         records: the calls.

@@ -34,13 +34,16 @@ def pack(values: Tensor, bits: int) -> Tensor:
     """
     _check_width(bits)
     if 8 % bits == 0:
-        return _join(values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8), bits)
-    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":  # the machine's own layout
+        one_byte_values = values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8)
+        return _join_fields(one_byte_values, bits)
+    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":  # the machine's own layout
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    is_whole_bytes = bits % 8 == 0
-    shifts = torch.arange(0, bits, 8 if is_whole_bytes else 1, device=values.device)
-    parts = ((values.unsqueeze(-1) >> shifts) & (0xFF if is_whole_bytes else 1)).to(torch.uint8).flatten(-2)
-    return parts if is_whole_bytes else _join(parts, 1)
+    if bits % 8 == 0:  # whole bytes
+        shifts = torch.arange(0, bits, 8, device=values.device)
+        return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
+    shifts = torch.arange(bits, device=values.device)
+    single_bits = ((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2)
+    return _join_fields(single_bits, 1)
 
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -48,7 +51,7 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
     _check_width(bits)
     if 8 % bits == 0:
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
-    if bits // 8 in WORDS and bits % 8 == 0 and sys.byteorder == "little":
+    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
@@ -56,15 +59,15 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
-    stream = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
+    single_bits = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
     weights = 1 << torch.arange(bits, device=packed.device)
-    return (stream.unflatten(-1, (count, bits)).long() * weights).sum(-1).to(dtype)
+    return (single_bits.unflatten(-1, (count, bits)).long() * weights).sum(-1).to(dtype)
 
 
 def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
-    """Return the factor that moves all fields of a word of ``8 // bits`` bytes into its most significant byte.
+    """Return the factor by which a word is multiplied to move all its fields into its most significant byte.
 
-    A word holds one field of ``bits`` bits in each of its f = ``8 // bits`` bytes. Field i must move from bit ``8 i``
+    A word has f = ``8 // bits`` bytes, with one field of ``bits`` bits in each. Field i must move from bit ``8 i``
     (counted from the other end on big-endian machines) to bit ``8 (f - 1) + bits i``. The product holds each field at
     f positions that do not overlap, so nothing is carried into the most significant byte.
     """
@@ -74,7 +77,9 @@ def multiplier(bits: int, byteorder: str = sys.byteorder) -> int:
     else:
         shifts = [(8 + bits) * i for i in range(per_byte)]
     factor = sum(1 << shift for shift in shifts)
-    return factor - (1 << 8 * per_byte) if factor >> (8 * per_byte - 1) else factor  # in two's complement
+    word_bits = 8 * per_byte
+    is_negative = factor >= 1 << (word_bits - 1)  # as a signed word
+    return factor - (1 << word_bits) if is_negative else factor
 
 
 def padded_to(values: Tensor, multiple: int) -> Tensor:
@@ -83,16 +88,19 @@ def padded_to(values: Tensor, multiple: int) -> Tensor:
     return torch.nn.functional.pad(values, (0, num_zeros)) if num_zeros else values
 
 
-def _join(fields: Tensor, bits: int) -> Tensor:
-    """Pack one-byte fields ``(..., n)`` of ``bits`` bits into bytes of ``8 // bits`` fields; ``bits`` divides 8."""
+def _join_fields(fields: Tensor, bits: int) -> Tensor:
+    """Pack numbers of ``bits`` bits, one per byte ``(..., n)``, so that each byte has ``8 // bits`` of them.
+
+    ``bits`` divides 8. A word of ``8 // bits`` bytes is packed by one multiplication, see `multiplier`.
+    """
     per_byte = 8 // bits
     if per_byte == 1:
         return fields
     fields = padded_to(fields, per_byte)
-    flat = fields.reshape(-1)
-    if flat.storage_offset() % per_byte:  # a view as wider words must start at a multiple of their size
-        flat = flat.clone()
-    words = flat.view(WORDS[per_byte]) * multiplier(bits)
+    one_byte_fields = fields.reshape(-1)
+    if one_byte_fields.storage_offset() % per_byte:  # a view as wider words must start at a multiple of their size
+        one_byte_fields = one_byte_fields.clone()
+    words = one_byte_fields.view(WORDS[per_byte]) * multiplier(bits)
     most_significant = per_byte - 1 if sys.byteorder == "little" else 0
     joined_bytes = words.view(torch.uint8)[most_significant::per_byte].contiguous()
     return joined_bytes.view(*fields.shape[:-1], fields.shape[-1] // per_byte)
@@ -106,9 +114,15 @@ def fields_of_bytes(bits: int, device: torch.device) -> Tensor:
 
 
 def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
-    """Replace each of b bytes by its row of a table ``(256, f)`` of one-byte fields: ``(..., b) -> (..., count)``.
+    """Decode b bytes by a table that has f numbers for each byte value: ``(..., b)`` to the first ``count`` numbers.
 
-    The result is a view of the first ``count`` of ``b f`` fields.
+    Args:
+        packed: bytes, ``(..., b)``.
+        table: numbers of one byte for each byte value, ``(256, f)``.
+        count: number of numbers to return, at most ``b f``.
+
+    Returns:
+        Numbers ``(..., count)``, a view of all ``b f`` numbers.
     """
     if table.shape[1] == 1:
         return packed.view(table.dtype)[..., :count]
@@ -118,7 +132,7 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
 
 
 def _check_width(bits: int) -> None:
-    """Refuse a width of integers that is not from 1 to 64 bits."""
+    """Raise a SpecError if a width of integers is not from 1 to 64 bits."""
     if not 1 <= bits <= 64:
         raise SpecError("bits", bits, "a width from 1 to 64")
 
@@ -155,7 +169,7 @@ class PackedIntegers:
         return field_bytes(count, self.bits)
 
     def check_sum(self, largest: int, workers: int) -> None:
-        """Refuse a width in which the sum over ``workers`` of integers up to ``largest`` may overflow a field."""
+        """Raise a SpecError if the sum over ``workers`` of integers up to ``largest`` may overflow a field."""
         needed_bits = (largest * workers).bit_length()
         if needed_bits > self.bits:
             expected = f"at least {needed_bits} for sums of {workers} workers' integers up to {largest}"
@@ -253,7 +267,7 @@ class SparsePairs:
             raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 
     def bits(self, chunk: int) -> int:
-        """Return the bits of an index into a chunk of ``chunk`` entries; refuse a chosen width that is too small."""
+        """Return the bits of an index into ``chunk`` entries; raise a SpecError if ``index_bits`` are too few."""
         return index_width(self.index_bits, chunk)
 
     def nbytes(self, pairs: int, chunk: int) -> int:
@@ -314,11 +328,14 @@ class E3M0:
     def encode(self, x: Tensor) -> Tensor:
         """Encode numbers ``(R, n)`` as bytes ``(R, nbytes(n))``, each row with its own scale."""
         largest = x.abs().amax(1, keepdim=True).to(torch.float32)
+        # The nearest power of two: largest = mantissa 2^exponent with the mantissa in [0.5, 1).
         mantissa, exponent = torch.frexp(largest)
-        scale = torch.ldexp(torch.ones_like(largest), exponent - (mantissa < 0.75).to(exponent.dtype))
+        nearest_exponent = exponent - (mantissa < 0.75).to(exponent.dtype)
+        scale = torch.ldexp(torch.ones_like(largest), nearest_exponent)
         scale = torch.where(largest > 0, scale, torch.ones_like(scale))
         middles = torch.tensor(E3M0_MIDDLES, dtype=x.dtype, device=x.device)
-        codes = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True) + E3M0_SIGN * (x < 0)
+        exponent_fields = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True)
+        codes = exponent_fields + E3M0_SIGN * (x < 0)
         return torch.cat([scale.contiguous().view(torch.uint8), pack(codes, E3M0_BITS)], 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:

@@ -30,7 +30,6 @@ class Absence:
     stop: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not is_whole(self.worker) or self.worker < 0:
             raise SpecError("absence.worker", self.worker, "a worker, from 0")
         if not is_whole(self.start) or self.start < 0:

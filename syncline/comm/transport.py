@@ -128,7 +128,7 @@ POLL_S = 2e-4
 
 
 class CarriedCollective(NamedTuple):
-    """A collective that a transport carried: its name in `COLLECTIVES`, and its bytes by the cost model's count."""
+    """A collective that a transport has carried: its name, and its bytes as the cost model counts them."""
 
     collective: str
     nbytes: int

@@ -219,7 +219,7 @@ class PowerSGDSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the rule, of the factors of each compressed matrix, of their product, and of the error."""
+        """Return the operations of the rule, and of the factors of compressed matrices, their products and errors."""
         work = super()._update_work(tensors)
         compressed = [t for t in tensors if self._rank(t)]
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():

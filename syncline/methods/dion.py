@@ -147,7 +147,7 @@ class DionBase(CompressibleBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of an update of matrices per step, and of the rule of other parameters.
+        """Return the operations of an update of matrices per step, and of the rule of other parameters.
 
         An update computes the factors of a momentum, subtracts their product, and multiplies them to get the direction.
         With ``local_step: hold``, only steps with an exchange do this.

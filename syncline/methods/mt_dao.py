@@ -95,7 +95,7 @@ class DESLOCSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the moments and of the step."""
+        """Return the operations of the moments and of the step."""
         return multi_momentum_work(self.base, (1.0,), tensors) + self._step_work(tensors)
 
     @override
@@ -253,7 +253,7 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momenta, of their mixture and scaling, and of the step."""
+        """Return the operations of the momenta, of their mixture and scaling, and of the step."""
         return multi_momentum_work(self.base, self.omegas, tensors) + self._step_work(tensors)
 
     @override

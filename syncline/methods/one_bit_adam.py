@@ -115,7 +115,7 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the steps after ``freeze_step``."""
+        """Return the operations of the steps after ``freeze_step``."""
         step, signs = Passes(single=56, kernels=6), Passes(single=211, kernels=51)
         return UpdateWork(step.on(tensors), messages=signs.on(tensors)) + self._step_work(tensors)
 
@@ -257,7 +257,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the moments and of the step, without that of averages, which become rare."""
+        """Return the operations of the moments and of the step, without that of averages, which become rare."""
         return UpdateWork(Passes(single=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override

@@ -112,7 +112,7 @@ class RotationBase(DataParallelBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of rotations, of renewals of bases, and of Adam for other parameters."""
+        """Return the operations of rotations, of renewals of bases, and of Adam for other parameters."""
         work = self._step_work(tensors)
         source, geometry, momentum = self._design
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
@@ -359,7 +359,7 @@ class LDAdamSpec(DataParallelBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of projected matrices, and of Adam for other parameters.
+        """Return the operations of projected matrices, and of Adam for other parameters.
 
         For an m by n matrix at rank r, these are eight products of ``2 m n r`` operations (six without error feedback),
         four smaller products by which the moments follow the projection, and a QR decomposition.

@@ -117,7 +117,7 @@ class SelSyncSpec(MethodBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the rule, and of the squared norms of the gradients."""
+        """Return the operations of the rule, and of the squared norms of the gradients."""
         return super()._update_work(tensors) + UpdateWork(NORMS.on(tensors))
 
     @override

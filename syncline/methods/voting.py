@@ -100,7 +100,7 @@ class VotingBase(MethodBase):
         return self.ties == "zero"
 
     def _voting_work(self, tensors: Sequence[TensorShape], rule: Passes) -> UpdateWork:
-        """Return the work of a rule, of a vote on its directions, and of the step."""
+        """Return the operations of a rule, of a vote on its directions, and of the step."""
         vote = MAXIMUM_VOTE_PASSES if self.p == "inf" else VOTE_PASSES[self.vote]
         return UpdateWork(rule.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
 
@@ -231,7 +231,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momentum, the vote and the step."""
+        """Return the operations of the momentum, the vote and the step."""
         return self._voting_work(tensors, Passes(20 if self.momentum else 8))
 
     @override
@@ -330,7 +330,7 @@ class LionCubSpec(VotingBase):
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momentum, the vote and the step."""
+        """Return the operations of the momentum, the vote and the step."""
         return self._voting_work(tensors, Passes(single=24, kernels=2))
 
     @override

@@ -143,7 +143,6 @@ class Coefficients:
     pairs: SparsePairs
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("k", "chunk"):
             if getattr(self, name) < 1:
                 raise SpecError(name, getattr(self, name), "an integer >= 1")
@@ -276,7 +275,6 @@ class CoefficientMean(Reducer):
     per_node: int = 1
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         Coefficients(self.k, self.chunk, self.basis, self.pairs)
         for name in ("period", "per_node"):
             if getattr(self, name) < 1:

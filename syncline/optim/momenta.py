@@ -158,7 +158,6 @@ class AdEMAMix(UpdateRule):
     states: tuple[str, ...] = (*momentum_names(2), SECOND_MOMENT)
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in ("beta1", "beta2", "beta3"):
             check_unit(name, getattr(self, name))
         for name in ("alpha", "alpha_warmup_steps", "beta3_warmup_steps"):

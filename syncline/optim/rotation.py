@@ -179,7 +179,6 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
     tolerance: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         choices_by_field = {
             "geometry": ("unilateral", "bilateral", "full"),
             "estimate": ("power", "exact"),

@@ -59,7 +59,6 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
     warmup_beta: float = 0.9
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         check_unit("warmup_beta", self.warmup_beta)
         for j, beta in enumerate(self.betas):
             check_unit(f"betas.{j}", beta)

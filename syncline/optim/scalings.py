@@ -118,7 +118,6 @@ class AdamScaling(Scaling):
     nu2: float = 1.0
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         check_unit("beta2", self.beta2)
         if self.per not in ("coordinate", "tensor"):
             raise SpecError("per", self.per, "'coordinate' or 'tensor'")

@@ -56,7 +56,6 @@ class TorchRule(SteppingRule[Method]):
     average_states: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in self.average_states:
             if name in self.probe.states:
                 continue

@@ -240,7 +240,6 @@ class ServerVote(Vote):
     ties: Ties | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.ties is not None:
             check_ties(self.ties)
         if self.server not in ("naive", "efficient"):
@@ -300,7 +299,6 @@ class QuantisedVote(Vote):
     stochastic: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         PackedIntegers(self.bits)
         if not self.p >= 0:
             raise SpecError("p", self.p, "a number >= 0; inf for the maximum")

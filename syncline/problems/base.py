@@ -72,7 +72,6 @@ class Rows:
     drawn: DrawnBlocks | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.seeds:
             raise SpecError("rows.seeds", self.seeds, "at least one seed")
         distinct_workers = set(self.workers)
@@ -89,13 +88,13 @@ class Rows:
         return len(self.seeds) * len(self.workers)
 
     def by_replica(self, x: Tensor) -> Tensor:
-        """Return a tensor of all rows ``(R, *s)`` as ``(S, W, *s)``."""
+        """Return a tensor of all workers ``(R, *s)`` as ``(S, W, *s)``."""
         return x.unflatten(0, (len(self.seeds), len(self.workers)))
 
     def parameters(
         self, initial: Callable[[int], Mapping[str, Tensor]], dtype: torch.dtype, device: torch.device | str
     ) -> dict[str, torch.nn.Parameter]:
-        """Return parameters of all rows, ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
+        """Return parameters of all workers, ``(R, *s)``; all workers of a replica start from ``initial(seed)``."""
         initial_by_replica = [initial(seed) for seed in self.seeds]
         params = {}
         for name in initial_by_replica[0]:
@@ -112,7 +111,7 @@ class Task(Protocol):
     """
 
     params: dict[str, torch.nn.Parameter]
-    """Parameters of all rows by name, ``(R, *s)``; at the start equal across the workers of a replica."""
+    """Parameters of all workers by name, ``(R, *s)``; at the start equal across the workers of a replica."""
 
     matrices: tuple[str, ...]
     """Names of the parameters that update rules for matrices apply to: hidden layers without embeddings and heads."""
@@ -121,7 +120,7 @@ class Task(Protocol):
     """FLOPs of one worker in one ``step_gradients``; None if they say nothing about a real model."""
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses of all rows, ``(R,)``, and set each parameter's ``.grad`` to a new tensor ``(R, *s)``.
+        """Return the losses of all workers, ``(R,)``, and set each parameter's ``.grad`` to a new tensor ``(R, *s)``.
 
         Random draws depend only on the seed, the worker and ``step``, so that a resumed run sees the same data.
         """

@@ -32,7 +32,6 @@ class Routing:
     balance: float
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.experts < 2:
             raise SpecError("problem.experts", self.experts, "at least 2; 1 is an MLP, which has no router")
         if not 1 <= self.per_token <= self.experts:

@@ -36,7 +36,7 @@ Record = Callable[[Pass, Values, Tensor, Tensor], Pass]
 
 
 def batched_pass(loss: Loss, *, fused: bool = False) -> Pass:
-    """Return the pass that computes the gradients of all rows at once, see `attention_kernels` for ``fused``."""
+    """Return a function that computes the gradients of all workers at once; for ``fused`` see `attention_kernels`."""
     gradients_of_rows = vmap(grad_and_value(loss))
 
     def run(values: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
@@ -189,7 +189,7 @@ WAYS = ("auto", "loop", "vmap")
 
 
 class PerWorkerGradients:
-    """A function that computes the losses and the gradients of all rows, each of the row's own loss.
+    """A function that computes the losses and the gradients of all workers, each of the row's own loss.
 
     Args:
         loss: loss of one worker.
@@ -213,7 +213,7 @@ class PerWorkerGradients:
         """Return the losses ``(R,)``, and set ``.grad``.
 
         Args:
-            params: parameters of all rows by name, ``(R, *s)``.
+            params: parameters of all workers by name, ``(R, *s)``.
             inputs: ``(R, batch, ...)``.
             targets: ``(R, batch, ...)``.
         """
@@ -232,7 +232,7 @@ class PerWorkerGradients:
     def _batched(
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
-        """Compute the gradients of all rows in as few batched passes as memory allows; return the losses ``(R,)``."""
+        """Compute all workers' gradients in as few batched passes as memory allows; return the losses ``(R,)``."""
         run = batched_pass(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
         values = {name: param.detach() for name, param in params.items()}
 
@@ -248,7 +248,7 @@ class PerWorkerGradients:
     def _one_by_one(
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
-        """Compute the gradients of one row after another; return the losses ``(R,)``."""
+        """Compute the gradients of one worker after another; return the losses ``(R,)``."""
         losses = []
         all_equal = all(rows_share_memory(param) for param in params.values())
         leaves: dict[str, Tensor] = {}
@@ -281,7 +281,7 @@ def with_autocast(loss: Callable[P, Tensor], device: torch.device, dtype: torch.
 def gradient_function(
     execution: Execution, loss: Loss, device: torch.device | str
 ) -> PerWorkerGradients | RecordedPass:
-    """Return the function that computes the losses and gradients of all rows in each step.
+    """Return the function that computes the losses and gradients of all workers in each step.
 
     Args:
         execution: ``compiled`` and ``graph`` record the batched pass in the first step, by torch's compiler or as a
@@ -360,7 +360,7 @@ class NetworkTask:
 
     Args:
         module: a module without a row axis and without buffers; its own weights are not read.
-        params: weights of all rows by name, ``(R, *s)``.
+        params: weights of all workers by name, ``(R, *s)``.
         data: the batches and the validation set.
         rows: the rows to train.
         matrices: names of the weights between hidden layers.
@@ -395,7 +395,7 @@ class NetworkTask:
         self._gradients = gradient_function(execution, with_autocast(self._loss, self._device, autocast), self._device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the gradients."""
+        """Return the losses ``(R,)`` on each worker's batch of this step, and set ``.grad`` to the gradients."""
         return self._gradients(self.params, *self._data.batch(step))
 
     def keep_mean_gradient(self) -> bool:

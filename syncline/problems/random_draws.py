@@ -65,7 +65,7 @@ class StepStream:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Choose how many steps are drawn in one block; none is drawn yet."""
+        """Choose the number of steps that are drawn together as a block; nothing is drawn yet."""
         self._rows, self._name, self._shape, self._draw = rows, name, shape, draw
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))
@@ -79,7 +79,7 @@ class StepStream:
         return self._draws[offset]
 
     def _draw_block(self, block: int) -> Tensor:
-        """Return the draws of all rows for a block of steps, ``(steps, R, *shape)``."""
+        """Return the draws of all workers for a block of steps, ``(steps, R, *shape)``."""
         size = (self._steps, self._rows.world_size, *self._shape)
         workers, shared = list(self._rows.workers), self._rows.drawn
         replicas = []

@@ -53,20 +53,20 @@ def activation_bytes(
 
 
 def may_keep_mean(execution: str, device: torch.device | str) -> bool:
-    """Return whether a task may keep only the mean of gradients: on a CUDA device and with an execution of ``loop``.
+    """Return whether a task may store only the mean of workers' gradients: on CUDA, and with an execution of ``loop``.
 
-    There results may differ by rounding. Elsewhere the rows' gradients are kept, as results were published with them.
+    There results may differ by rounding. Elsewhere each worker's gradient is stored, as when results were published.
     """
     return execution == "loop" or torch.device(device).type == "cuda"
 
 
 class GradientRows:
-    """The gradients of all rows, gathered pass by pass without a second copy of them.
+    """The gradients of all workers, gathered pass by pass without a second copy of them.
 
     The gradients of the last step are freed first, so that the passes can use their memory.
 
     Args:
-        params: parameters of all rows by name, ``(R, *s)``, whose ``.grad`` is set at the end.
+        params: parameters of all workers by name, ``(R, *s)``, whose ``.grad`` is set at the end.
         keeps_mean: whether to store only the mean over the rows, as a running sum; all rows then show the same memory.
     """
 
@@ -197,7 +197,7 @@ def _fold_rows_into_batch(rows: int, in_dims: tuple[int | None, ...], tensors: t
 
 
 class _FusedAttention(TorchFunctionMode):
-    """A block in which causal attention is computed by `_CausalAttention`."""
+    """A context in which torch computes causal attention by `_CausalAttention`."""
 
     @override
     def __torch_function__(
@@ -209,7 +209,7 @@ class _FusedAttention(TorchFunctionMode):
 
 
 def attention_kernels(*, fused: bool) -> AbstractContextManager[object]:
-    """Return a block for a pass that ``vmap`` batches: with fused kernels for causal attention, or with products.
+    """Return a context for a pass that ``vmap`` batches: causal attention is computed by fused kernels, or by products.
 
     Kernels by products store ``(heads, time, time)`` weights, and are faster for a few short windows on a CPU: on one
     core, a step of 8 GPTs takes 0.7 times the fused one's time at 16 positions, as long at 32, 1.9 times at 256.

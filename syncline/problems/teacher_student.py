@@ -55,7 +55,6 @@ class TeacherStudent:
     noise_scale: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         check_sizes(self, "inputs", "hidden", "outputs", "batch_size")
         if not 0 < self.alpha <= 2:
             raise SpecError("problem.alpha", self.alpha, "a number above 0 (heaviest tails) and at most 2 (gaussian)")
@@ -138,7 +137,7 @@ class TeacherStudentTask:
         execution: Execution,
         autocast: torch.dtype | None,
     ) -> None:
-        """Draw each row's student from its seed."""
+        """Draw each worker's student from its seed."""
         self.rows = rows
         self.module = problem.module()
         self.params = rows.parameters(
@@ -156,7 +155,7 @@ class TeacherStudentTask:
             self._noise = StepStream(rows, "noise", shape=(sum(self._sizes),), draw=draw, dtype=dtype, device=device)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batch of this step, and set ``.grad`` to the noisy gradients."""
+        """Return the losses ``(R,)`` on each worker's batch of this step, and set ``.grad`` to the noisy gradients."""
         losses = self._gradients(self.params, *self._data.batch(step))
         if self._noise is not None:
             noise_by_param = self._noise[step].split(self._sizes, dim=1)

@@ -331,7 +331,7 @@ class Windows:
         draw = integers(num_windows)
         self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
-        # The first window and the number of windows of the part of the text that belongs to each row's worker.
+        # The first window and the number of windows of the part of the text that belongs to each worker's worker.
         self._num_from_part = num_from_part
         first_windows, part_lengths = [], []
         for worker in rows.workers * len(rows.seeds):

@@ -169,7 +169,7 @@ def make_shards(reader: DataReader, rows: Rows, accumulate: int, *, device: torc
 
 
 def seed_and_worker(rows: Rows, row: int) -> tuple[int, int]:
-    """Return the seed of a row's replica and the number of its worker."""
+    """Return the seed of a row's replica, and the number of the row's worker."""
     replica, index = divmod(row, len(rows.workers))
     return rows.seeds[replica], rows.workers[index]
 
@@ -205,7 +205,7 @@ class MapShards:
         self._orders: OrderedDict[tuple[int, int], Tensor] = OrderedDict()
 
     def row_batches(self, row: int, step: int) -> list[Any]:
-        """Return the micro-batches of a row in a step, each with leaves ``(batch, ...)``."""
+        """Return the micro-batches of one worker in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
         indices_of_batches = [self._indices(seed, worker, batch) for batch in self._batch_numbers(step)]
         if self._tensors is not None:
@@ -218,7 +218,7 @@ class MapShards:
         return batches
 
     def stacked_batches(self, step: int) -> list[Any] | None:
-        """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
+        """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         rows = range(len(self._rows))
         if self._tensors is None:
             return stack_rows([self.row_batches(row, step) for row in rows])
@@ -270,7 +270,7 @@ class StreamShards:
         self._streams = {seed: _Stream(reader, seed, rows.world_size, accumulate, device) for seed in rows.seeds}
 
     def row_batches(self, row: int, step: int) -> list[Any]:
-        """Return the micro-batches of a row in a step, each with leaves ``(batch, ...)``."""
+        """Return the micro-batches of one worker in a step, each with leaves ``(batch, ...)``."""
         seed, worker = seed_and_worker(self._rows, row)
         blocks = self._streams[seed].blocks(step)
         seed_all(self._device, seed, "items", worker, step)
@@ -281,12 +281,12 @@ class StreamShards:
         return batches
 
     def stacked_batches(self, step: int) -> list[Any] | None:
-        """Return the micro-batches of all rows, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
+        """Return the micro-batches of all workers, leaves ``(R, batch, ...)``; None if they cannot be stacked."""
         return stack_rows([self.row_batches(row, step) for row in range(len(self._rows))])
 
 
 Shards = MapShards | StreamShards
-"""The batches of the workers of all rows."""
+"""The batches of the workers of all workers."""
 
 
 class _Stream:

@@ -32,7 +32,7 @@ from syncline.randomness import seed_all
 
 @dataclass(frozen=True)
 class RowTensors:
-    """The parameters and buffers of all rows.
+    """The parameters and buffers of all workers.
 
     Attributes:
         params: trainable parameters by name, ``(R, *s)``.
@@ -82,7 +82,7 @@ class PassSettings:
 def gradients_by_loop(
     swappable: SwappableModule, tensors: RowTensors, shards: Shards, rows: Rows, step: int, settings: PassSettings
 ) -> Tensor:
-    """Return the losses ``(R,)`` of a step, computed row by row, and set ``.grad`` and the buffers of all rows.
+    """Return the losses ``(R,)`` of a step, computed row by row, and set ``.grad`` and the buffers of all workers.
 
     The module draws from random streams of the seed, the worker and the step.
     """
@@ -173,7 +173,7 @@ def gradients_by_vmap(
 
 
 def _expanded(values: Sequence[Tensor], rows: Rows) -> Tensor:
-    """Return frozen parameters, one for each replica or one for all, as a tensor of all rows, ``(R, *s)``."""
+    """Return frozen parameters, one for each replica or one for all, as a tensor of all workers, ``(R, *s)``."""
     if len(values) == 1:
         return values[0].expand(len(rows), *values[0].shape)
     return torch.stack(list(values)).repeat_interleave(len(rows.workers), 0)

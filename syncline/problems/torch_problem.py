@@ -104,7 +104,6 @@ class TorchProblem:
     matrices: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for field in ("batch_size", "accumulate"):
             if not is_whole(getattr(self, field)):
                 raise SpecError(f"problem.{field}", getattr(self, field), "a whole number")
@@ -198,7 +197,7 @@ _PROPERTIES: WeakKeyDictionary[TorchProblem, dict[Any, ModuleProperties]] = Weak
 
 
 class TorchTask:
-    """The task of a module: parameters, gradients and losses of all rows.
+    """The task of a module: parameters, gradients and losses of all workers.
 
     Attributes:
         params: trainable parameters, ``(R, *s)``.
@@ -253,7 +252,7 @@ class TorchTask:
             self.how, self.why = self._choose_how(problem.how if execution == "auto" else execution, properties)
 
     def step_gradients(self, step: int) -> Tensor:
-        """Return the losses ``(R,)`` on each row's batches of this step, and set ``.grad`` to the gradients."""
+        """Return the losses ``(R,)`` on each worker's batches of this step, and set ``.grad`` to the gradients."""
         with preserved(self._device):
             batches = self._data.stacked_batches(step) if self.how == "vmap" else None
             if batches is not None:

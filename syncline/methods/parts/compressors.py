@@ -379,7 +379,7 @@ class CompressibleBase(MethodBase):
 
     @override
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the step, and of compressing what is sent in the steps of its periods."""
+        """Return the operations of the step, and of compressing what is sent in the steps of its periods."""
         work = super()._step_work(tensors)
         if self.compressor:
             for period in self._sent_periods():

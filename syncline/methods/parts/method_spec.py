@@ -345,13 +345,13 @@ class MethodBase(Spec):
         return None
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the update rule per step; a rule of the user's counts as Adam."""
+        """Return the operations of the update rule per step; a rule of the user's counts as Adam."""
         rule: Any = getattr(self, "rule", None)
         rule_work = rule.update_work(tensors) if hasattr(rule, "update_work") else UpdateWork(ADAM.on(tensors))
         return rule_work + self._step_work(tensors)
 
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of moving the parameters, and of weight decay if there is any."""
+        """Return the operations of moving the parameters, and of weight decay if there is any."""
         operations = MOVE.on(tensors)
         if self.weight_decay:
             operations += DECAY.on(tensors)

@@ -31,7 +31,7 @@ class RuleBase(Spec, defer_build=False):
     kind: str
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the update of parameters of these shapes."""
+        """Return the operations of the update of parameters of these shapes."""
         return UpdateWork(self.passes.on(tensors))
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
@@ -52,9 +52,9 @@ SCALINGS = {"adam": Passes(60), "adopt": Passes(single=72, kernels=7), "sgdm": P
 
 
 def multi_momentum_work(base: str, omegas: Sequence[float], tensors: Sequence[TensorShape]) -> UpdateWork:
-    """Return the work of an update with one momentum per weight in ``omegas``; the gradient has the rest of the weight.
+    """Return the operations of an update that mixes momenta and gradient, and scales the mixture as ``base`` does.
 
-    The mixture is scaled as by ``base``.
+    There is a momentum for each weight in ``omegas``; the gradient has the rest of the weight.
     """
     gradient_bytes = 8 if sum(omegas) < 1 else -4  # without a gradient the first momentum is not added to anything
     mixing = Passes(24 * len(omegas) + gradient_bytes).on(tensors)
@@ -69,7 +69,7 @@ MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
 
 
 def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
-    """Refuse ``omegas`` whose number differs from that of the momenta, or whose sum is above 1."""
+    """Raise an error unless ``omegas`` has one weight per momentum of ``betas``, with a sum of at most 1."""
     if len(omegas) != len(betas):
         raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
     if sum(omegas) > 1 + 1e-12:
@@ -134,7 +134,7 @@ class AggMoRule(RuleBase):
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momenta and of their sum."""
+        """Return the operations of the momenta and of their sum."""
         return UpdateWork(Passes(8 + 32 * self.momenta).on(tensors))
 
 
@@ -192,7 +192,7 @@ class MultiMomentumRule(Spec, defer_build=False):
         return count
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momenta, of their mixture, and of the base's scaling."""
+        """Return the operations of the momenta, of their mixture, and of the base's scaling."""
         return multi_momentum_work(self.base, self.omegas, tensors)
 
     def build(self) -> optim.UpdateRule:
@@ -299,7 +299,7 @@ class MuonRule(Spec, defer_build=False):
         return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(other_tensors)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
+        """Return the operations of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
         momenta = Passes(32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
         others = OTHER_RULES[self.other_rule].update_work([t for t in tensors if not t.is_matrix])
         return UpdateWork(momenta) + orthogonal_work(tensors) + others
@@ -332,7 +332,7 @@ class ScionRule(RuleBase):
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the work of the momenta, of orthogonalising matrices, and of the points in balls of other norms."""
+        """Return the operations of momenta, of orthogonalising matrices, and of projecting other parameters to balls."""
         others = Passes(single=28, kernels=3).on(t for t in tensors if not t.is_matrix)
         return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
 
