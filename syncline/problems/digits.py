@@ -166,7 +166,7 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
 
 
 class DigitsData:
-    """The data of a `NetworkTask`: images ``(R, batch, 64)`` from the shards of the workers of all workers."""
+    """The data of a `NetworkTask`: images ``(R, batch, 64)`` from the shards of all workers."""
 
     def __init__(
         self,

@@ -286,7 +286,7 @@ class StreamShards:
 
 
 Shards = MapShards | StreamShards
-"""The batches of the workers of all workers."""
+"""The batches of all workers."""
 
 
 class _Stream:

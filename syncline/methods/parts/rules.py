@@ -332,7 +332,7 @@ class ScionRule(RuleBase):
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of momenta, of orthogonalising matrices, and of projecting other parameters to balls."""
+        """Return the operations of momenta, of orthogonalising matrices, and of points in other balls."""
         others = Passes(single=28, kernels=3).on(t for t in tensors if not t.is_matrix)
         return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
 
