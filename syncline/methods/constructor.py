@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 from syncline import optim
 from syncline.errors import SpecError
 from syncline.fields import one_of_fields, plain_argument, validate
-from syncline.methods.parts.asynchronous import check_punctual, check_synchronous
+from syncline.methods.parts.asynchronous import check_synchronous, refuse_remedy
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.torch_rule import from_optimizer, options_of
@@ -77,7 +77,7 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
         worker_axis = arguments.pop("worker_axis", False)
         method = _make_spec(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
         check_synchronous(method, "")
-        check_punctual(method, "")
+        refuse_remedy(method, "")
         return method.build(params, comm, worker_axis)
 
     make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")

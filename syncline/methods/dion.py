@@ -58,7 +58,7 @@ class DionBase(CompressibleBase):
     other_rule: OtherRule = "adam"
 
     @model_validator(mode="after")
-    def _suits_factors(self) -> Self:
+    def _check_factors(self) -> Self:
         """Raise an error for a clipped gradient, or a compressor that is not for factors, if factors are sent."""
         if self.clip_norm is not None and self.exchange == "compressed":
             expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
@@ -214,7 +214,7 @@ class DionSpec(DionBase):
     period: Period = 1
 
     @model_validator(mode="after")
-    def _local_steps(self) -> Self:
+    def _check_local_step(self) -> Self:
         """Raise an error for ``local_step: hold`` if there are no steps without an exchange."""
         if self.local_step != "step" and self.period == 1:
             raise refusal("local_step", self.local_step, "'step' with period 1, where every step exchanges")
@@ -382,7 +382,7 @@ class PlacedDionSpec(DionBase):
     placement_seed: Seed = 0
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_average_count(self) -> Self:
         """Raise an error for more averages than steps."""
         if self.num_averages > self.steps:
             raise refusal("num_averages", self.num_averages, f"at most steps ({self.steps})")

@@ -15,7 +15,14 @@ from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.parts.asynchronous import AsynchronousSpec
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
-from syncline.methods.parts.rules import AdamRule, RuleSpec, TorchRuleSpec, averaged_of, rule_name, state_names
+from syncline.methods.parts.rules import (
+    AdamRule,
+    RuleSpec,
+    TorchRuleSpec,
+    averaged_state_shapes,
+    rule_name,
+    state_names,
+)
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -140,7 +147,7 @@ class DiLoCoSpec(CompressibleBase):
     asynchronous: AsynchronousSpec | None = None
 
     @model_validator(mode="after")
-    def _can_send_in_backward(self) -> DiLoCoSpec:
+    def _check_send_in_backward(self) -> DiLoCoSpec:
         """Refuse fields that need the whole pseudo-gradient if each layer is sent as soon as the backward has it."""
         if self.in_backward and self.clip_norm is not None:
             expected = "none with in_backward: every layer steps before the gradients below it are there"
@@ -154,7 +161,7 @@ class DiLoCoSpec(CompressibleBase):
         """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
-            names, _ = averaged_of(self.rule, [])
+            names, _ = averaged_state_shapes(self.rule, [])
             if names:
                 expected = "none beside asynchronous, whose workers send pseudo-gradients alone"
                 raise refusal("rule.average_states", names, expected)
@@ -171,7 +178,7 @@ class DiLoCoSpec(CompressibleBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return an exchange per period: the pseudo-gradient, together with the states that are averaged at its end."""
         tensors = tensors_of(model)
-        names, states = averaged_of(self.rule, tensors)
+        names, states = averaged_state_shapes(self.rule, tensors)
         sent = self._average_exchanges([*tensors, *states], workers, self.period, label="+".join(("params", *names)))
         return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
 
@@ -195,6 +202,6 @@ class DiLoCoSpec(CompressibleBase):
         options = self._compressor_options() | self.common_options(comm, worker_axis)
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
-        names, _ = averaged_of(self.rule, [])
+        names, _ = averaged_state_shapes(self.rule, [])
         sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
         return optim.Method(params, self.lr, rule=self.rule.build(), sync=sync, outer_optimizer=outer, **options)

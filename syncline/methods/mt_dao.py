@@ -169,14 +169,14 @@ class MTDAOSpec(CompressibleBase):
     warmup_beta: Rate = 0.9
 
     @model_validator(mode="after")
-    def _has_periods_for_a_compressor(self) -> MTDAOSpec:
+    def _check_compressor_has_periods(self) -> MTDAOSpec:
         """Raise an error for a compressor if averages are random."""
         if self.phase == "random" and self.compressor:
             raise refusal("compressor", self.compressor.kind, "none with phase random, where no state has a period")
         return self
 
     @model_validator(mode="after")
-    def _lengths(self) -> MTDAOSpec:
+    def _check_lengths(self) -> MTDAOSpec:
         """Raise an error unless there are a weight and a period per momentum."""
         check_momenta(self.betas, self.omegas)
         if self.momentum_periods is not None and len(self.momentum_periods) != len(self.betas):

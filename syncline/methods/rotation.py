@@ -61,7 +61,7 @@ class RotationBase(DataParallelBase):
     eps: Positive = 1e-8
 
     @model_validator(mode="after")
-    def _has_renewals_to_allocate(self) -> Self:
+    def _check_allocation_has_renewals(self) -> Self:
         """Raise an error for an allocation of renewals if no basis is renewed."""
         if self.frequency is None and self.allocation != "uniform":
             raise refusal("allocation", self.allocation, "uniform without a frequency, as no basis is renewed")
@@ -187,7 +187,7 @@ class BasisRotationSpec(RotationBase):
     covariance_beta: Rate | None = None
 
     @model_validator(mode="after")
-    def _has_averages(self) -> Self:
+    def _check_averages(self) -> Self:
         """Raise an error for the decay rate of averages if there are none."""
         if self.basis_source == "1st" and self.covariance_beta is not None:
             raise refusal("covariance_beta", self.covariance_beta, "none with basis_source 1st, which averages nothing")

@@ -52,7 +52,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
     switch_step: Literal[0] = 0
 
     @model_validator(mode="after")
-    def _streams(self) -> StreamingMTDAOSpec:
+    def _check_streaming(self) -> StreamingMTDAOSpec:
         """Refuse a compressor, and streaming options that contradict other fields."""
         if self.compressor:
             expected = "none: what is merged late would be a difference from a reference that has moved on"
@@ -74,11 +74,11 @@ class StreamingMTDAOSpec(MTDAOSpec):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of all fragments, each with its offset in the period."""
 
-        def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+        def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             count = self.state_elements(state, tensors)
             return self._plain_exchange(count) if count else None
 
-        return self.stream.exchanges(tensors_of(model), self.periods(), sent)
+        return self.stream.exchanges(tensors_of(model), self.periods(), exchange_of_state)
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
@@ -121,7 +121,7 @@ class StreamingDiLoCoSpec(MethodBase):
     wire: Annotated[Literal["dense", "bf16", "fp16", "e3m0"] | None, BeforeValidator(wire_name)] = None  # type: ignore[assignment]
 
     @model_validator(mode="after")
-    def _streams(self) -> StreamingDiLoCoSpec:
+    def _check_streaming(self) -> StreamingDiLoCoSpec:
         """Raise an error for settings of the stream that contradict other fields."""
         self.stream.check([self.period], self.clip_norm)
         return self
@@ -140,7 +140,7 @@ class StreamingDiLoCoSpec(MethodBase):
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of all fragments, each with its offset in the period."""
 
-        def sent(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+        def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             """Return the exchange that sends a state's tensors, or None if there are no elements."""
             count = elements(tensors)
             if self.wire != "e3m0" or not count:
@@ -148,7 +148,7 @@ class StreamingDiLoCoSpec(MethodBase):
             nbytes = sum(e3m0_bytes(tensor.elements) for tensor in tensors)
             return Exchange(nbytes, collective="all_gather", encoded_bytes=FP32_BYTES * count)
 
-        return self.stream.exchanges(tensors_of(model), {"params": self.period}, sent)
+        return self.stream.exchanges(tensors_of(model), {"params": self.period}, exchange_of_state)
 
     @override
     def traffic_formula(self, workers: int) -> str:

@@ -79,7 +79,7 @@ class VotingBase(MethodBase):
     ties: Literal["zero", "alternate", "plus", "minus", "random"] | None = None
 
     @model_validator(mode="after")
-    def _fields_are_used(self) -> VotingBase:
+    def _check_fields_are_used(self) -> VotingBase:
         """Raise an error for a field that the vote does not use."""
         for name, votes in VOTES_WITH.items():
             value = getattr(self, name)
@@ -199,7 +199,7 @@ class SignSGDSpec(VotingBase):
     momentum: Rate = 0.0
 
     @model_validator(mode="after")
-    def _suits_a_vote(self) -> SignSGDSpec:
+    def _check_fields_of_vote(self) -> SignSGDSpec:
         """Raise an error for a wire format or a clipped gradient, which do not affect the vote."""
         if self.wire not in (None, "dense"):
             raise refusal("wire", self.wire, "'dense', as votes have formats of their own")
@@ -279,7 +279,7 @@ class LionCubSpec(VotingBase):
     momentum_period: Period = 10
 
     @model_validator(mode="after")
-    def _uses_its_wire(self) -> LionCubSpec:
+    def _check_wire_is_used(self) -> LionCubSpec:
         """Raise an error for a wire format if no momenta are averaged."""
         if self.wire not in (None, "dense") and self.momentum_layers == "none":
             raise refusal("wire", self.wire, "'dense', as no momenta are averaged and votes have formats of their own")

@@ -176,7 +176,7 @@ class Streaming(Method):
         four_bits: bool = False,
         **options: Any,
     ) -> None:
-        """Cut the model into fragments; no average is on its way."""
+        """Check the arguments, and store how fragments are sent; no average is in flight before the first step."""
         if fragments < 1:
             raise SpecError("fragments", fragments, "an integer >= 1")
         if strides < 1:

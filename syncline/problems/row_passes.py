@@ -37,9 +37,8 @@ def activation_bytes(
     """
     module = module.to(dtype)
     parameter_storages = {param.untyped_storage()._cdata for param in module.parameters()}
-    stored: dict[
-        int, Tensor
-    ] = {}  # by storage; keeping the tensor keeps the number of its storage from being used again
+    # By address of the storage; a kept tensor keeps the address of its storage from being used again.
+    stored: dict[int, Tensor] = {}
 
     def pack(x: Tensor) -> Tensor:
         stored[x.untyped_storage()._cdata] = x

@@ -111,16 +111,16 @@ class TeacherData:
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
         self._inputs = StepStream(rows, "inputs", shape, draw=gaussian(1.0), dtype=dtype, device=device)
-        self.validation = self._with_answers(problem.validation_inputs().to(device, dtype))
+        self.validation = self._add_targets(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:
         """Return inputs ``(R, batch, inputs)`` of a step and the teacher's outputs ``(R, batch, outputs)``."""
-        return self._with_answers(self._inputs[step])
+        return self._add_targets(self._inputs[step])
 
-    def _with_answers(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Return inputs with the teacher's outputs for them."""
-        answers: Tensor = functional_call(self._module, self._teacher, (inputs,))
-        return inputs, answers
+    def _add_targets(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the inputs and the targets, which are the teacher's outputs for the inputs."""
+        targets: Tensor = functional_call(self._module, self._teacher, (inputs,))
+        return inputs, targets
 
 
 class TeacherStudentTask:

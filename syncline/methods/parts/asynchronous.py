@@ -293,11 +293,8 @@ def remedy_of(method: Any) -> RemedySpec | None:
     return remedy
 
 
-def check_punctual(method: MethodBase, path: str) -> None:
-    """Raise a SpecError, which names a field below ``path``, if the method has a correction for delayed gradients.
-
-    It is for trainings without delayed gradients.
-    """
+def refuse_remedy(method: MethodBase, path: str) -> None:
+    """Raise a SpecError, whose field is below ``path``, if the method has a correction for delayed gradients."""
     remedy = remedy_of(method)
     if remedy is not None:
         expected = "none: only trainings of a pipeline's stages have late gradients"

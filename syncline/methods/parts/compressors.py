@@ -346,7 +346,7 @@ class CompressibleBase(MethodBase):
     compressor: CompressorSpec | None = None
 
     @model_validator(mode="after")
-    def _one_format(self) -> Self:
+    def _check_one_wire_format(self) -> Self:
         """Refuse a spec whose compressor and wire format contradict each other."""
         check_compressor(self.compressor, self.wire_format)
         return self

@@ -172,7 +172,7 @@ class MultiMomentumRule(Spec, defer_build=False):
     bias_correction: bool = True
 
     @model_validator(mode="after")
-    def _lengths(self) -> Self:
+    def _check_lengths(self) -> Self:
         """Raise an error unless there is one weight per momentum."""
         check_momenta(self.betas, self.omegas)
         return self
@@ -373,7 +373,7 @@ def state_names(rule: Any) -> tuple[str, ...]:
     return (*names, "second_moment") if num_states > num_momenta else names
 
 
-def averaged_of(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
+def averaged_state_shapes(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
     """Return names and shapes of the states of a torch optimizer that are averaged, for parameters of these shapes.
 
     A rule that is not a torch optimizer has none.
