@@ -300,7 +300,7 @@ class Quadratic(Landscape):
 
     def start_point(self) -> Tensor:
         """Return the field ``start`` as a position in coordinates."""
-        return self._placed(self._point(self.start, 1.0))
+        return self._to_coordinates(self._point(self.start, 1.0))
 
     def start_of(self, seed: int) -> Tensor:
         """Return the field ``start`` plus the jitter of the replica ``seed``, as a position in coordinates."""
@@ -308,10 +308,10 @@ class Quadratic(Landscape):
         if self.start_jitter:
             draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
             start = start + self.start_jitter * (2 * draws - 1)
-        return self._placed(start)
+        return self._to_coordinates(start)
 
-    def _placed(self, start: Tensor) -> Tensor:
-        """Return a point of the basis ``start_basis`` in coordinates."""
+    def _to_coordinates(self, start: Tensor) -> Tensor:
+        """Return a point, which is given in the basis ``start_basis``, in coordinates."""
         if self.start_basis == "coordinates":
             return start
         return self._point(self.optimum, 0.0) + self.rotation() @ start
