@@ -79,7 +79,7 @@ def test_seeds_share_the_teacher_but_neither_weights_nor_inputs():
     assert not torch.isclose(inputs[0], inputs[1]).any()
     assert not torch.isclose(task.params["0.weight"][0], task.params["0.weight"][1]).any()
     other = TeacherStudent(**SMALL).build(Rows.whole_group(3, seeds=(7,)))._data
-    assert_close(other._answered(inputs)[1], answers)
+    assert_close(other._add_targets(inputs)[1], answers)
 
 
 @pytest.mark.parametrize("alpha", [2.0, 1.0])
