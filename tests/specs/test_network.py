@@ -108,6 +108,8 @@ def test_a_rack_that_is_used_in_part_is_its_preset_with_fewer_gpus_per_node() ->
     rack = NETWORKS["gb200-nvl72"].network
     assert network("{preset: gb200-nvl72, per_node: 64}") == replace(rack, per_node=64)
     assert network({"preset": "gb200-nvl72", "per_node": 64}).among(256).workers == 256
+    with pytest.raises(SpecError, match="a multiple of 72, the workers of a node, or 64 of each: 'per_node: 64'"):
+        rack.among(256)
     with pytest.raises(SpecError, match="per_nodes"):
         network("{preset: gb200-nvl72, per_nodes: 64}")
 

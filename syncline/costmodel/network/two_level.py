@@ -14,6 +14,10 @@ from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
 
+SERVER_GPUS = 8
+"""Most GPUs of a server; a larger node is a rack."""
+
+
 @dataclass(frozen=True)
 class TwoLevel(CostsOfLinks):
     """Nodes of equally many workers with consecutive ranks.
@@ -57,7 +61,11 @@ class TwoLevel(CostsOfLinks):
         if workers <= self.per_node:
             return (workers,)
         if workers % self.per_node:
-            raise SpecError("workers", workers, f"a multiple of {self.per_node}, the workers of a node")
+            fitting = max(size for size in range(1, self.per_node) if workers % size == 0)
+            expected = f"a multiple of {self.per_node}, the workers of a node"
+            if fitting > SERVER_GPUS:  # a rack, of which a training usually takes a part
+                expected += f", or {fitting} of each: 'per_node: {fitting}'"
+            raise SpecError("workers", workers, expected)
         return (self.per_node,) * (workers // self.per_node)
 
     def levels(self) -> MultiLevel:
