@@ -13,7 +13,6 @@ from syncline.costmodel.network.network_links import CostsOfLinks, NetworkTopolo
 from syncline.costmodel.network.paths import ByValue, Floats, Ints, Paths
 from syncline.errors import SpecError
 
-
 SERVER_GPUS = 8
 """Most GPUs of a server; a larger node is a rack."""
 
