@@ -29,6 +29,10 @@ SETTLED = 1e-10
 """Relative change of the cost below which the fit has converged."""
 
 
+MOST_ITERATIONS = 200
+"""Largest number of iterations from each start."""
+
+
 class Fit(NamedTuple):
     """The result of a fit of n constants to N measurements.
 
@@ -53,7 +57,6 @@ def relative_fit(
     *,
     upper: ArrayLike = np.inf,
     scale: float = 0.01,
-    iterations: int = 200,
 ) -> Fit:
     """Return the fit of constants by Levenberg and Marquardt's method, from the start that leads to the least cost.
 
@@ -64,7 +67,6 @@ def relative_fit(
             contains a maximum or a minimum can have several local minima of the cost.
         upper: upper bounds of the constants, ``(n,)``.
         scale: s, relative error of the measurements, above which a point counts less than its square.
-        iterations: largest number of iterations from each start.
 
     >>> sizes = np.array([1e3, 1e4, 1e5, 1e6])
     >>> fit = relative_fit(lambda c: c[0] + sizes / c[1], 2e-3 + sizes / 1e8, [1e-3, 1e9])
@@ -80,11 +82,11 @@ def relative_fit(
         expected = f"at least as many measurements as there are constants, {num_constants}"
         raise SpecError("measured", values.size, expected)
     upper_logs = np.log(np.broadcast_to(np.asarray(upper, dtype=float), (num_constants,)))
-    fits = [_descend(predict, values, np.log(start), upper_logs, scale, iterations) for start in start_rows]
+    fits = [_descend(predict, values, np.log(start), upper_logs, scale) for start in start_rows]
     return min(fits, key=lambda fit: fit.cost)
 
 
-def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, scale: float, iterations: int) -> Fit:
+def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, scale: float) -> Fit:
     """Return the fit that Levenberg and Marquardt's method reaches from a start; start and bounds are logarithms."""
 
     def residuals_at(logs: Floats) -> Floats:
@@ -95,7 +97,7 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
 
     logs, damping = np.minimum(start, upper), 1e-3
     residuals = residuals_at(logs[None])[0]
-    for _ in range(iterations):
+    for _ in range(MOST_ITERATIONS):
         hessian, gradient = _quadratic(residuals_at, logs, residuals, scale)
         cost, has_improved = cost_of(residuals), False
         at_bound = (logs >= upper) & (gradient < 0)

@@ -104,6 +104,9 @@ def costs_of(
 NOISE = 2e-3
 """Relative residuals below this are noise and have the same weight."""
 
+ITERATIONS = 60
+"""Number of iterations of reweighted least squares."""
+
 SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
 """Units of the unknowns: seconds per message or call, and seconds per byte."""
 
@@ -114,8 +117,8 @@ def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
     return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
 
-def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
-    """Return the software costs that fit these measurements best; ``rounds`` is the number of least-squares iterations.
+def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
+    """Return the software costs that fit these measurements of collectives best.
 
     Each collective needs measurements of several sizes, which separate the cost per byte from that per call.
     """
@@ -129,7 +132,7 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     scale = np.array([SCALE_S] * (1 + len(workers)) + [SCALE_BYTE_S] * len(kinds))
     unknowns = np.zeros(len(scale))  # the cost per message, then those of `cost_columns`
     step_s = 1e-6  # of the numerical derivative by the cost per message
-    for _ in range(rounds):
+    for _ in range(ITERATIONS):
         form_s = _forms_s(calls, GlooCosts(unknowns[0]))
         slope = (_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
         residuals = 1 - (form_s + linear @ unknowns[1:]) / measured_s
@@ -138,18 +141,17 @@ def fit_costs(calls: Sequence[TimedCall], rounds: int = 60) -> GlooCosts:
     message_s, *values = unknowns.tolist()
     costs = costs_of(workers, kinds, values, message_s)
     for kind in kinds:
-        costs = _with_own_calls(costs, kind, calls=[call for call in calls if call.kind == kind], rounds=rounds)
+        costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind])
     return costs
 
 
-def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rounds: int) -> GlooCosts:
+def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> GlooCosts:
     """Return the costs of a first fit with one collective's own seconds per call and per byte.
 
     Args:
         costs: costs of the first fit.
         kind: the collective.
         calls: measurements of the collective.
-        rounds: number of reweighted least-squares iterations.
     """
     measured_s = np.array([call.seconds for call in calls])
     form_s = _forms_s(calls, GlooCosts(costs.message_s))
@@ -157,7 +159,7 @@ def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall], rou
     linear = cost_columns(calls, workers, [kind])
     scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
     unknowns = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
-    for _ in range(rounds):
+    for _ in range(ITERATIONS):
         residuals = 1 - (form_s + linear @ unknowns) / measured_s
         unknowns = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknowns / scale) * scale
     *call_s, byte_s = unknowns.tolist()

@@ -85,10 +85,13 @@ def p3_s(
         return _pieces_s(kind, workers, nbytes, delay_s, bytes_per_s, constants)
     if kind not in COLLECTIVES:
         raise SpecError("collective", kind, one_of([*COLLECTIVES, "send"], kind))
-    link = (p3_gloo_link if backend == "gloo" else p3_nccl_link)(delay_s, bytes_per_s, constants)
-    return collective_s(
-        kind, workers, nbytes=nbytes / workers if kind in ("all_gather", "gather") else nbytes, network=link
-    )
+    if backend == "gloo":
+        link = p3_gloo_link(delay_s, bytes_per_s, constants)
+    else:
+        link = p3_nccl_link(delay_s, bytes_per_s, constants)
+    if kind in ("all_gather", "gather"):  # a worker contributes its part of the tensor
+        nbytes = nbytes / workers
+    return collective_s(kind, workers, nbytes, link)
 
 
 def _send_s(
@@ -120,18 +123,20 @@ def _pieces_s(
     alpha, costs = link.latency_s, link.nccl
     if kind == "all_reduce":
         fixed_s = costs.fixed_s("nccl-ring", alpha)
-        last = ring_last_s(nbytes / workers**2, link, costs)
-        call_s = collective_s("all_reduce", workers, nbytes=nbytes / workers, network=link) - fixed_s - last
-        return workers * call_s + last + fixed_s
-    exchanges, fixed_s = kind != "reduce+broadcast", costs.fixed_s("nccl-chain", alpha)
-    call_s = collective_s("all_to_all" if exchanges else "broadcast", workers, nbytes, link) - fixed_s
-    second_s = call_s - alpha if exchanges else call_s  # a second round of sends waits for no arrival of the first
-    return call_s + second_s + fixed_s
+        last_slice_s = ring_last_s(nbytes / workers**2, link, costs)
+        call_s = collective_s("all_reduce", workers, nbytes / workers, link) - fixed_s - last_slice_s
+        return workers * call_s + last_slice_s + fixed_s
+    fixed_s = costs.fixed_s("nccl-chain", alpha)
+    if kind == "reduce+broadcast":
+        call_s = collective_s("broadcast", workers, nbytes, link) - fixed_s
+        return call_s + call_s + fixed_s
+    exchange_s = collective_s("all_to_all", workers, nbytes, link) - fixed_s
+    return exchange_s + (exchange_s - alpha) + fixed_s  # the second round waits for no arrival of the first
 
 
 @dataclass(frozen=True)
 class L40sConstants:
-    """Constants measured on these machines or set by their software.
+    """Constants of four g6e.2xlarge machines that were measured on them or set by their software.
 
     Args:
         workers: P, number of machines.
@@ -174,9 +179,8 @@ def l40s_step(
     steps: int,
     syncs: int,
     link: Link,
-    constants: L40sConstants = L40S,
 ) -> L40sStep:
-    """Return the predicted seconds of a run's steps.
+    """Return the predicted seconds of a training's steps on four g6e.2xlarge machines with an L40S each.
 
     Args:
         algorithm: ``ddp``, ``diloco`` or ``localsgd``.
@@ -186,13 +190,13 @@ def l40s_step(
         steps: number of measured steps.
         syncs: number of these steps that synchronise.
         link: link of the machines.
-        constants: constants of the machines.
     """
+    constants = L40S
     if algorithm not in ALGORITHMS_MEASURED:
         raise SpecError("algorithm", algorithm, one_of(ALGORITHMS_MEASURED, algorithm))
     require(0 <= syncs <= steps and steps > 0, "n_sync", syncs, "at most the steps, of which there are some")
-    nbytes, scale = 4.0 * params, params * batch * seq / constants.reference_work
-    ring_s = float(collective_s("all_reduce", constants.workers, nbytes, link))
+    scale = params * batch * seq / constants.reference_work
+    ring_s = float(collective_s("all_reduce", constants.workers, 4.0 * params, link))
     inner_s = constants.compute_s * scale
     if algorithm == "ddp":
         backward_s = constants.ddp_compute_s * scale * 2 / 3

@@ -278,7 +278,7 @@ def closed_form_s(
         return None
 
 
-def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology, rule: Rule = "eager") -> str:
+def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
     """Return the name of the algorithm of a collective with the least closed-form time on a network.
 
     Measured times and NCCL's times on NVLink come before the other closed forms. A tie goes to the first algorithm. If
@@ -294,7 +294,7 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     best_name, best_s = ALGORITHMS[kind][0], math.inf
     for name in names:
         if name not in SERVERS:
-            seconds = closed_form_s(kind, workers, nbytes, network, name, rule)
+            seconds = closed_form_s(kind, workers, nbytes, network, name)
             if seconds is not None and seconds < best_s:
                 best_name, best_s = name, seconds
     return best_name

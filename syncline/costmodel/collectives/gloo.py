@@ -77,6 +77,9 @@ from syncline.errors import SpecError, one_of
 SEGMENT_BYTES = 1 << 20
 """The longest message of an all-reduce. Source: gloo/allreduce.h, kMaxSegmentSize."""
 
+ELEMENT_BYTES = 4
+"""Bytes of a tensor's element: fp32."""
+
 STEADY = Tcp(window_bytes=np.inf, slow_start=False)
 """TCP whose windows are open and limit nothing."""
 
@@ -88,20 +91,15 @@ class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: function ``(workers, nbytes, latency_s, link, element_bytes)`` that returns the seconds without
-            ``software_s``. The latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
+        form: function ``(workers, nbytes, latency_s, link)`` that returns the seconds without ``software_s``. The
+            latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
     """
 
-    form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link, int], FloatOrArray]
+    form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link], FloatOrArray]
 
 
 def gloo_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    link: Link,
-    costs: GlooCosts | None = None,
-    element_bytes: int = 4,
+    kind: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None
 ) -> FloatOrArray:
     """Return the seconds of a collective of gloo, whose workers start at the same time.
 
@@ -111,7 +109,6 @@ def gloo_s(
         nbytes: bytes of the collective, at least 0, by the table of `syncline.costmodel.collectives.cost`.
         link: each worker's link; its overhead counts per message, as ``message_s`` does.
         costs: costs of the software; None for those of the link, or no costs if it has none.
-        element_bytes: bytes of an element; a segment of an all-reduce has a whole number of elements.
 
     Raises:
         SpecError: an unknown collective, no worker, or a negative size.
@@ -129,9 +126,8 @@ def gloo_s(
     costs = costs or link.gloo or FREE
     alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
     link = replace(link, tcp=costs.connection)
-    link_s = GLOO_ALGORITHMS[kind].form(
-        np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link, element_bytes
-    )
+    form = GLOO_ALGORITHMS[kind].form
+    link_s = form(np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link)
     seconds = link_s + costs.software_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
 
@@ -155,29 +151,34 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
     if kind == "all_gather":
         return nbytes * peers
     if kind == "reduce":
-        count, segment_bytes = segments(workers, nbytes)
-        sent_bytes = (count - 2) * segment_bytes + nbytes * (peers / np.square(workers))
+        num_segments, segment_bytes = segments(workers, nbytes)
+        sent_bytes = (num_segments - 2) * segment_bytes + nbytes * (peers / np.square(workers))
         return np.where(np.greater(peers, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
     return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * peers / workers)
 
 
-def segments(workers: IntOrArray, nbytes: FloatOrArray, element_bytes: int = 4) -> tuple[IntOrArray, FloatOrArray]:
-    """Return the number of segments of an all-reduce, k P, and the bytes of a segment.
+def segments(workers: IntOrArray, nbytes: FloatOrArray) -> tuple[IntOrArray, FloatOrArray]:
+    """Return the number of segments into which gloo cuts the tensor of an all-reduce, k P, and the bytes of a segment.
 
-    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of the number P of workers.
+    ``k P = max(ceil(n / 1 MiB), 2 P)``, rounded up to a multiple of the number P of workers. A segment has a whole
+    number of fp32 elements.
     """
-    count = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
-    count = np.ceil(count / workers) * workers
-    size = np.ceil(np.ceil(nbytes / count) / element_bytes) * element_bytes
-    return count.astype(np.int64), np.minimum(size, nbytes)
+    num_segments = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
+    num_segments = np.ceil(num_segments / workers) * workers
+    segment_bytes = np.ceil(np.ceil(nbytes / num_segments) / ELEMENT_BYTES) * ELEMENT_BYTES
+    return num_segments.astype(np.int64), np.minimum(segment_bytes, nbytes)
 
 
 def window_s(
     messages: IntOrArray, message_s: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray
 ) -> FloatOrArray:
-    """Return W, the seconds of K messages of x seconds each through one hop of a ring, with two messages posted ahead.
+    """Return W, the seconds of K messages through one hop of a gloo ring, with two messages posted ahead.
 
-    ``one_socket`` tells whether notices and data share a connection, as with two workers.
+    Args:
+        messages: K, number of messages.
+        message_s: x, seconds of a message on the link.
+        alpha: latency of the link in seconds, with the overheads of a message.
+        one_socket: whether notices and data share a connection, as with two workers.
     """
     shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
     pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))
@@ -185,12 +186,10 @@ def window_s(
     return 2 * alpha + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
 
 
-def _all_reduce(
-    workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, element_bytes: int
-) -> FloatOrArray:
+def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of an all-reduce, two rings of segments, with few latencies if the tensor is short."""
-    count, segment_bytes = segments(workers, nbytes, element_bytes)
-    chunk_segments = count // workers
+    num_segments, segment_bytes = segments(workers, nbytes)
+    chunk_segments = num_segments // workers
     rate = connection_bytes_per_s(link)
     rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
     used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
@@ -199,47 +198,49 @@ def _all_reduce(
     return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha, 0.0)
 
 
-def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of an all-gather, a ring with each part in two halves."""
-    ring_s = window_s(2 * (workers - 1), nbytes / 2 / connection_bytes_per_s(link), alpha, np.equal(workers, 2))
+    message_s = nbytes / 2 / connection_bytes_per_s(link)
+    ring_s = window_s(2 * (workers - 1), message_s, alpha, one_socket=np.equal(workers, 2))
     return np.where(nbytes > 0, ring_s, 0.0)
 
 
-def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of an all-to-all, whose messages are all posted at once."""
     shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
     return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
 
 
-def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of a gather, whose messages share the root's link."""
     incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
     return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
 
 
-def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of a reduce, a ring and then a chunk from each worker to the root."""
     tcp = link.tcp or STEADY
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha)
-    count, segment_bytes = segments(workers, nbytes)
-    ring_s = window_s(np.maximum(count - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
+    num_segments, segment_bytes = segments(workers, nbytes)
+    ring_s = window_s(np.maximum(num_segments - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
     chunk_s = tcp.after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha)
     arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
 
 
-def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link, _: int) -> FloatOrArray:
+def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of a broadcast down a tree, where the children of a parent share the parent's link."""
-    slowest_s: FloatOrArray = 0.0
+    seconds: FloatOrArray = 0.0
     rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
-    for count in np.unique(workers).tolist():
-        path_s = []
-        for path in slowest_tree_paths(count):
-            hops_s = sum(nbytes * np.maximum(children / rate, 1 / connection_rate) for children in path)
-            path_s.append((1 + len(path)) * alpha + hops_s)
-        slowest_s = slowest_s + np.where(np.equal(workers, count), np.max(np.broadcast_arrays(*path_s), axis=0), 0.0)
-    return slowest_s
+    for num_workers in np.unique(workers).tolist():
+        paths_s = []
+        for num_children in slowest_tree_paths(num_workers):
+            hops_s = sum(nbytes * np.maximum(children / rate, 1 / connection_rate) for children in num_children)
+            paths_s.append((1 + len(num_children)) * alpha + hops_s)
+        slowest_s = np.max(np.broadcast_arrays(*paths_s), axis=0)
+        seconds = seconds + np.where(np.equal(workers, num_workers), slowest_s, 0.0)
+    return seconds
 
 
 @lru_cache(maxsize=256)
@@ -253,8 +254,8 @@ def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
     paths: dict[int, tuple[int, ...]] = {0: ()}
     leaf_paths = set()
     for worker in range(workers):
-        first, end = worker.bit_length(), (workers - 1 - worker).bit_length()
-        children = [worker + (1 << bit) for bit in range(first, end)]
+        first_bit, end_bit = worker.bit_length(), (workers - 1 - worker).bit_length()
+        children = [worker + (1 << bit) for bit in range(first_bit, end_bit)]
         for child in children:
             paths[child] = (*paths[worker], len(children))
         if not children:
@@ -308,8 +309,8 @@ class WireBytes(NamedTuple):
         return WireBytes(*(number + other_number for number, other_number in zip(self, other, strict=True)))
 
 
-def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4) -> tuple[float, float]:
-    """Return a pair: messages that a worker sends in a call, mean over workers, and the payload bytes of a message.
+def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]:
+    """Return the number of messages that a worker sends in a collective, mean over workers, and the bytes of each.
 
     The arguments are those of `gloo_s`.
     """
@@ -320,19 +321,18 @@ def gloo_messages(kind: str, workers: int, nbytes: float, element_bytes: int = 4
     if not peers or not nbytes:
         return 0.0, 0.0
     if kind in ("all_reduce", "reduce_scatter"):
-        segment_bytes = float(segments(workers, nbytes, element_bytes)[1])
-        return 2 * peers * ceil(nbytes / segment_bytes) / workers, segment_bytes
+        _, segment_bytes = segments(workers, nbytes)
+        return 2 * peers * ceil(nbytes / float(segment_bytes)) / workers, float(segment_bytes)
     if kind == "reduce":
-        messages = float(segments(workers, nbytes, element_bytes)[0]) - 2 + peers / workers
+        num_segments, _ = segments(workers, nbytes)
+        messages = float(num_segments) - 2 + peers / workers
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
     if kind == "all_gather":
         return 2.0 * peers, nbytes / 2
     return (float(peers), nbytes / workers) if kind == "all_to_all" else (peers / workers, nbytes)
 
 
-def gloo_wire(
-    kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS, element_bytes: int = 4
-) -> WireBytes:
+def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:
     """Return the bytes that a worker's device counts as sent in a call, mean over workers.
 
     The arguments and errors are those of `gloo_messages`; ``segment_bytes`` is the MSS, the payload bytes of a segment,
@@ -343,8 +343,8 @@ def gloo_wire(
     '1.054'
     """
     require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
-    messages, size = gloo_messages(kind, workers, nbytes, element_bytes)
-    segment_count = ceil((size + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data and a notice
+    messages, message_bytes = gloo_messages(kind, workers, nbytes)
+    segment_count = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data, a notice
     return WireBytes(
         float(gloo_sent_bytes(kind, workers, nbytes)),
         3 * messages * HEADER_BYTES,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -54,7 +54,7 @@ EAGER = Updating()
 
 @dataclass(frozen=True)
 class UpdateWork:
-    """The kernels of an update.
+    """The GPU kernels of an optimizer's update.
 
     Args:
         step: kernels of every step, such as products and elementwise operations.
@@ -75,23 +75,29 @@ class UpdateWork:
 
     def __add__(self, other: UpdateWork) -> UpdateWork:
         """Return the work of two updates."""
-        return UpdateWork(*(mine + others for mine, others in zip(self.parts, other.parts, strict=True)))
+        return UpdateWork(*(part + other_part for part, other_part in zip(self.parts, other.parts, strict=True)))
+
+    def _with_each(self, change: Callable[[Operation], Operation]) -> UpdateWork:
+        """Return the work with each kernel replaced by ``change(kernel)``."""
+        return UpdateWork(*(tuple(map(change, part)) for part in self.parts))
 
     def every(self, steps: float) -> UpdateWork:
-        """Return the work per step if this work is done once in so many steps."""
-        return UpdateWork(
-            *(tuple(operation._replace(kernels=operation.kernels / steps) for operation in part) for part in self.parts)
-        )
+        """Return the work per step if the update is done once in so many steps."""
+        return self._with_each(lambda operation: operation._replace(kernels=operation.kernels / steps))
 
     def implemented(self, kernels: UpdateKernels) -> UpdateWork:
-        """Return the work of another implementation of the update."""
+        """Return the work of the update by another implementation, with faster kernels."""
         if kernels == "eager":
             return self
-        work = UpdateWork(*(tuple(_with_tensor_cores(operation, kernels) for operation in part) for part in self.parts))
+        work = self._with_each(lambda operation: _with_tensor_cores(operation, kernels))
         if kernels == "tf32":
             return work
-        products = tuple(_in_bf16(operation) for operation in self.iterations if operation.kind == "product")
-        return replace(work, iterations=products)
+        products = [operation for operation in self.iterations if operation.kind == "product"]
+        bf16_products = [
+            operation._replace(precision="bf16", nbytes=operation.nbytes / 2)  # instead of fp32
+            for operation in products
+        ]
+        return replace(work, iterations=tuple(bf16_products))
 
     def flops(self, frequency: float | None, decomposition_rate: float = DECOMPOSITION_RATE) -> float:
         """Return the FLOPs per step of products, with those of decompositions divided by ``decomposition_rate``.
@@ -103,13 +109,14 @@ class UpdateWork:
         if not decomposition_rate > 0:
             raise SpecError("decomposition_rate", decomposition_rate, "a number above 0")
 
-        def counted(operations: Iterable[Operation]) -> float:
+        def counted_flops(operations: Iterable[Operation]) -> float:
+            """Return the FLOPs of products and decompositions; other kernels count as free."""
             rates = {"product": 1.0, "qr": decomposition_rate, "eigh": decomposition_rate}
-            priced = [operation for operation in operations if operation.kind in rates]
-            return sum(operation.kernels * operation.flops / rates[operation.kind] for operation in priced)
+            counted = [operation for operation in operations if operation.kind in rates]
+            return sum(operation.kernels * operation.flops / rates[operation.kind] for operation in counted)
 
-        renewals = 0.0 if frequency is None else counted(self.renewal) / frequency
-        return counted(self.step + self.iterations) + renewals
+        renewal_flops = 0.0 if frequency is None else counted_flops(self.renewal) / frequency
+        return counted_flops(self.step + self.iterations) + renewal_flops
 
     def seconds(self, hardware: Hardware, frequency: float | None, updating: Updating = EAGER) -> float:
         """Return the seconds per step, by the kernels if their prices are known, otherwise by the FLOPs of products.
@@ -122,11 +129,12 @@ class UpdateWork:
         if hardware.kernels is None or hardware.kernels.updates is None:
             return self.flops(frequency) / (hardware.peak_flops * hardware.mfu)
         work = self.implemented(updating.kernels)
-        usual = work.step + work.iterations + (work.messages if updating.with_messages else ())
-        usual_s = update_s(usual, hardware)
+        every_step = work.step + work.iterations + (work.messages if updating.with_messages else ())
+        usual_s = update_s(every_step, hardware)
         if frequency is None or not work.renewal:
             return usual_s
-        return usual_s + (update_s(usual + work.renewal, hardware) - usual_s) / frequency
+        with_renewal_s = update_s(every_step + work.renewal, hardware)
+        return usual_s + (with_renewal_s - usual_s) / frequency
 
 
 def _with_tensor_cores(operation: Operation, kernels: UpdateKernels) -> Operation:
@@ -135,11 +143,6 @@ def _with_tensor_cores(operation: Operation, kernels: UpdateKernels) -> Operatio
         return operation._replace(precision="tf32")
     is_replaced = operation.kind == "qr" and kernels == "optimised"
     return operation._replace(kind="cholesky") if is_replaced else operation
-
-
-def _in_bf16(operation: Operation) -> Operation:
-    """Return a product of fp32 matrices in bf16."""
-    return operation._replace(precision="bf16", nbytes=operation.nbytes / 2)
 
 
 class Passes(NamedTuple):
@@ -156,18 +159,18 @@ class Passes(NamedTuple):
     kernels: float = 0.0
 
     def on(self, tensors: Iterable[TensorShape]) -> tuple[Operation, ...]:
-        """Return the operations on tensors."""
-        counts: Counter[int] = Counter()
-        for shape, count in Counter(tensor.shape for tensor in tensors).items():
-            counts[math.prod(shape)] += count
-        total = sum(elements * count for elements, count in counts.items())
-        lists = max(1, round(self.listed / LISTED_BYTES))
-        on_lists = Operation("lists", nbytes=self.listed * total / lists, kernels=lists)
-        out = [on_lists] if self.listed and total else []
+        """Return the kernels of these elementwise operations on the tensors of an update."""
+        count_by_elements = Counter(tensor.elements for tensor in tensors)
+        total_elements = sum(elements * count for elements, count in count_by_elements.items())
+        operations = []
+        if self.listed and total_elements:
+            num_lists = max(1, round(self.listed / LISTED_BYTES))
+            operations.append(Operation("lists", nbytes=self.listed * total_elements / num_lists, kernels=num_lists))
         if self.kernels:
-            per_number = self.single / self.kernels
-            out += [memory(per_number * elements, self.kernels * count) for elements, count in counts.items()]
-        return tuple(out)
+            bytes_per_number = self.single / self.kernels
+            for elements, count in count_by_elements.items():
+                operations.append(memory(bytes_per_number * elements, self.kernels * count))
+        return tuple(operations)
 
 
 MOVE = Passes(12)
@@ -198,7 +201,7 @@ def above_adam_s(
         updating: implementation of the update, and whether to include its messages.
     """
     seconds = work.seconds(hardware, frequency, updating)
-    adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, None)
+    adam_s = UpdateWork(ADAM.on(tensors) + MOVE.on(tensors)).seconds(hardware, frequency=None)
     return seconds - adam_s if seconds > (1 + LEAST_DIFFERENCE) * adam_s else 0.0
 
 
@@ -206,13 +209,13 @@ BLOCK_VIEWS = 27
 """Views by which the blocks of a tensor are cut, packed and joined, beside those of the operands of products."""
 
 
-def largest_numbers(number: float, count: float = 1.0) -> Operation:
-    """Return ``count`` choices of the largest among so many numbers."""
-    return Operation("largest", (number,), nbytes=FP32_BYTES * number, kernels=count)
+def largest_numbers(numbers: float, count: float = 1.0) -> Operation:
+    """Return ``count`` kernels that choose the largest among so many numbers."""
+    return Operation("largest", (numbers,), nbytes=FP32_BYTES * numbers, kernels=count)
 
 
 def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis: bool) -> tuple[Operation, ...]:
-    """Return the kernels that send the k largest coefficients of each block of tensors, and put the received together.
+    """Return the kernels that pack the k largest coefficients of each block of tensors, and join received blocks.
 
     Args:
         tensors: the tensors.
@@ -220,22 +223,26 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
         chunk: largest length of a block along each dimension.
         has_basis: whether blocks are multiplied with a basis along each dimension: to it, back, and back again.
     """
-    out: list[Operation] = []
+    operations: list[Operation] = []
     for shape, count in Counter(tensor.shape for tensor in tensors).items():
-        sides = [largest_divisor(length, chunk) for length in shape] or [1]
-        number, block = math.prod(shape), math.prod(sides)
-        for side in sides if has_basis else ():
-            other = block // side if len(shape) > 1 else 1  # vectors are multiplied in one product
-            blocks = number / other / side
-            out.append(product(other, side, side, "fp32", FP32_BYTES, blocks, count=3 * count))
-        out += [largest_numbers(number, count), Operation("view", kernels=BLOCK_VIEWS * count)]
-        out.append(memory((85 + 170 * min(k / block, 1.0)) * number / 20, 20 * count))
-    return tuple(out)
+        block_sides = [largest_divisor(length, chunk) for length in shape] or [1]
+        elements, block_elements = math.prod(shape), math.prod(block_sides)
+        for side in block_sides if has_basis else ():
+            other_side = block_elements // side if len(shape) > 1 else 1  # vectors are multiplied in one product
+            blocks = elements / other_side / side
+            operations.append(product(other_side, side, side, "fp32", FP32_BYTES, blocks, count=3 * count))
+        operations += [largest_numbers(elements, count), Operation("view", kernels=BLOCK_VIEWS * count)]
+        bytes_per_element = 85 + 170 * min(k / block_elements, 1.0)  # of 20 elementwise kernels together
+        operations.append(memory(bytes_per_element * elements / 20, 20 * count))
+    return tuple(operations)
 
 
-def shapes_of(tensors: Iterable[TensorShape]) -> Iterable[tuple[int, int, int]]:
-    """Return the shorter and the longer side of the matrices among the tensors, and the number of each such shape."""
-    counts = Counter(tuple(sorted(tensor.sides)) for tensor in tensors if tensor.is_matrix)
+def shapes_of(tensors: Iterable[TensorShape]) -> list[tuple[int, int, int]]:
+    """Return the shorter side, the longer side and the count of each different shape of matrices among tensors."""
+    counts: Counter[tuple[int, int]] = Counter()
+    for tensor in tensors:
+        if tensor.is_matrix:
+            counts[min(tensor.sides), max(tensor.sides)] += 1
     return [(short, long, count) for (short, long), count in counts.items()]
 
 
@@ -249,11 +256,11 @@ def qr(rows: float, columns: float, count: float = 1.0) -> Operation:
     return Operation("qr", (rows, columns, 1.0), "fp32", 2 * FP32_BYTES * rows * columns, kernels=count)
 
 
-def orthogonal_work(tensors: Sequence[TensorShape], steps: int = NEWTON_SCHULZ_STEPS) -> UpdateWork:
+def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     """Return the work of orthogonalising every matrix among the tensors in each step, as Muon and Scion do.
 
     An iteration is ``X <- a X + (b A + c A^2) X`` with ``A = X X^T`` on the smaller side, of three products. All
-    iterations take ``steps (4 d^2 D + 2 d^3)`` FLOPs with d = min(m, n) and D = max(m, n).
+    iterations take ``5 (4 d^2 D + 2 d^3)`` FLOPs with d = min(m, n) and D = max(m, n).
 
     >>> orthogonal_work([TensorShape("w", (2, 2), True)]).flops(None)  # five iterations of three products
     240.0
@@ -261,10 +268,13 @@ def orthogonal_work(tensors: Sequence[TensorShape], steps: int = NEWTON_SCHULZ_S
     step: list[Operation] = []
     iterations: list[Operation] = []
     for d, long, count in shapes_of(tensors):
-        number, square = FP32_BYTES * d * long, FP32_BYTES * d * d
-        step.append(memory(5 * number / 4, 4 * count))  # norm, division, and the scale at the end
-        iterations += [fp32_product(*sides, steps * count) for sides in ((d, d, long), (d, d, d), (d, long, d))]
-        iterations += [memory(5 * number / 2, 2 * steps * count), memory(7 * square / 3, 3 * steps * count)]
+        matrix_bytes, square_bytes = FP32_BYTES * d * long, FP32_BYTES * d * d
+        step.append(memory(5 * matrix_bytes / 4, 4 * count))  # norm, division, and the scale at the end
+        repetitions = NEWTON_SCHULZ_STEPS * count
+        for m, n, k in ((d, d, long), (d, d, d), (d, long, d)):  # X X^T, A^2, and the product with X
+            iterations.append(fp32_product(m, n, k, repetitions))
+        iterations.append(memory(5 * matrix_bytes / 2, 2 * repetitions))
+        iterations.append(memory(7 * square_bytes / 3, 3 * repetitions))
     return UpdateWork(tuple(step), iterations=tuple(iterations))
 
 
@@ -293,7 +303,7 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
 
 
 def times(work: UpdateWork, count: float) -> UpdateWork:
-    """Return the work of ``count`` equal updates."""
+    """Return the work of ``count`` equal updates in one step."""
     return work.every(1 / count)
 
 
@@ -316,7 +326,7 @@ def rotated_sides(rows: int, columns: int, geometry: str) -> tuple[int, ...]:
 
 
 def rotation_elements(rows: int, columns: int, source: str, geometry: str) -> int:
-    """Return the number of elements that basis rotation keeps beyond Adam's states for an m x n matrix.
+    """Return the number of elements that basis rotation stores beyond Adam's states for an m x n matrix.
 
     A basis of a side of length d has d^2 elements; with the source ``2nd`` there is also an average of products.
 
@@ -360,24 +370,28 @@ def rotation_work(
     ):
         if value not in choices:
             raise SpecError(name, value, one_of(choices, value))
-    matrix = FP32_BYTES * rows * columns
-    step, renewal = [memory(20 * matrix / 8, 8)], []  # Adam's moments, and its division
+    matrix_bytes = FP32_BYTES * rows * columns
+    step, renewal = [memory(20 * matrix_bytes / 8, 8)], []  # Adam's moments, and its division
     if momentum == "rotated":
-        renewal.append(memory(2 * matrix))
+        renewal.append(memory(2 * matrix_bytes))
     for d in rotated_sides(rows, columns, geometry):
-        square, gram = FP32_BYTES * d * d, fp32_product(d, d, rows * columns / d)
+        basis_bytes = FP32_BYTES * d * d
+        product_with_transpose = fp32_product(d, d, rows * columns / d)
         step.append(fp32_product(rows, columns, d, 3 if momentum == "original" else 2))
         if source == "2nd":
-            step += [gram, memory(3 * square)]
+            step += [product_with_transpose, memory(3 * basis_bytes)]
         else:
-            renewal += [gram] + [memory(3 * matrix)] * (source == "1st")
+            renewal.append(product_with_transpose)
+        if source == "1st":
+            renewal.append(memory(3 * matrix_bytes))
         if momentum == "rotated":
             renewal.append(fp32_product(rows, columns, d, 2))
         if estimate == "power":
-            renewal += [fp32_product(d, d, d, 2), qr(d, d), memory(21 * square / 17, 17), memory(3 * matrix, 2)]
+            renewal += [fp32_product(d, d, d, 2), qr(d, d)]
+            renewal += [memory(21 * basis_bytes / 17, 17), memory(3 * matrix_bytes, 2)]
         else:
-            vectors = Operation("eigh", (d, 1.0), "fp32", 2 * square)
-            renewal += [fp32_product(d, d, d), vectors, memory(19 * square / 12, 12)]
+            renewal += [fp32_product(d, d, d), Operation("eigh", (d, 1.0), "fp32", 2 * basis_bytes)]
+            renewal.append(memory(19 * basis_bytes / 12, 12))
     return UpdateWork(tuple(step), tuple(renewal))
 
 
@@ -411,5 +425,8 @@ def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool 
     for delay in delays:
         tau = max(delays) + min(delays) - delay if reversed_order else delay
         weight = tau + 1 if tau > mid else tau
-        intervals.append(max(1, base * (mid + 1) // weight) if weight else None)
+        if weight == 0:
+            intervals.append(None)
+        else:
+            intervals.append(max(1, base * (mid + 1) // weight))
     return intervals
