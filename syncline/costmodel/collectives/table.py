@@ -198,10 +198,10 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     workers of the same spacing.
     """
     members = getattr(network, "members", None)  # of a topology of some workers
-    whole: Any = network if members is None else getattr(network, "whole", None)
-    bare_network = getattr(whole, "network", whole)
+    whole_network: Any = network if members is None else getattr(network, "whole", None)
+    bare_network = getattr(whole_network, "network", whole_network)
     if isinstance(bare_network, (TwoLevel, MultiLevel)):
-        all_workers = int(np.max(workers)) if members is None else whole.workers
+        all_workers = int(np.max(workers)) if members is None else whole_network.workers
         group = range(all_workers) if members is None else first_group_like(members.tolist(), all_workers)
         if group is None:
             return None
@@ -218,7 +218,7 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
     if isinstance(network, Link):
         is_half_duplex, rate = network.duplex == "half", network.goodput_bytes_per_s
     else:
-        is_half_duplex, rate = bool(np.any(whole.half_duplex)), whole.bandwidth_bytes_per_s.min()
+        is_half_duplex, rate = bool(np.any(whole_network.half_duplex)), whole_network.bandwidth_bytes_per_s.min()
     if is_half_duplex:
         return None
     return GpuNodes(workers, 1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)

@@ -469,14 +469,14 @@ def worker_activation_bytes(
     """
     micro_sequences = sequences / micro_batches
     is_recomputed = policy.kind == "recomputed"
-    kept = layer_bytes(model, micro_sequences, "selective" if is_recomputed else policy.kind, storage, policy.modules)
+    stored = layer_bytes(model, micro_sequences, "selective" if is_recomputed else policy.kind, storage, policy.modules)
     checkpoint_bytes = 0.0  # inputs of all layers
-    working_bytes = kept.working
+    working_bytes = stored.working
     if is_recomputed:
         recomputed = layer_bytes(model, micro_sequences, "recomputed", storage)
         checkpoint_bytes = recomputed.layers
-        working_bytes += policy.layers_per_checkpoint * (recomputed.working - kept.working)
-    working_bytes += min(2, policy.offloaded_layers) * kept.layers / model.layers
+        working_bytes += policy.layers_per_checkpoint * (recomputed.working - stored.working)
+    working_bytes += min(2, policy.offloaded_layers) * stored.layers / model.layers
 
     largest_bytes = 0.0
     stages, chunks = layout.pipeline, layout.chunks
@@ -487,17 +487,17 @@ def worker_activation_bytes(
             num_recomputed = min(layers, policy.most_recomputed)
             num_kept += layers - num_recomputed - min(layers, policy.offloaded_layers)
             num_checkpoints += math.ceil(num_recomputed / policy.layers_per_checkpoint)
-        stage_bytes = (kept.layers * num_kept + checkpoint_bytes * num_checkpoints) / model.layers
+        stage_bytes = (stored.layers * num_kept + checkpoint_bytes * num_checkpoints) / model.layers
         if stage == 0:
-            stage_bytes += kept.mask
+            stage_bytes += stored.mask
         stages_behind = stages - 1 - stage
         in_flight = min(micro_batches, stages_behind + 1.0)
         if chunks > 1:
             in_flight = min(micro_batches * chunks, 2 * stages_behind + (chunks - 1) * stages + 1) / chunks
         peak_bytes = working_bytes
         if stages_behind == 0:  # the last stage has the last norm, the head and the loss
-            stage_bytes += kept.ends - kept.mask
-            peak_bytes = max(kept.logits, working_bytes)
+            stage_bytes += stored.ends - stored.mask
+            peak_bytes = max(stored.logits, working_bytes)
         largest_bytes = max(largest_bytes, in_flight * stage_bytes + peak_bytes)
     return largest_bytes / (layout.tensor * layout.context)
 

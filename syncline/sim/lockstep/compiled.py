@@ -21,13 +21,13 @@ BLOCK_ROUNDS = 64
 
 
 @compiled
-def _eager_round(own: Any, previous: Any, own_cost: Any, message_cost: Any, result: Any) -> None:
+def _eager_round(own_times: Any, previous_times: Any, own_cost: Any, message_cost: Any, result: Any) -> None:
     """Compute a ring's round by the eager rule: ``result_i = max(own_i + own_cost_i, previous_i + message_cost_i)``.
 
-    ``own`` and ``previous`` are the times of each worker and of the worker before it in the ring.
+    ``own_times`` and ``previous_times`` are the times of each worker and of the worker before it in the ring.
     """
     for i in range(len(result)):
-        sent, received = own[i] + own_cost[i], previous[i] + message_cost[i]
+        sent, received = own_times[i] + own_cost[i], previous_times[i] + message_cost[i]
         result[i] = sent if sent > received else received
 
 
