@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -62,7 +62,7 @@ class AdditiveLaw:
 
 
 def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names: Sequence[str]) -> PowerLaw:
-    """Return the power law with the least squared error of logarithms.
+    """Return the power law of a training's sizes that fits values with the least squared error of logarithms.
 
     Args:
         settings: sizes of the training of each value.
@@ -119,14 +119,15 @@ class MeasuredLoss(NamedTuple):
 
 @cache
 def measured_losses() -> tuple[MeasuredLoss, ...]:
-    """Return all losses in the order of the tables."""
-
-    def value(name: str, text: str) -> float | str:
-        return text if name in ("family", "place", "method", "used") else float(text or 1)
-
+    """Return all losses that papers print, in the order of their tables in the package's file."""
+    losses = []
     with FILE.open(encoding="utf-8", newline="") as file:
-        rows = [{name: value(name, row[name]) for name in MeasuredLoss._fields} for row in csv.DictReader(file)]
-    return tuple(MeasuredLoss(**row) for row in rows)  # type: ignore[arg-type]
+        for row in csv.DictReader(file):
+            fields: dict[str, Any] = {name: row[name] for name in ("family", "place", "method", "used")}
+            for name in ("parameters", "tokens", "replicas", "period", "loss"):
+                fields[name] = float(row[name] or 1)  # empty replicas and periods are those of data parallelism
+            losses.append(MeasuredLoss(**fields))
+    return tuple(losses)
 
 
 def printed_losses(family: str, method: str, used: str = "fit") -> list[MeasuredLoss]:
@@ -157,7 +158,7 @@ def left_out_errors(losses: Sequence[MeasuredLoss], names: Sequence[str], left_o
 
 
 class SeenRange(NamedTuple):
-    """The range of one quantity in the data of a fit."""
+    """The smallest and the largest value of one quantity, such as parameters, in the data of a fit."""
 
     low: float
     high: float

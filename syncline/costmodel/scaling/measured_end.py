@@ -45,14 +45,15 @@ class MeasuredRatio(NamedTuple):
 
 
 def measured_ratios(family: str, method: str, largest: float = np.inf) -> list[MeasuredRatio]:
-    """Return the measured ratios of a family and method of models of up to ``largest`` parameters."""
+    """Return the measured ratios of a method's losses in a family, of models of up to ``largest`` parameters."""
     rows = [row for row in measured_losses() if row.family == family and row.parameters <= largest]
-    base = {(row.parameters, row.tokens): row.loss for row in rows if row.method == "ddp-adam"}
-    return [
-        MeasuredRatio(row, row.loss / base[row.parameters, row.tokens])
-        for row in rows
-        if row.method == method and (row.parameters, row.tokens) in base
-    ]
+    ddp_losses = {(row.parameters, row.tokens): row.loss for row in rows if row.method == "ddp-adam"}
+    ratios = []
+    for row in rows:
+        ddp_loss = ddp_losses.get((row.parameters, row.tokens))
+        if row.method == method and ddp_loss is not None:
+            ratios.append(MeasuredRatio(row, row.loss / ddp_loss))
+    return ratios
 
 
 @dataclass(frozen=True)
@@ -81,14 +82,14 @@ class MeasuredEnd:
             setting: number of ``replicas`` and ``period``.
             exponents: exponents of the ratio in ``replicas`` and ``period``.
         """
-        growth = 0.0
+        log_growth = 0.0
         for name, measured in (("replicas", self.replicas), ("period", self.periods)):
             log_excess = float(np.log(max(setting[name] / measured[-1], 1.0)))
-            growth += max(exponents.get(name, 0.0) * log_excess, 0.0)
+            log_growth += max(exponents.get(name, 0.0) * log_excess, 0.0)
         # np.interp is constant outside of the measured settings.
         log_period, log_replicas = np.log(setting["period"]), np.log(setting["replicas"])
-        by_replicas = [float(np.interp(log_period, np.log(self.periods), row)) for row in self.logs]
-        return float(np.exp(np.interp(log_replicas, np.log(self.replicas), by_replicas) + growth))
+        logs_at_period = [float(np.interp(log_period, np.log(self.periods), row)) for row in self.logs]
+        return float(np.exp(np.interp(log_replicas, np.log(self.replicas), logs_at_period) + log_growth))
 
 
 def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
@@ -105,13 +106,14 @@ def end_of(ratios: Sequence[MeasuredRatio]) -> MeasuredEnd:
     by_size = sorted(ratios, key=lambda measured: measured.row.parameters)
     for i, j in np.ndindex(logs.shape):
         setting = replicas[i], periods[j]
-        of_setting = [measured for measured in by_size if (measured.row.replicas, measured.row.period) == setting]
-        if of_setting:
-            largest = of_setting[-END_SIZES:]
+        ratios_by_size = [measured for measured in by_size if (measured.row.replicas, measured.row.period) == setting]
+        if ratios_by_size:
+            largest = ratios_by_size[-END_SIZES:]
             logs[i, j] = np.mean(np.log([measured.ratio for measured in largest]))
             tables |= {measured.row.place for measured in largest}
+
     log_periods = np.log(periods)
-    for row in logs:
+    for row in logs:  # settings without measurement are interpolated over periods
         is_measured = ~np.isnan(row)
         row[~is_measured] = np.interp(log_periods[~is_measured], log_periods[is_measured], row[is_measured])
     family = ratios[0].row.family.partition("-")[0].title()
@@ -147,7 +149,7 @@ class RatioCurve:
 
 
 def fitted_curve(family: str, method: str, largest: float, capped: bool = True) -> RatioCurve:
-    """Return the curve that is fitted to the measurements of models up to a size.
+    """Return the curve of a method's loss over data parallelism's, fitted to the measurements of models up to a size.
 
     Args:
         family: family of the losses.
@@ -189,11 +191,10 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
         sizes = sorted({measured.row.parameters for measured in ratios})
         for size in sizes[LEAST_SIZES - 1 : -1]:
             curve = fitted_curve(family, method, largest=size, capped=capped)
-            errors += [
-                GrownError(float(np.log(curve.ratio(row.setting) / ratio)), float(np.log(row.parameters / size)))
-                for row, ratio in ratios
-                if row.parameters > size
-            ]
+            for row, ratio in ratios:
+                if row.parameters > size:
+                    error = float(np.log(curve.ratio(row.setting) / ratio))
+                    errors.append(GrownError(error, folds=float(np.log(row.parameters / size))))
     return errors
 
 
@@ -212,16 +213,16 @@ def growth_exponent(errors: Sequence[GrownError]) -> tuple[float, dict[float, fl
     >>> f"{power:.2f}", {p: round(difference, 1) for p, difference in differences.items()}
     ('0.46', {0.0: 5.9, 0.5: 0.0, 1.0: 8.6})
     """
-    values, folds = (np.array(column) for column in zip(*errors, strict=True))
+    values, folds = np.array(errors).T
 
     def negative_log_likelihood(power: float) -> float:
+        """Return minus the log likelihood of the errors, apart from a constant, with the most likely c."""
         return float(len(values) * np.log(np.mean((values / folds**power) ** 2)) / 2 + power * np.log(folds).sum())
 
     powers = np.linspace(0.0, 1.5, 151)
-    values_of_powers = [negative_log_likelihood(power) for power in powers]
-    best = int(np.argmin(values_of_powers))
-    best_exponent = values_of_powers[best]
-    return float(powers[best]), {power: negative_log_likelihood(power) - best_exponent for power in (0.0, 0.5, 1.0)}
+    best_power = float(powers[np.argmin([negative_log_likelihood(power) for power in powers])])
+    least = negative_log_likelihood(best_power)
+    return best_power, {power: negative_log_likelihood(power) - least for power in (0.0, 0.5, 1.0)}
 
 
 @cache

@@ -47,7 +47,7 @@ class TrainingAtScale:
                 raise SpecError(name, value, "a positive number")
 
     def completed_by(self, fit: LossFit) -> TrainingAtScale:
-        """Return the training with the fit's tokens and period in place of None."""
+        """Return the training with the tokens and the period of a fit where they are None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or FULL_TOKENS)
@@ -56,7 +56,7 @@ class TrainingAtScale:
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
-        """Return the value of each quantity that can have a range in a fit, for a training with tokens and period."""
+        """Return the values of this training's quantities that can have a range in a fit, by name."""
         assert self.tokens is not None and self.period is not None
         variables = {
             "parameters": float(self.parameters),
@@ -71,7 +71,7 @@ class TrainingAtScale:
 
 
 class FieldOutside(NamedTuple):
-    """A quantity of a training whose value is outside the range of a fit.
+    """A quantity of a training whose value is outside the range of the data of a loss fit.
 
     Attributes:
         field: name of the quantity.
@@ -121,7 +121,9 @@ class PredictedLoss:
 
     def row(self) -> dict[str, Any]:
         """Return the prediction as a table row of plain values."""
-        training = self.training
+        training, best_batch_tokens = self.training, None
+        if self.fit.best_batch is not None:
+            best_batch_tokens = self.fit.best_batch.value(training.range_variables(self.fit))
         return {
             "method": training.method,
             "parameters": training.parameters,
@@ -129,7 +131,7 @@ class PredictedLoss:
             "replicas": training.replicas if "replicas" in self.fit.seen else None,
             "period": training.period if "period" in self.fit.seen else None,
             "batch_tokens": training.batch_tokens,
-            "best_batch_tokens": self.fit.best_batch and self.fit.best_batch.value(training.range_variables(self.fit)),
+            "best_batch_tokens": best_batch_tokens,
             "loss": self.loss,
             "loss_low": self.low,
             "loss_high": self.high,
@@ -159,19 +161,17 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     used_fit = fit_named(fit, training.method)
     complete = training.completed_by(used_fit)
     variables = complete.range_variables(used_fit)
-    missing_fields = [
-        (name, span)
-        for name, span in used_fit.seen.items()
-        if name in variables and abs(span.factor_outside(variables[name]) - 1) > TOLERANCE
-    ]
-    if missing_fields and not extrapolate:
-        name, span = missing_fields[0]
-        expected = (
-            f"{span}, which fit {used_fit.name!r} has seen; beyond is extrapolation, which 'extrapolate' asks for"
-        )
-        raise SpecError(name, float(f"{variables[name]:.12g}"), expected)
-    loss, within, beyond = used_fit.law.value(variables), used_fit.within, []
+    outside_ranges: dict[str, SeenRange] = {}
+    for name, seen_range in used_fit.seen.items():
+        if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > TOLERANCE:
+            if not extrapolate:
+                expected = f"{seen_range}, which fit {used_fit.name!r} has seen"
+                expected += "; beyond is extrapolation, which 'extrapolate' asks for"
+                raise SpecError(name, float(f"{variables[name]:.12g}"), expected)
+            outside_ranges[name] = seen_range
+
     # The logarithms of independent error factors, below and above, add in quadrature.
+    loss, within = used_fit.law.value(variables), used_fit.within
     low_logs, high_logs, bases = [np.log(within.low)], [np.log(within.high)], [within.basis]
     if used_fit.tokens_per_parameter is not None:
         reference_tokens = used_fit.tokens_per_parameter * variables["parameters"]
@@ -179,15 +179,18 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         loss *= float(np.exp(shifts.mean()))
         low_logs.append(shifts.min() - shifts.mean())
         high_logs.append(shifts.max() - shifts.mean())
-    for name, span in missing_fields:
-        shift = _shift_outside(used_fit, variables, name, span)
+    beyond = []
+    for name, seen_range in outside_ranges.items():
+        shift = _shift_outside(used_fit, variables, name, seen_range)
         loss *= float(np.exp(shift.mean))
-        factor = span.factor_outside(variables[name])
-        beyond.append(FieldOutside(name, variables[name], span.low, span.high, factor, shift.basis))
+        factor = seen_range.factor_outside(variables[name])
+        beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, shift.basis))
         bases.append(f"{name}: {shift.basis or 'nobody knows'}")
         if shift.basis is not None:
             low_logs.append(shift.low)
             high_logs.append(shift.high)
+
+    # The gain over data parallelism is at most the largest measured one.
     gain_limit = None
     end = None if training.method == "ddp-adam" else measured_end(used_fit.family, training.method)
     if end is not None:
@@ -202,25 +205,16 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     if all(field.basis is not None for field in beyond):
         low = loss * float(np.exp(-np.hypot.reduce(low_logs)))
         high = loss * float(np.exp(np.hypot.reduce(high_logs)))
-    return PredictedLoss(
-        loss,
-        low,
-        high,
-        basis="; ".join(bases),
-        fit=used_fit,
-        training=complete,
-        beyond=tuple(beyond),
-        gain_limit=gain_limit,
-    )
+    return PredictedLoss(loss, low, high, "; ".join(bases), used_fit, complete, tuple(beyond), gain_limit)
 
 
-def _least_ratio(fit: LossFit, end: MeasuredEnd, fields: Mapping[str, float]) -> float:
-    """Return the smallest ratio to data parallelism that measurements support, for a fit with a power law."""
+def _least_ratio(fit: LossFit, end: MeasuredEnd, variables: Mapping[str, float]) -> float:
+    """Return the smallest ratio of losses to data parallelism's that measurements support, for a fit by a power law."""
     assert isinstance(fit.law, PowerLaw)
     exponents = dict(fit.law.exponents)
     for name, drift in fit.drifts.items():
         exponents[name] = exponents.get(name, 0.0) + drift.exponent
-    return end.ratio(fields, exponents)
+    return end.ratio(variables, exponents)
 
 
 TOLERANCE = 1e-6
@@ -246,15 +240,17 @@ class _Shift(NamedTuple):
     basis: str | None
 
 
-def _shift_outside(fit: LossFit, fields: Mapping[str, float], name: str, span: SeenRange) -> _Shift:
+def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen_range: SeenRange) -> _Shift:
     """Return the change of the loss outside the range of the quantity ``name``, beside the law's own prediction."""
-    factor = span.factor_outside(fields[name])
+    factor = seen_range.factor_outside(variables[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
         return _Shift(0.0, 0.0, high=0.0, basis=TOKENS_BASIS)
     if isinstance(fit.law, AdditiveLaw):  # the bounds are the differences of other laws from the range's edge on
-        edge = {**fields, name: fields[name] / factor}
-        logs = [float(np.log(law.value(fields) / law.value(edge))) for law in (fit.law, *TOKEN_LAWS.values())]
-        return _Shift(0.0, min(logs) - logs[0], high=max(logs) - logs[0], basis=TOKENS_BASIS)
+        edge = {**variables, name: variables[name] / factor}
+        log_change = float(np.log(fit.law.value(variables) / fit.law.value(edge)))
+        log_changes = [float(np.log(law.value(variables) / law.value(edge))) for law in TOKEN_LAWS.values()]
+        low, high = min(log_change, *log_changes), max(log_change, *log_changes)
+        return _Shift(0.0, low - log_change, high=high - log_change, basis=TOKENS_BASIS)
     drift: Drift | None = fit.drifts.get(name)
     if drift is None:
         return _Shift(0.0, 0.0, high=0.0, basis=None)
@@ -358,14 +354,17 @@ def _crossing(target: float, loss: Callable[[float], float | None]) -> float | N
         middle = (low + high) / 2
         middle_loss = loss(float(np.exp(middle)))
         assert middle_loss is not None
-        low, high = (middle, high) if middle_loss > target else (low, middle)
+        if middle_loss > target:
+            low = middle
+        else:
+            high = middle
     return float(np.exp(high))
 
 
 def time_to_loss_s(
     reached: LossReached, tokens_per_s: float, low: float = 1.0, high: float = 1.0
 ) -> tuple[float, float | None, float | None]:
-    """Return the seconds to a loss, ``tokens / rate``, their lower bound and their upper bound.
+    """Return the seconds in which a training reaches a loss, ``tokens / rate``, with their lower and upper bound.
 
     The errors of tokens and of the time are independent, so that the squares of their logarithms add up.
 

@@ -36,20 +36,15 @@ SEQUENCE = 2048
 """Tokens of a sequence in the paper."""
 
 
-def _law(scale: float, parameters: float, replicas: float | None = None) -> PowerLaw:
-    """Return a power law from its scale and its exponents of parameters and, if given, replicas."""
-    return PowerLaw(scale, {"parameters": parameters} | ({} if replicas is None else {"replicas": replicas}))
-
-
-DDP_BATCH = _law(0.22592 * SEQUENCE, 0.281)
+DDP_BATCH = PowerLaw(0.22592 * SEQUENCE, {"parameters": 0.281})
 """Best batch of data parallelism in tokens; Table 9."""
 
-DILOCO_BATCH = _law(0.00709 * SEQUENCE, 0.4695, 0.3399)
+DILOCO_BATCH = PowerLaw(0.00709 * SEQUENCE, {"parameters": 0.4695, "replicas": 0.3399})
 """Best batch of DiLoCo in tokens, over all replicas; Table 10."""
 
 
 def best_batch_tokens(parameters: float, replicas: float | None = None) -> float:
-    """Return the global batch in tokens with the lowest loss.
+    """Return the global batch in tokens with which a training of data parallelism or DiLoCo has the lowest loss.
 
     Args:
         parameters: parameters of the model; positive.
@@ -81,9 +76,11 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
     >>> default_batch(6.7e9, 64, 2048)
     524288
     """
-    mean = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, 2))
-    unit = workers * sequence if mean >= workers * sequence else math.lcm(workers, sequence)
-    return unit * 2 ** max(0, round(math.log2(mean / unit)))
+    mean_tokens = math.sqrt(best_batch_tokens(parameters) * best_batch_tokens(parameters, replicas=2))
+    unit_tokens = workers * sequence  # a sequence for each worker
+    if mean_tokens < unit_tokens:
+        unit_tokens = math.lcm(workers, sequence)
+    return unit_tokens * 2 ** max(0, round(math.log2(mean_tokens / unit_tokens)))
 
 
 def batch_source(parameters: float) -> str:
@@ -106,12 +103,12 @@ def whole_batch(batch_tokens: float, workers: int, sequence: int) -> int:
     """
     if not 0 < batch_tokens < math.inf:
         raise SpecError("batch_tokens", batch_tokens, "a positive number")
-    one_sequence_each = workers * sequence
-    if batch_tokens >= 8 * one_sequence_each:
-        unit = 2 * one_sequence_each
-    else:
-        unit = one_sequence_each if batch_tokens >= one_sequence_each else math.lcm(workers, sequence)
-    return unit * max(1, round(batch_tokens / unit))
+    unit_tokens = workers * sequence  # a sequence for each worker
+    if batch_tokens >= 8 * unit_tokens:
+        unit_tokens *= 2
+    elif batch_tokens < unit_tokens:
+        unit_tokens = math.lcm(workers, sequence)
+    return unit_tokens * max(1, round(batch_tokens / unit_tokens))
 
 
 CHARLES = "Z. Charles et al., Scaling Laws for DiLoCo (arXiv 2503.09799, 2025)"
@@ -151,7 +148,8 @@ TOKEN_LAWS: Mapping[str, AdditiveLaw] = {"chinchilla": CHINCHILLA, "chinchilla-e
 
 def token_shifts(parameters: float, tokens: float, reference: float) -> Floats:
     """Return the logarithm of the loss on ``tokens`` over that on ``reference`` tokens by each law of `TOKEN_LAWS`."""
-    setting, reference_setting = ({"parameters": parameters, "tokens": count} for count in (tokens, reference))
+    setting = {"parameters": parameters, "tokens": tokens}
+    reference_setting = {"parameters": parameters, "tokens": reference}
     return np.array([np.log(law.value(setting) / law.value(reference_setting)) for law in TOKEN_LAWS.values()])
 
 
@@ -168,9 +166,10 @@ def _size_drift() -> Drift:
     errors = []
     for method, law in (("ddp-adam", CHARLES_DDP), ("diloco", CHARLES_DILOCO)):
         for row in printed_losses("charles-2025", method, "test"):
-            fold = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
-            errors.append((law.value(row.setting) / row.loss) ** (1 / fold) - 1)
-    return Drift(0.0, uncertainty_of(errors, "8 losses of 4B and 10B (Table 5), which the fits say too low"))
+            folds = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
+            errors.append((law.value(row.setting) / row.loss) ** (1 / folds) - 1)
+    basis = "8 losses of 4B and 10B (Table 5), which the fits say too low"
+    return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, basis))
 
 
 def _replicas_drift() -> Drift:
@@ -181,7 +180,7 @@ def _replicas_drift() -> Drift:
     losses = printed_losses("charles-2025", "diloco")
     law = power_law_of([row for row in losses if row.replicas < 8], ["parameters", "replicas"])
     errors = [(law.value(row.setting) / row.loss) ** (1 / np.log(2)) - 1 for row in losses if row.replicas == 8]
-    return Drift(0.0, uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
+    return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, "8 replicas left out (7 losses of Table 4)"))
 
 
 @cache
@@ -191,10 +190,10 @@ def _period_drift() -> Drift:
     losses_at_30 = {(row.parameters, row.replicas): row.loss for row in losses if row.period == 30}
     ratios = [row.loss / losses_at_30[row.parameters, row.replicas] for row in losses if row.period == 100]
     exponents = [float(np.log(ratio) / np.log(100 / 30)) for ratio in ratios]
-    exponent = float(np.mean(exponents))
-    errors = np.expm1(exponent - np.array(exponents))
+    mean_exponent = float(np.mean(exponents))
+    errors = np.expm1(mean_exponent - np.array(exponents))
     basis = "12 pairs of Streaming DiLoCo at 30 and 100 steps (Table 6 of Douillard et al.)"
-    return Drift(exponent, uncertainty_of(errors, basis))
+    return Drift(mean_exponent, uncertainty_of(errors, basis))
 
 
 def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
@@ -241,7 +240,7 @@ def _charles() -> list[LossFit]:
 
 
 def _douillard() -> list[LossFit]:
-    """Return our fits to the losses of Douillard et al., who print only the slopes of their fits.
+    """Return fits to the losses of Douillard et al. that this package computes, because they print only slopes.
 
     They trained on 17 to 20 tokens per parameter; `TOKEN_LAWS` convert all losses to 20.
     """
@@ -314,8 +313,9 @@ def fits_of(method: str) -> list[LossFit]:
 
 
 def ddp_fit_of(fit: LossFit) -> LossFit:
-    """Return the fit of data parallelism in the family of another fit."""
-    return next(other for other in fits_of("ddp-adam") if other.family == fit.family)
+    """Return the fit of data parallelism to losses that are comparable with those of another fit."""
+    ddp_fit, *_ = [other for other in fits_of("ddp-adam") if other.family == fit.family]
+    return ddp_fit
 
 
 def fit_named(name: str | None, method: str) -> LossFit:
@@ -323,8 +323,9 @@ def fit_named(name: str | None, method: str) -> LossFit:
     if name is None:
         fits = fits_of(method)
         if not fits:
-            covered = sorted({other for fit in loss_fits().values() for other in fit.methods})
-            raise SpecError("method", method, f"a method that a published fit covers: {one_of(covered, method)}")
+            covered_methods: set[str] = set().union(*(fit.methods for fit in loss_fits().values()))
+            expected = f"a method that a published fit covers: {one_of(sorted(covered_methods), method)}"
+            raise SpecError("method", method, expected)
         return fits[0]
     if name not in loss_fits():
         raise SpecError("fit", name, one_of(loss_fits(), name))

@@ -71,20 +71,23 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     ddp = predicted_loss(TrainingAtScale("ddp-adam", training.parameters, tokens), ddp_fit.name, extrapolate)
     ratio = prediction.loss / ddp.loss
     within = ratio_within(prediction.fit.family, training.method)
-    logs, bases, is_bounded = [log_bounds(within, 1.0)], [within.basis], True
-    for warning in prediction.beyond:
-        drift = _ratio_drift(prediction.fit, warning.field)
+    low_log, high_log = log_bounds(within, 1.0)
+    low_logs, high_logs, bases, is_bounded = [low_log], [high_log], [within.basis], True
+    for outside in prediction.beyond:
+        drift = _ratio_drift(prediction.fit, outside.field)
         if drift is None:
-            bases.append(f"{warning.field}: nobody knows")
+            bases.append(f"{outside.field}: nobody knows")
             is_bounded = False
             continue
-        folds = abs(float(np.log(warning.factor)))
-        logs.append(log_bounds(drift, np.sqrt(folds) if warning.field == "parameters" else folds))
-        bases.append(f"{warning.field}: {drift.basis}")
-    low_log, high_log = (float(np.hypot.reduce(side)) for side in zip(*logs, strict=True))
-    low, high = float(ratio * np.exp(-low_log)), float(ratio * np.exp(high_log))
+        folds = abs(float(np.log(outside.factor)))
+        low_log, high_log = log_bounds(drift, np.sqrt(folds) if outside.field == "parameters" else folds)
+        low_logs.append(low_log)
+        high_logs.append(high_log)
+        bases.append(f"{outside.field}: {drift.basis}")
     if not is_bounded:
         return RelativeLoss(ratio, None, high=None, basis="; ".join(bases), prediction=prediction)
+    low = float(ratio * np.exp(-float(np.hypot.reduce(low_logs))))
+    high = float(ratio * np.exp(float(np.hypot.reduce(high_logs))))
     return RelativeLoss(ratio, low, high, basis="; ".join(bases), prediction=prediction)
 
 
@@ -122,14 +125,17 @@ def _tokens_drift() -> Uncertainty:
     It is that of Streaming DiLoCo with 2 and 4 replicas on several numbers of tokens.
     """
     family = "douillard-2025-dolma"
-    ddp = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
-    ratios: dict[float, dict[float, float]] = {}
+    ddp_losses = {row.tokens: row.loss for row in printed_losses(family, "ddp-adam", "test")}
+    ratios_by_replicas: dict[float, dict[float, float]] = {}  # of each number of replicas by tokens
     for row in printed_losses(family, "streaming-diloco", "test"):
-        ratios.setdefault(row.replicas, {})[row.tokens] = row.loss / ddp[row.tokens]
+        ratios_by_replicas.setdefault(row.replicas, {})[row.tokens] = row.loss / ddp_losses[row.tokens]
     errors = []
-    for by_tokens in ratios.values():
-        first, *others = sorted(by_tokens)
-        errors += [(by_tokens[first] / by_tokens[tokens]) ** (1 / np.log(tokens / first)) - 1 for tokens in others]
+    for ratios in ratios_by_replicas.values():
+        least_tokens = min(ratios)
+        for tokens in sorted(ratios):
+            if tokens > least_tokens:
+                folds = np.log(tokens / least_tokens)
+                errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / folds) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
 
 
@@ -172,7 +178,10 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         shift = float(np.mean(token_shifts(parameters, tokens * np.exp(middle), tokens)))
-        low, high = (middle, high) if shift > -np.log(ratio) else (low, middle)
+        if shift > -np.log(ratio):
+            low = middle
+        else:
+            high = middle
     return LawFactors(float(np.exp((low + high) / 2)), min(factors), max(factors))
 
 
@@ -198,8 +207,10 @@ class TokenFactor:
     def source(self) -> str:
         """Return the fit of the factor as text, with the measurements that limit its gain."""
         prediction = self.relative.prediction
-        fit = f"fit {prediction.fit.name}{' beyond what it has seen' if prediction.extrapolation else ''}"
-        return f"{fit}; {prediction.gain_limit}" if prediction.gain_limit else fit
+        text = f"fit {prediction.fit.name}"
+        if prediction.extrapolation:
+            text += " beyond what it has seen"
+        return f"{text}; {prediction.gain_limit}" if prediction.gain_limit else text
 
 
 def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenFactor | None:
@@ -262,5 +273,5 @@ def tokens_for_equal_loss(
         return float(ddp.value * token_ratio.factor * np.exp(sign * np.linalg.norm(logs)))
 
     prediction = predicted_loss(replace(training, tokens=value), extrapolate=True)
-    bounds = bound(ddp.low, token_ratio.low, -1), bound(ddp.high, token_ratio.high, 1)
-    return LossReached(value, *bounds, prediction), token_ratio
+    low, high = bound(ddp.low, token_ratio.low, sign=-1), bound(ddp.high, token_ratio.high, sign=1)
+    return LossReached(value, low, high, prediction), token_ratio
