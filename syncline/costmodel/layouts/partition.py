@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -180,10 +181,11 @@ def _with_ends(amounts: Sequence[float], first: float = 0, last: float = 0) -> l
     return stage_amounts
 
 
-class WorkerTensors(NamedTuple):
-    """The tensors of one worker of a replica, some of which belong to experts.
+@dataclass(frozen=True, eq=False)
+class WorkerTensors:
+    """The tensors of one worker of a replica, some of which belong to experts; caches know them by their identity.
 
-    Attributes:
+    Args:
         tensors: n tensors in order.
         experts: mask over the tensors, ``(n,)``, that selects those of experts.
         frozen: number of further parameters, which do not train.
@@ -193,7 +195,7 @@ class WorkerTensors(NamedTuple):
     experts: tuple[bool, ...]
     frozen: int = 0
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Return the number of elements of all tensors."""
         return sum(tensor.elements for tensor in self.tensors)
@@ -223,11 +225,16 @@ def _shard(tensor: TensorShape, t: int) -> TensorShape:
     return tensor._replace(shape=(math.ceil(rows / t), *other_sides))
 
 
-@lru_cache(maxsize=512)
 def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
     if layout.workers > 1:
         model = layout.check(model)
+    return _largest_stage(model, replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers"))
+
+
+@lru_cache(maxsize=512)
+def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
+    """Return what `worker_tensors` returns, for a layout without what does not matter for tensors."""
     if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
         has_experts = isinstance(model, ModelShape) and model.experts > 1
         are_experts = []

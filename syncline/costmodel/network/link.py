@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -302,7 +303,7 @@ class MessageTopology(DerivedTopology):
         """Return the number of workers of the underlying topology."""
         return self.whole.workers
 
-    @property
+    @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the bytes per second of these channels."""
         return self.whole.bandwidth_bytes_per_s[self.channels]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -194,7 +195,7 @@ class SitesTopology(ByValue, NetworkTopology):
         """Return P, the number of workers."""
         return len(self.site)
 
-    @property
+    @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
         """Return the ``(2 P + 2 S,)`` payload bytes per second that each channel carries."""
         lan, uplinks = self.network.lan, self.network.uplinks

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
@@ -22,6 +23,7 @@ from syncline.planner.assumptions import (
     sequence_assumption,
 )
 from syncline.planner.periods import COMPARED_PERIOD, PRESET, methods_at_period, parse_period
+from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.projections import names_of
 from syncline.questions.projections import Advise
 from syncline.specs import hardware as hardware_of
@@ -118,6 +120,15 @@ class AdviceQuestion:
     def steps(self) -> int:
         """Return the number of steps of a training on ``tokens``."""
         return max(1, round(self.tokens / self.batch_tokens))
+
+    @cached_property
+    def _price_cache(self) -> PriceCache:
+        """Return the cache of prices on the question's own network."""
+        return PriceCache()
+
+    def price_cache(self, network: Network) -> PriceCache:
+        """Return the cache that all plans share on the question's network; a new one for another network."""
+        return self._price_cache if network is self.network else PriceCache()
 
     def on(self, network: Network, workers: int | None = None) -> AdviceQuestion:
         """Return the same question on another network, or with other workers and the same batch."""

@@ -56,7 +56,7 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
     """Return the step time of a row's plan, as predicted and at the bounds of computing and communication."""
     projection, method_index = row["prepared"]
     network = row["plan"].on(question.network, question.workers)
-    cache: dict[Any, Any] = {}
+    cache = question.price_cache(network)
     step = projection.step(method_index, network, cache=cache)
     variants = step_time_variants(
         projection, method_index, network, cache, step, computing=computing_bounds(projection),
@@ -174,7 +174,7 @@ class PreparedPlan(NamedTuple):
     def time_s(self, network: Network) -> float:
         """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown."""
         placed_network = self.plan.on(network, self.question.workers)
-        step = self.projection.step(self.method_index, placed_network, cache={})
+        step = self.projection.step(self.method_index, placed_network)
         step_s, steps = float(np.ravel(step.step_time_s)[0]), self.tokens / self.question.batch_tokens
         seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
+from syncline.costmodel import Network
 from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.layouts.layout import Layout, placements_of
 from syncline.costmodel.layouts.memory import usable_bytes
+from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
@@ -25,6 +28,7 @@ from syncline.planner.advice.plans import (
     unit_sizes,
 )
 from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache
 from syncline.units import format_bytes
@@ -36,62 +40,115 @@ REFUSED_KEPT = 6
 """Limit on the reported plans that do not fit; they need the least memory for their number of replicas."""
 
 
-class QuickEstimate(NamedTuple):
-    """The step time and the memory of a plan, without bounds.
+@dataclass(frozen=True, eq=False)
+class QuickEstimate:
+    """The memory of a plan, and its step time, without bounds, which is computed when it is first asked for.
 
-    Attributes:
+    Args:
         plan: the plan.
-        step_s: seconds of a step; infinite if it has no closed form, or does not fit.
-        fits: whether the plan fits into a worker's memory; True if the memory is unknown.
-        memory_bytes: memory of a worker.
-        recomputes: whether the backward pass recomputes layers.
+        prepared: projection of the plan's setting.
+        index: index of the plan's method in the projection.
+        network: network with the ranks where the plan puts them.
+        cache: prices of collectives on this network.
     """
 
     plan: TrainingPlan
-    step_s: float
-    fits: bool
-    memory_bytes: float
-    recomputes: bool
+    prepared: ProjectionPlan
+    index: int
+    network: Network
+    cache: PriceCache
+
+    @property
+    def memory_plan(self) -> MemoryPlan:
+        """Return the plan's memory."""
+        return self.prepared.memory_plans[self.index]
+
+    @cached_property
+    def fits(self) -> bool:
+        """Return whether the plan fits into a worker's memory; True if the memory is unknown."""
+        return bool(self.memory_plan.fits.all())
+
+    @cached_property
+    def memory_bytes(self) -> float:
+        """Return the memory of a worker."""
+        return float(np.max(self.memory_plan.memory.total_bytes))
+
+    @property
+    def recomputes(self) -> bool:
+        """Return whether the backward pass recomputes layers."""
+        return self.memory_plan.policy(0).most_recomputed > 0
+
+    @cached_property
+    def least_s(self) -> float:
+        """Return a lower bound of the step: its seconds inside a replica, or of some calls; 0 if they are unknown."""
+        network_s = self.prepared.least_network_s(self.index, self.network, self.cache)
+        if math.isnan(network_s):
+            return math.inf
+        inside_s = self.prepared.replica_times(self.index, self.network, self.cache).step_s
+        return max(_lower_bound_s(inside_s), _lower_bound_s(network_s))
+
+    @cached_property
+    def busy_s(self) -> float:
+        """Return a closer bound of the step: all its seconds without the method's exchanges of rare steps."""
+        return _lower_bound_s(self.prepared.schedule(self.index, self.network, self.cache).busy_s)
+
+    @cached_property
+    def step_s(self) -> float:
+        """Return the seconds of a step; infinite if it has no closed form, or does not fit."""
+        if not self.fits or math.isinf(self.least_s):
+            return math.inf
+        step = self.prepared.step(self.index, self.network, cache=self.cache)
+        _, evaluators = self.prepared.evaluators(self.index, self.network, self.cache)
+        step_s = float(np.ravel(step.step_time_s)[0])
+        is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)
+        return step_s if is_known else math.inf
+
+
+def _lower_bound_s(seconds: FloatOrArray) -> float:
+    """Return seconds, less what rounding may add, as a lower bound of those of a step; 0 if they are unknown."""
+    least_s = float(np.ravel(seconds)[0])
+    return 0.0 if math.isnan(least_s) else least_s * (1 - ROUNDING)
+
+
+ROUNDING = 1e-9
+"""Relative difference, above that by rounding, from which a lower bound that is longer rules a plan out."""
 
 
 def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
-    """Return the step of each method in a plan's setting, without bounds; invalid methods are left out."""
+    """Return an estimate of each method in a plan's setting; methods that it refuses are left out."""
+    # Methods that refuse the number of replicas are projected one by one, all others at once; if there are none of
+    # these, and one is refused for another reason, each method is projected alone.
+    replicas = plan.layout.replicas(question.workers)
+    serving = [method for method in methods if not _refuses(method, replicas)]
+    if serving and len(serving) < len(methods):
+        refusing = [method for method in methods if not any(method is candidate for candidate in serving)]
+        return _estimates_in_parts(question, plan, methods, [serving, *([method] for method in refusing)])
     try:
         prepared = ProjectionPlan([specs_of(question, [plan], methods)])
     except SpecError:
         if len(methods) == 1:
             return []
-        # Methods that refuse the number of replicas are priced one by one, all others at once; if there are none of
-        # these or none of those, each method is priced alone.
-        replicas = plan.layout.replicas(question.workers)
-        serving = [method for method in methods if not _refuses(method, replicas)]
-        refusing = [method for method in methods if not any(method is candidate for candidate in serving)]
-        method_lists = [[method] for method in methods]
-        if serving and refusing:
-            method_lists = [serving, *([method] for method in refusing)]
-        order = {id(method): index for index, method in enumerate(methods)}
-        estimates = []
-        for method_list in method_lists:
-            estimates += quick_estimates(question, plan, method_list)
-        return sorted(estimates, key=lambda estimate: order[id(estimate.plan.method)])
-    estimates = []
-    cache: PriceCache = {}
+        return _estimates_in_parts(question, plan, methods, [[method] for method in methods])
     network = plan.on(question.network, question.workers)
-    for index, method in enumerate(methods):
-        memory_plan = prepared.memory_plans[index]
-        fits, seconds = bool(memory_plan.fits.all()), math.inf
-        if fits:
-            step = prepared.step(index, network, cache=cache)
-            _, evaluators = prepared.evaluators(index, network, cache)
-            if np.all(evaluators < len(TIME_SOURCES)):
-                step_s = float(np.ravel(step.step_time_s)[0])
-                seconds = math.inf if math.isnan(step_s) else step_s
-        memory_bytes = float(np.max(memory_plan.memory.total_bytes))
-        recomputes = memory_plan.policy(0).most_recomputed > 0
-        estimates.append(QuickEstimate(replace(plan, method=method), seconds, fits, memory_bytes, recomputes))
-    return estimates
+    cache = question.price_cache(network)
+    return [
+        QuickEstimate(replace(plan, method=method), prepared, index, network, cache)
+        for index, method in enumerate(methods)
+    ]
 
 
+def _estimates_in_parts(
+    question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase], parts: Sequence[Sequence[MethodBase]]
+) -> list[QuickEstimate]:
+    """Return the estimates of methods that are projected in parts, in the order of the methods."""
+    order = {id(method): index for index, method in enumerate(methods)}
+    estimates = []
+    for part in parts:
+        estimates += quick_estimates(question, plan, part)
+    return sorted(estimates, key=lambda estimate: order[id(estimate.plan.method)])
+
+
+@lru_cache(maxsize=4096)
 def _refuses(method: MethodBase, replicas: int) -> bool:
     """Return whether a method refuses to serve so many replicas with one vector, and so probably with any tensors."""
     try:
@@ -101,18 +158,32 @@ def _refuses(method: MethodBase, replicas: int) -> bool:
     return False
 
 
-def fastest_estimates(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[QuickEstimate]:
-    """Return the estimates that fit, the fastest first.
+def fastest_estimates(
+    question: AdviceQuestion, estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED
+) -> list[QuickEstimate]:
+    """Return the ``count`` fastest of the estimates that fit, the fastest first.
 
     Of the first `LAYOUTS_TRIED`, those that recompute all layers give way to the same plan with as few recomputed
     layers as let a step fit, if that is faster.
     """
-    fitting = sorted((estimate for estimate in estimates if estimate.fits), key=_step_s)
-    for index, estimate in enumerate(fitting[:LAYOUTS_TRIED]):
+    fitting = [estimate for estimate in estimates if estimate.fits]
+    tried = LAYOUTS_TRIED if any(estimate.recomputes for estimate in fitting) else count
+    fastest = _fastest(fitting, tried)
+    for index, estimate in enumerate(fastest):
         if estimate.recomputes:
             plan = replace(estimate.plan, recomputed_layers="fewest")
-            fitting[index] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
-    return sorted(fitting, key=_step_s)
+            fastest[index] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
+    return sorted(fastest, key=_step_s)[:count]
+
+
+def _fastest(estimates: Sequence[QuickEstimate], count: int) -> list[QuickEstimate]:
+    """Return the first ``count`` estimates by step time, without the steps of those that cannot be among them."""
+    fastest: list[tuple[float, int]] = []  # seconds and index
+    for index in sorted(range(len(estimates)), key=lambda index: estimates[index].least_s):
+        if len(fastest) == count and estimates[index].least_s > fastest[-1][0]:
+            break
+        fastest = sorted([*fastest, (estimates[index].step_s, index)])[:count]
+    return [estimates[index] for _, index in fastest]
 
 
 def _step_s(estimate: QuickEstimate) -> float:
@@ -136,7 +207,7 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     # Plans that do not fit: the one that needs the least memory, for data parallelism and for each number of replicas.
     unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=_memory)[:1]
     for estimates in layouts.by_replicas.values():
-        smallest = min(sorted(estimates, key=_step_s), key=_memory)
+        smallest = min(estimates, key=_memory)
         if not smallest.fits:
             unfit.append(smallest)
     plans += [estimate.plan for estimate in sorted(unfit, key=_memory)[:REFUSED_KEPT]]
@@ -194,31 +265,58 @@ def _estimate_layouts(
     return result
 
 
-def _fastest_with_replicas(
-    question: AdviceQuestion, methods: Sequence[MethodBase], by_replicas: dict[int, list[QuickEstimate]]
-) -> list[TrainingPlan]:
-    """Return each method's plan with the number of replicas that is fastest to equal loss.
+class _RankedPlan(NamedTuple):
+    """A method's plan with its rank among those of the same method: the lowest is best.
 
-    For each number of replicas a method takes the fastest layout of another method that it fits into, too.
+    Attributes:
+        rank: whether the loss is unknown, the seconds to equal loss, and the place among equals.
+        plan: the plan.
     """
-    best: dict[str, tuple[tuple[bool, float], TrainingPlan]] = {}
-    for replicas, estimates in by_replicas.items():
-        unplaced = list(methods)
-        for layout_estimate in fastest_estimates(question, estimates)[:LAYOUTS_TRIED]:
+
+    rank: tuple[bool, float, int]
+    plan: TrainingPlan
+
+
+def _fastest_with_replicas(
+    question: AdviceQuestion, methods: Sequence[MethodBase], by_replicas: Mapping[int, Sequence[QuickEstimate]]
+) -> list[TrainingPlan]:
+    """Return each method's fastest plan to equal loss, in the order in which methods fit into layouts.
+
+    Args:
+        question: the question of advice.
+        methods: methods with replicas.
+        by_replicas: estimates of the first of them in all layouts, by the number of replicas.
+    """
+    best: dict[str, _RankedPlan] = {}
+    first_place: dict[str, tuple[int, int]] = {}
+    layouts = {replicas: fastest_estimates(question, estimates) for replicas, estimates in by_replicas.items()}
+    place_of = {replicas: place for place, replicas in enumerate(layouts)}
+    # Numbers of replicas that are fast come first, so that bounds rule out most plans of the others.
+    for replicas in sorted(layouts, key=lambda replicas: layouts[replicas][0].step_s if layouts[replicas] else 0.0):
+        unplaced, place = list(methods), place_of[replicas]
+        for layout_estimate in layouts[replicas]:
             if not unplaced:
                 break
             for estimate in quick_estimates(question, layout_estimate.plan, unplaced):
                 if not estimate.fits:
                     continue
                 method = estimate.plan.method
-                needed_tokens = tokens_needed(question, method, replicas)
-                steps = needed_tokens.tokens / question.batch_tokens
-                time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
-                rank = needed_tokens.unknown is not None, time_s  # plans of known loss precede others
-                if method.name not in best or rank < best[method.name][0]:
-                    best[method.name] = rank, estimate.plan
                 unplaced = [candidate for candidate in unplaced if candidate.name != method.name]
-    return [plan for _, plan in best.values()]
+                order = place, len(methods) - len(unplaced)
+                first_place[method.name] = min(first_place.get(method.name, order), order)
+                needed_tokens = tokens_needed(question, method, replicas)
+                is_unknown, steps = needed_tokens.unknown is not None, needed_tokens.tokens / question.batch_tokens
+                if method.name in best and (is_unknown, steps * estimate.busy_s, place) > best[method.name].rank:
+                    continue
+                time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
+                ranked = _RankedPlan((is_unknown, time_s, place), estimate.plan)
+                best[method.name] = min(best.get(method.name, ranked), ranked, key=_rank)
+    return [best[name].plan for name in sorted(best, key=lambda name: first_place[name])]
+
+
+def _rank(ranked: _RankedPlan) -> tuple[bool, float, int]:
+    """Return the rank of a plan, as a sort key."""
+    return ranked.rank
 
 
 def _memory(estimate: QuickEstimate) -> float:
@@ -251,15 +349,15 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     overlap.
     """
     estimates_by_traffic: dict[str, list[QuickEstimate]] = {}
-    for estimate in sorted(estimates, key=_step_s):
+    for estimate in estimates:
         if estimate.fits:
             estimates_by_traffic.setdefault(outermost(question, estimate.plan), []).append(estimate)
-    plan_by_traffic = {
-        traffic: fastest_estimates(question, estimates)[0].plan for traffic, estimates in estimates_by_traffic.items()
-    }
-    plans = list(plan_by_traffic.values())
-    if "gradients" in plan_by_traffic:
-        plans.append(replace(plan_by_traffic["gradients"], overlap="none"))
+    place_of = {id(estimate): place for place, estimate in enumerate(estimates)}
+    first_of = {name: _fastest(alike, count=1)[0] for name, alike in estimates_by_traffic.items()}
+    names = sorted(first_of, key=lambda name: (first_of[name].step_s, place_of[id(first_of[name])]))
+    plans = [fastest_estimates(question, estimates_by_traffic[name], count=1)[0].plan for name in names]
+    if "gradients" in names:
+        plans.append(replace(plans[names.index("gradients")], overlap="none"))
     return plans
 
 

@@ -27,6 +27,7 @@ from syncline.costmodel.traffic.sharded import SHARDINGS
 from syncline.errors import SpecError
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.pricing import (
+    PriceCache,
     PricedSettings,
     factor_of_rows,
     joined_arrays,
@@ -171,12 +172,14 @@ class _EqualSettings(NamedTuple):
         network: network or links of these settings.
         factor: factor on the seconds of communication, a number or an entry for each setting.
         ndim: number of axes of the prices.
+        cache: prices on this network.
     """
 
     workers: int
     network: Network
     factor: FloatOrArray
     ndim: int
+    cache: PriceCache
 
 
 class IntraReplica:
@@ -234,7 +237,8 @@ class IntraReplica:
         for (num_workers, micro_batches, recomputed_layers), rows in rows_by_step.items():
             row_network = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
             factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
-            equal_settings = _EqualSettings(num_workers, row_network, factor, ndim)
+            cache = selection.cache if row_network is network else PriceCache()
+            equal_settings = _EqualSettings(num_workers, row_network, factor, ndim, cache)
             try:
                 times = replica_times(
                     model, layout, compute_s=computing_s[rows], micro_batches=micro_batches,
@@ -262,11 +266,13 @@ class IntraReplica:
         nbytes = call.payload_bytes
         if call.copies > 1 and self.kernels.once_per_node:
             nbytes *= distinct_share(_nodes_or_members(call.ranks, settings.network, settings.workers), call.copies)
-        prices = collective_prices(
-            call.collective, np.full((1,) * settings.ndim, settings.workers), nbytes, settings.network, algorithm,
-            timer=simulated_s, groups=[call.ranks],
-        )  # fmt: skip
-        return settings.factor * prices.seconds
+        key = call.collective, nbytes, settings.workers, call.ranks, algorithm
+        if key not in settings.cache:
+            settings.cache[key] = collective_prices(
+                call.collective, np.full((1,) * settings.ndim, settings.workers), nbytes, settings.network, algorithm,
+                timer=simulated_s, groups=[call.ranks],
+            )  # fmt: skip
+        return settings.factor * settings.cache[key].seconds
 
     def _message_s(self, settings: _EqualSettings, nbytes: float) -> FloatOrArray:
         """Return the seconds of a message from one pipeline stage to the next."""

@@ -6,6 +6,7 @@ second.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -142,7 +143,7 @@ class ProjectionPlan:
         """
         ndim = price_ndim(network)
         selected = np.arange(len(self.specs)) if settings is None else settings
-        cache = {} if cache is None else cache
+        cache = PriceCache() if cache is None else cache
         rows_and_steps = []
         for traffic in self.traffic[method_index]:
             traffic_rows = traffic.row_of_setting[selected]
@@ -257,11 +258,7 @@ class ProjectionPlan:
             network: a network without arrays.
             cache: cache of calls priced on this network.
         """
-        first_setting = np.zeros(1, dtype=np.int64)
-        (traffic,) = [candidate for candidate in self.traffic[method_index] if candidate.row_of_setting[0] >= 0]
-        traffic = traffic.on(network)
-        cache = {} if cache is None else cache
-        selection = PricedSettings(first_setting, traffic.row_of_setting[:1], network, ndim=1, cache=cache)
+        traffic, selection = self._first_setting(method_index, network, cache)
         price_call = self._call_pricer(traffic, selection)
         trigger_s = self.spec.compute.readback_latency * self.readbacks[method_index]
         optimizer_s = float(self.optimizer_s[method_index][0])
@@ -273,10 +270,54 @@ class ProjectionPlan:
             busy_s = busy_s + regular_step.exposed_communication_s
         return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, price_call, trigger_s, optimizer_s)
 
-    def replica_times(self, method_index: int, network: Network) -> ReplicaTimes:
+    def least_network_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
+        """Return a lower bound on a mean step of the first setting: the seconds of some calls, one after another.
+
+        For each kind of collective and each group, these are the calls of the size with most bytes. A worker waits in
+        the same step for each call that counts.
+
+        Args:
+            method_index: index of a method that the setting includes.
+            network: a network without arrays.
+            cache: cache of calls priced on this network.
+
+        Returns:
+            The seconds; NaN if the time of a call is unknown.
+        """
+        traffic, selection = self._first_setting(method_index, network, cache)
+        regular, rare = _regular_and_rare(traffic.exchanges)
+        patterns = traffic.patterns
+        if regular and rare:  # a step is not shorter than without the rare exchanges
+            patterns = calls_by_step(regular, self.spec.steps)
+        calls: dict[Any, Call] = {}
+        num_runs: dict[Any, dict[float, int]] = {}
+        for pattern in patterns:
+            for call in pattern.calls:
+                for part in split_call(call, self.spec.overlap, traffic.buckets):
+                    if not part.wait_steps:
+                        kind, nbytes = (part.collective, part.group), float(np.ravel(part.payload_bytes)[0])
+                        calls[kind, nbytes] = part
+                        runs_by_size = num_runs.setdefault(kind, {})
+                        runs_by_size[nbytes] = runs_by_size.get(nbytes, 0) + pattern.steps
+        total_s = 0.0
+        for kind, runs_by_size in num_runs.items():
+            nbytes, runs = max(runs_by_size.items(), key=math.prod)
+            total_s += runs * float(np.ravel(self.call_cost(calls[kind, nbytes], selection).seconds)[0])
+        return total_s / self.spec.steps
+
+    def _first_setting(
+        self, method_index: int, network: Network, cache: PriceCache | None
+    ) -> tuple[Traffic, PricedSettings]:
+        """Return the traffic of a method in the first setting, and this setting on a network without arrays."""
+        (traffic,) = [candidate for candidate in self.traffic[method_index] if candidate.row_of_setting[0] >= 0]
+        traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
+        cache = PriceCache() if cache is None else cache
+        return traffic, PricedSettings(first_setting, traffic.row_of_setting[:1], network, ndim=1, cache=cache)
+
+    def replica_times(self, method_index: int, network: Network, cache: PriceCache | None = None) -> ReplicaTimes:
         """Return the times of a method's step inside a replica in each setting."""
-        settings = np.arange(len(self.specs))
-        selection = PricedSettings(settings, settings, network, price_ndim(network), cache={})
+        settings, cache = np.arange(len(self.specs)), PriceCache() if cache is None else cache
+        selection = PricedSettings(settings, settings, network, price_ndim(network), cache)
         return self._replica_times(method_index, selection)
 
     def _replica_times(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
@@ -289,7 +330,9 @@ class ProjectionPlan:
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
         size, settings = selection.traffic_values(call.payload_bytes), selection.settings
-        key = call.collective, size_key(size), settings.tobytes(), call.group
+        algorithm, rule = self.spec.algorithm_on(selection.network), self.spec.protocol
+        span = self.layout.workers if call.group is None else call.group
+        key = call.collective, size_key(size), self.workers[settings].tobytes(), span, algorithm, rule
         if key not in selection.cache:
             groups: list[range] | None = None  # all workers
             if call.group is not None:
@@ -298,8 +341,8 @@ class ProjectionPlan:
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
             selection.cache[key] = collective_prices(
-                call.collective, selection.setting_values(self.workers), size, selection.network,
-                self.spec.algorithm_on(selection.network), rule=self.spec.protocol, timer=simulated_s, groups=groups,
+                call.collective, selection.setting_values(self.workers), size, selection.network, algorithm,
+                rule=rule, timer=simulated_s, groups=groups,
             )  # fmt: skip
         return selection.cache[key]
 
@@ -319,13 +362,13 @@ class ProjectionPlan:
         """
         code_by_text = {text: code for code, text in enumerate(TIME_SOURCES)}
         fits = self.memory_plans[method_index].fits
-        if all(prices.sources == (CLOSED_FORM,) for prices in cache.values()) and fits.all():
+        if cache.has_closed_forms and fits.all():
             return list(code_by_text), np.zeros((1, 1), dtype=np.int64)
         ndim, codes = price_ndim(network), self._zero_codes(network)
         for traffic in self.traffic[method_index]:
             settings, buckets = traffic.settings, traffic.on(network).buckets
             selection = PricedSettings(settings, traffic.row_of_setting[settings], network, ndim, cache)
-            for call in traffic.calls:
+            for call in {cost_key(call): call for call in traffic.calls}.values():
                 for part in split_call(call, self.spec.overlap, buckets):
                     prices = self.call_cost(part, selection)
                     new_codes = _text_codes(code_by_text, prices.sources, prices.source_index, len(settings))

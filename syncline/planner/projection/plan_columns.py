@@ -162,14 +162,14 @@ def _price_methods(
     algorithm_codes: dict[str, int] = {}
     evaluator_codes = {evaluator: code for code, evaluator in enumerate(TIME_SOURCES)}
     for network_indices, network in groups:
-        cache: PriceCache = {}
+        cache = PriceCache()
         group_communication = communication.select(network_indices)
         for method_index in range(len(plan.methods)):
             cells = np.s_[:, network_indices, method_index]
             step = plan.step(method_index, network, cache=cache)
             for name in STEP_TIMES:
                 times[name][cells] = by_link(getattr(step, name))
-            replica_times = plan.replica_times(method_index, network)
+            replica_times = plan.replica_times(method_index, network, cache)
             for name in INSIDE_TIMES:
                 times[name][cells] = by_link(getattr(replica_times, name))
             method_variants = step_time_variants(

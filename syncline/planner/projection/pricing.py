@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from syncline.costmodel import Exchange, Link, Network, StepTime
-from syncline.costmodel.collectives.prices import CollectivePrices
+from syncline.costmodel.collectives.prices import CLOSED_FORM, CollectivePrices
 from syncline.costmodel.network.link import NUMBERS, stacked_links
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.traffic.call import Call
@@ -27,8 +27,21 @@ from syncline.specs import ProjectSpec
 
 A = TypeVar("A")
 
-PriceCache = dict[Any, CollectivePrices]
-"""Priced collectives on one network by the key of `ProjectionPlan.call_cost`, for all methods that send the same."""
+
+class PriceCache(dict[Any, CollectivePrices]):
+    """Priced collectives on one network by the key of `ProjectionPlan.call_cost`, for all plans that send the same.
+
+    Attributes:
+        has_closed_forms: whether all of them have a closed form.
+    """
+
+    has_closed_forms = True
+
+    def __setitem__(self, key: Any, prices: CollectivePrices) -> None:
+        """Add the prices of a collective."""
+        self.has_closed_forms &= prices.sources == (CLOSED_FORM,)
+        super().__setitem__(key, prices)
+
 
 simulated_s = lazy_function("syncline.sim.clocks.single_collective:simulated_s")
 """Return the seconds of a collective without a closed form, and the evaluator that simulated it.

@@ -48,7 +48,7 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     plan = ProjectionPlan([spec.model_copy(update={"methods": spec.methods[:1]})])
     steps_s = []
     for rule in rules:
-        step = plan.step(0, placed_network(network, rule, layout, spec.workers), cache={})
+        step = plan.step(0, placed_network(network, rule, layout, spec.workers))
         steps_s.append(float(np.ravel(step.step_time_s)[0]))
     return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]
 

@@ -199,7 +199,7 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
     communicating = communication_bounds(plan, networks)
     shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
     for indices, network in network_groups(networks):
-        cache: PriceCache = {}
+        cache = PriceCache()
 
         def step_shares(factors: Factors, network: Network = network, cache: PriceCache = cache) -> dict[str, Floats]:
             """Return the shares of a step, such as exposed communication, by name; one for each link."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import replace
 
 import pytest
@@ -11,7 +12,7 @@ from syncline.planner.advice.equal_loss import tokens_needed
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, batch_misfit, candidate_layouts, candidate_methods
 from syncline.planner.advice.question import AdviceQuestion, advice_question
-from syncline.planner.advice.search import least_bytes, quick_estimates, search_plans
+from syncline.planner.advice.search import QuickEstimate, least_bytes, quick_estimates, search_plans
 from syncline.questions.projections import Advise
 
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "streaming-diloco", "powersgd"]
@@ -52,6 +53,36 @@ def test_nothing_that_is_left_out_is_faster(eight: AdviceQuestion) -> None:
     assert found.keys() == least.keys()
     for name, time_s in least.items():
         assert found[name] == pytest.approx(time_s, rel=0.002), name
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bounds_rule_out_no_plan_that_is_chosen(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search finds the same plans, in the same order, if it prices every layout with every method."""
+    draw = random.Random(seed)
+    workers = draw.choice([8, 12, 16, 24])
+    methods = [*draw.sample([method.name for method in candidate_methods(()) if not method.sends_in_backward], 6)]
+    by_name = {method.name: method for method in candidate_methods(())}
+    question = advice_question(
+        Advise(
+            model=draw.choice(["gpt2-xl", "llama-7b", "mixtral-8x7b"]),
+            network=draw.choice(["two-sites", "dgx-a100", "10gbe"]),
+            hardware=draw.choice(["a100", "h100"]),
+            workers=workers,
+            methods=[by_name["ddp-adam"], *(by_name[name] for name in methods)],
+            extrapolate=True,
+        )
+    )
+    plans, refused = search_plans(question)
+    for bound in ("least_s", "busy_s"):
+        monkeypatch.setattr(QuickEstimate, bound, 0.0)
+    assert search_plans(question) == (plans, refused)
+
+
+def test_no_step_is_shorter_than_its_bounds(eight: AdviceQuestion) -> None:
+    for layout in candidate_layouts(eight):
+        methods = [method for method in eight.methods if method.sends_in_backward or layout.replicas(8) > 1]
+        for estimate in quick_estimates(eight, TrainingPlan(methods[0], layout), methods):
+            assert max(estimate.least_s, estimate.busy_s) <= estimate.step_s
 
 
 def test_what_does_not_divide_is_told(eight: AdviceQuestion) -> None:
