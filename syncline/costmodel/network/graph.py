@@ -58,11 +58,11 @@ class Graph(CostsOfLinks):
     name: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse hosts and routes that the edges do not have, and hosts that appear twice."""
+        """Raise ``SpecError`` for hosts and routes that the edges do not have, and for hosts that appear twice."""
         if not self.hosts:
             raise SpecError("network.hosts", [], "at least one host")
-        steps = self._steps()
-        nodes = {node for ends in steps for node in ends}
+        steps = self._joined_nodes()
+        nodes = {source for source, _ in steps} | {target for _, target in steps}
         for i, host in enumerate(self.hosts):
             if host in self.hosts[:i]:
                 raise SpecError(f"network.hosts.{i}", host, "a host that is not there already")
@@ -78,31 +78,36 @@ class Graph(CostsOfLinks):
                 if (source, target) not in steps:
                     raise SpecError(f"network.routes.{i}", list(route), f"an edge from {source!r} to {target!r}")
 
-    def _steps(self) -> set[tuple[str, str]]:
-        """Return the pairs (from, to) of nodes that an edge joins; refuse two edges between the same nodes."""
-        steps: set[tuple[str, str]] = set()
+    def _joined_nodes(self) -> set[tuple[str, str]]:
+        """Return the pairs (from, to) of nodes that an edge joins; raise ``SpecError`` for two edges between nodes."""
+        joined: set[tuple[str, str]] = set()
         for i, edge in enumerate(self.edges):
-            ends = {(edge.source, edge.target)} | (set() if edge.directed else {(edge.target, edge.source)})
+            directions = {(edge.source, edge.target)}
+            if not edge.directed:
+                directions.add((edge.target, edge.source))
             if edge.source == edge.target:
                 raise SpecError(f"network.edges.{i}", edge.source, "an edge between two different nodes")
-            if steps & ends:
+            if joined & directions:
                 raise SpecError(f"network.edges.{i}", f"{edge.source} to {edge.target}", "one edge between two nodes")
-            steps |= ends
-        return steps
+            joined |= directions
+        return joined
 
     def among(self, workers: int) -> Routed:
-        """Return the topology of the first ``workers`` hosts; refuse hosts that no route connects."""
+        """Return the topology of the first ``workers`` hosts; raise ``SpecError`` for hosts that no route connects."""
         if workers > len(self.hosts):
             raise SpecError("workers", workers, f"at most {len(self.hosts)}, the hosts of the network")
         routed = Routed(self, workers)
         hosts = self.hosts[:workers]
-        reachable: dict[str, set[str]] = {}  # by the node at which the routes of a host start
-        for source in hosts if workers > 1 else ():
+        if workers == 1:
+            return routed
+        unreachable_by_start: dict[str, list[str]] = {}  # hosts, by the node at which the routes of a host start
+        for source in hosts:
             start = routed.start_of(source)
-            if start not in reachable:
-                reachable[start] = routed.reachable_nodes(start)
-            for target in hosts if not reachable[start].issuperset(hosts) else ():
-                if target not in reachable[start] and not routed.has_route(source, target):
+            if start not in unreachable_by_start:
+                reachable = routed.reachable_nodes(start)
+                unreachable_by_start[start] = [host for host in hosts if host not in reachable]
+            for target in unreachable_by_start[start]:
+                if not routed.has_route(source, target):
                     expected = "a way between these hosts, by no host but those of 'forwards'"
                     raise SpecError("network.edges", f"{source!r} to {target!r}", expected)
         return routed
@@ -134,7 +139,7 @@ class _Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Routed(NetworkTopology):
-    """The topology of a graph's first hosts.
+    """The topology of the first hosts of a graph, in which each message follows a route of edges.
 
     A full-duplex edge has two channels, there and back; a directed or half-duplex edge has one. The channels follow the
     order of the edges.
@@ -164,7 +169,8 @@ class Routed(NetworkTopology):
             if not edge.directed:
                 channel_back = channel if is_half_duplex else channel + 1
                 steps.setdefault(edge.target, {})[edge.source] = _Step(channel_back, edge.link, femtoseconds)
-                rates += [] if is_half_duplex else [edge.link.down_bytes_per_s]
+                if not is_half_duplex:
+                    rates.append(edge.link.down_bytes_per_s)
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
         for route in self.network.routes:
@@ -174,19 +180,25 @@ class Routed(NetworkTopology):
         """Return the names of the two ends of each channel's edge."""
         names: list[str] = []
         for edge in self.network.edges:
-            name = f"{edge.source}-{edge.target}"
-            names += [name] if edge.directed or edge.link.duplex == "half" else [name, f"{edge.target}-{edge.source}"]
+            names.append(f"{edge.source}-{edge.target}")
+            if not edge.directed and edge.link.duplex == "full":
+                names.append(f"{edge.target}-{edge.source}")
         return names
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
+        # A number for each different pair of a sender and a receiver.
         pairs, pair_index = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
-        routes = [self._route(*divmod(int(pair), self.workers)) for pair in pairs]
+        routes = []
+        for pair in pairs.tolist():
+            sender, receiver = divmod(pair, self.workers)
+            routes.append(self._route(sender, receiver))
         channels = np.full((len(routes), max(map(len, routes), default=0)), -1, dtype=np.int64)
-        for row, route in zip(channels, routes, strict=True):
-            row[: len(route)] = [step.channel for step in route]
-        latency_s = np.array([sum(float(step.link.latency_s) for step in route) for route in routes], dtype=np.float64)
-        overhead_s = np.array([float(route[0].link.overhead_s) for route in routes], dtype=np.float64)
+        latency_s, overhead_s = np.zeros(len(routes)), np.zeros(len(routes))
+        for index, route in enumerate(routes):
+            channels[index, : len(route)] = [step.channel for step in route]
+            latency_s[index] = sum(float(step.link.latency_s) for step in route)
+            overhead_s[index] = float(route[0].link.overhead_s)
         return Paths(channels[pair_index], latency_s[pair_index], overhead_s[pair_index])
 
     def _route(self, sender: int, receiver: int) -> list[_Step]:
@@ -196,10 +208,11 @@ class Routed(NetworkTopology):
             start = self.start_of(source)
             if start not in self._predecessors:
                 self._predecessors[start] = _least_latency_predecessors(start, self._steps, self.network.ends)
-            nodes = [target]
+            nodes = [target]  # from the end to the start
             while nodes[-1] != start:
                 nodes.append(self._predecessors[start][nodes[-1]])
-            nodes += [] if start == source else [source]
+            if start != source:
+                nodes.append(source)
             self._routes[source, target] = self._steps_along(nodes[::-1])
         return self._routes[source, target]
 
@@ -219,11 +232,13 @@ class Routed(NetworkTopology):
 
     def reachable_nodes(self, start: str) -> set[str]:
         """Return the nodes that messages from a node reach over forwarding nodes."""
-        reachable, stack = {start}, [start]
-        while stack:
-            new = [node for node in self._steps.get(stack.pop(), {}) if node not in reachable]
-            reachable.update(new)
-            stack += [node for node in new if node not in self.network.ends]
+        reachable, unvisited = {start}, [start]
+        while unvisited:
+            for neighbour in self._steps.get(unvisited.pop(), {}):
+                if neighbour not in reachable:
+                    reachable.add(neighbour)
+                    if neighbour not in self.network.ends:
+                        unvisited.append(neighbour)
         return reachable
 
 
@@ -244,8 +259,9 @@ def _least_latency_predecessors(
         if node != source and node in ends:
             continue
         for target, step in steps.get(node, {}).items():
-            candidate = (latency + step.femtoseconds, hops + 1, node)
+            target_latency, target_hops = latency + step.femtoseconds, hops + 1
+            candidate = (target_latency, target_hops, node)  # of equal routes, that over the first name wins
             if target not in finished and (target not in best or candidate < best[target]):
                 best[target] = candidate
-                heapq.heappush(heap, (*candidate[:2], target))
+                heapq.heappush(heap, (target_latency, target_hops, target))
     return {node: predecessor for node, (_, _, predecessor) in best.items()}

@@ -45,24 +45,29 @@ def links_of(network: Any) -> list[Link]:
 
 
 def with_links(network: T, change: Callable[[Link], Link]) -> T:
-    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``."""
+    """Return a network, or anything made of dataclasses that has links, with each link replaced by ``change(link)``.
 
-    def changed(part: Any) -> Any:
-        """Return a part of the network with its links replaced, or the part itself if no link changes."""
-        if isinstance(part, Link):
-            return change(part)
-        if isinstance(part, tuple) and not hasattr(part, "_fields"):
-            items = tuple(map(changed, part))
-            return items if any(item is not old for item, old in zip(items, part, strict=True)) else part
-        if is_dataclass(part) and not isinstance(part, type):
-            values = {field.name: getattr(part, field.name) for field in fields(part) if field.init}
-            new_values = {name: changed(value) for name, value in values.items()}
-            changes = {name: value for name, value in new_values.items() if value is not values[name]}
-            return replace(part, **changes) if changes else part
-        return part
-
-    result: T = changed(network)
-    return result
+    Parts without a changed link stay the same objects.
+    """
+    result: Any = network
+    if isinstance(network, Link):
+        result = change(network)
+    elif isinstance(network, tuple) and not hasattr(network, "_fields"):
+        items = tuple(with_links(item, change) for item in network)
+        if any(item is not old_item for item, old_item in zip(items, network, strict=True)):
+            result = items
+    elif is_dataclass(network) and not isinstance(network, type):
+        changes = {}
+        for field in fields(network):
+            if field.init:
+                value = getattr(network, field.name)
+                new_value = with_links(value, change)
+                if new_value is not value:
+                    changes[field.name] = new_value
+        if changes:
+            result = replace(network, **changes)
+    changed_network: T = result
+    return changed_network
 
 
 def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
@@ -92,8 +97,13 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: C
         require(0 < factor < float("inf"), name, factor, "a positive number")
     if bandwidth == latency == 1.0:
         return network
-    is_selected = (lambda link: True) if selected is None else selected.__contains__
-    return with_links(network, lambda link: scaled_link(link, bandwidth, latency) if is_selected(link) else link)
+
+    def change(link: Link) -> Link:
+        """Return the link, scaled if it is selected."""
+        is_selected = selected is None or link in selected
+        return scaled_link(link, bandwidth, latency) if is_selected else link
+
+    return with_links(network, change)
 
 
 def slow_down(network: T, factor: float) -> T:

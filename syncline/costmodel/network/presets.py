@@ -148,11 +148,13 @@ def g6e_nccl_link(bytes_per_s: float | None = None, payload_bytes_per_s: float |
         payload_bytes_per_s: payload of a flow at that rate; by default computed from jumbo frames.
         name: name of the link.
     """
+    efficiency = JUMBO_PART
     if bytes_per_s is None:
-        return Link(G6E_DELAY_S, G6E_BYTES_PER_S / JUMBO_PART, name, efficiency=JUMBO_PART, nccl=NcclCosts())
-    line = bytes_per_s if payload_bytes_per_s is None else payload_bytes_per_s / JUMBO_PART
-    efficiency = JUMBO_PART / (1 + shaped_tcp(bytes_per_s).resent_part)
-    return Link(G6E_DELAY_S, line, name, efficiency=efficiency, nccl=NcclCosts())
+        line_bytes_per_s = G6E_BYTES_PER_S / JUMBO_PART
+    else:
+        line_bytes_per_s = bytes_per_s if payload_bytes_per_s is None else payload_bytes_per_s / JUMBO_PART
+        efficiency /= 1 + shaped_tcp(bytes_per_s).resent_part
+    return Link(G6E_DELAY_S, line_bytes_per_s, name, efficiency=efficiency, nccl=NcclCosts())
 
 
 class Preset(NamedTuple):
@@ -164,7 +166,7 @@ class Preset(NamedTuple):
 
 
 def _rails(link: Link, rails: int) -> Link:
-    """Return a link of so many rails, over which each message is spread."""
+    """Return a link that joins several equal links, its rails, over which each message is spread."""
     return replace(link, name=f"{link.name}-{rails}", bandwidth_bytes_per_s=rails * link.bandwidth_bytes_per_s)
 
 

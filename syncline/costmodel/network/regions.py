@@ -61,17 +61,20 @@ SOURCE = f"{AWS_SOURCE} {GOOGLE_SOURCE}"
 """Sources of the measured numbers."""
 
 
-def _lines() -> dict[tuple[str, str], Link]:
-    """Return the link from each region to each other region, by the pair (sender, receiver)."""
-    measured = {(sender, receiver): numbers for receiver, sender, *numbers in (*AWS_PAIRS, *GOOGLE_PAIRS)}
-    both_directions = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()} | measured
-    return {
-        ends: Link(ping_ms / 2e3, mbit_s * 1e6 / 8, "-".join(ends))
-        for ends, (ping_ms, mbit_s) in both_directions.items()
-    }
+def _measured_lines() -> dict[tuple[str, str], Link]:
+    """Return the link from each region to each other region, by the pair (sender, receiver).
+
+    A pair that was measured in one direction has the same numbers in both.
+    """
+    measured = {(sender, receiver): (ping_ms, mbit_s) for receiver, sender, ping_ms, mbit_s in AWS_PAIRS + GOOGLE_PAIRS}
+    reverse = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()}
+    lines = {}
+    for (sender, receiver), (ping_ms, mbit_s) in (reverse | measured).items():
+        lines[sender, receiver] = Link(ping_ms / 2e3, mbit_s * 1e6 / 8, name=f"{sender}-{receiver}")
+    return lines
 
 
-LINES = _lines()
+LINES = _measured_lines()
 """The line from one region to another: half a ping, and the rate of one machine to one machine over its connections.
 
 The windows of the connections limit this rate more than any line, so each pair of workers has the rate."""
@@ -108,11 +111,11 @@ def regions(
         raise SpecError("network.sites", list(workers), "regions of one cloud, between which lines were measured")
     zone_link = lan or LAN[cloud]
     places = tuple(workers)
-    lines = LINES | {(place, place): replace(zone_link, name=f"{place}-{place}") for place in places}
+    line_by_ends = LINES | {(place, place): replace(zone_link, name=f"{place}-{place}") for place in places}
     return Matrix(
         places,
-        tuple(tuple(lines[source, target] for target in places) for source in places),
-        tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
+        lines=tuple(tuple(line_by_ends[source, target] for target in places) for source in places),
+        ranks=tuple(np.repeat(np.arange(len(places)), list(workers.values())).tolist()),
         card=Link(0.0, zone_link.bandwidth_bytes_per_s, upload_bytes_per_s=zone_link.upload_bytes_per_s),
         hivemind=hivemind,
         name=name or "-".join(places),

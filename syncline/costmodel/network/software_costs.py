@@ -115,12 +115,17 @@ class GlooCosts:
         interpolated_s = np.interp(workers, measured_workers, seconds)
         if len(calls) == 1 or not np.any(np.greater(workers, largest)):
             return interpolated_s
-        before, last = np.asarray(connections(kind, measured_workers[-2:])).tolist()
-        slope_s = max(0.0, (seconds[-1] - seconds[-2]) / (last - before)) if last > before else 0.0
-        return interpolated_s + slope_s * np.maximum(0.0, connections(kind, np.maximum(workers, largest)) - last)
+
+        # Beyond the largest measured number of workers, the seconds grow with a worker's connections.
+        second_connections, last_connections = np.asarray(connections(kind, measured_workers[-2:])).tolist()
+        connection_s = 0.0
+        if last_connections > second_connections:
+            connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - second_connections))
+        further_connections = connections(kind, np.maximum(workers, largest)) - last_connections
+        return interpolated_s + connection_s * np.maximum(0.0, further_connections)
 
     def per_byte(self, kind: str) -> float:
-        """Return the seconds per byte of a collective."""
+        """Return the seconds that gloo's software takes per byte of a collective, ``byte_s``."""
         return dict(self.byte_s).get(kind, 0.0)
 
     def software_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
@@ -217,8 +222,11 @@ class NcclCosts:
     @property
     def slice_parts(self) -> tuple[FloatOrArray, ...]:
         """Return the part of a ring's piece in each of its S slices, ``(S,)``."""
+        if self.slices == 1:
+            return (1.0,)
         first = self.forwarded_part
-        return (first, *[(1 - first) / (self.slices - 1)] * (self.slices - 1)) if self.slices > 1 else (1.0,)
+        other = (1 - first) / (self.slices - 1)
+        return (first, *[other] * (self.slices - 1))
 
     def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
         """Return the seconds of a call on top of its messages: ``call_s`` and a number of latencies."""
@@ -241,8 +249,10 @@ class NcclCosts:
         return num_pieces, np.maximum(block_bytes - num_pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Return d: a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
-        return {"nccl-ring": self.slices, "nccl-chain": 1}.get(algorithm)
+        """Return d if a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
+        if algorithm == "nccl-ring":
+            return self.slices
+        return 1 if algorithm == "nccl-chain" else None
 
 
 DEFAULT = NcclCosts()
@@ -392,7 +402,7 @@ class HivemindCosts:
         require_finite("hivemind.byte_s", self.byte_s, "seconds, positive", positive=True)
 
     def slowed(self, factor: float) -> HivemindCosts:
-        """Return costs of ``factor`` times the seconds."""
+        """Return the costs with ``factor`` times all seconds."""
         return HivemindCosts(factor * self.call_s, factor * self.peer_s, factor * self.byte_s)
 
     @property
@@ -402,5 +412,6 @@ class HivemindCosts:
 
     def before_s(self, workers: int, nbytes: float) -> float:
         """Return the seconds of an averaging of n bytes among P workers, without the messages on its slowest line."""
-        other_workers = max(workers - 2, 0)
-        return (self.call_s + other_workers * (self.peer_s + self.byte_s * nbytes / workers)) if workers > 1 else 0.0
+        if workers < 2:
+            return 0.0
+        return self.call_s + (workers - 2) * (self.peer_s + self.byte_s * nbytes / workers)

@@ -79,7 +79,8 @@ class TwoLevel(CostsOfLinks):
 
     def describe(self) -> str:
         """Return a short text for tables that names the links inside and between nodes."""
-        inner, outer = (link.name or link.describe() for link in (self.inner, self.outer))
+        inner = self.inner.name or self.inner.describe()
+        outer = self.outer.name or self.outer.describe()
         cards = "" if self.nics == self.per_node else f" ({self.nics} per node)"
         return f"{self.per_node} per node, {inner} inside, {outer}{cards} between"
 
@@ -134,8 +135,8 @@ class Sites(CostsOfLinks):
             return self.sites
         if workers < self.sites:
             raise SpecError("workers", workers, f"at least one for each of the {self.sites} sites")
-        size, larger = divmod(workers, self.sites)
-        return (size + 1,) * larger + (size,) * (self.sites - larger)
+        size, num_larger = divmod(workers, self.sites)
+        return (size + 1,) * num_larger + (size,) * (self.sites - num_larger)
 
     def crossing(self, flows: int = 1) -> Link:
         """Return the effective link between the worst two sites while ``flows`` workers of each send and receive.
@@ -144,10 +145,10 @@ class Sites(CostsOfLinks):
         narrowest link, where the flows share the uplinks.
         """
         uplinks = [link.shared_by(flows) for link in self.uplinks]
-        latencies = sorted((float(link.latency_s) for link in uplinks), reverse=True)
+        two_longest_s = sorted((float(link.latency_s) for link in uplinks), reverse=True)[:2]
         links = [self.lan.shared_by(1), *uplinks]
         return Link(
-            float(self.lan.latency_s) + sum(latencies[:2]),
+            float(self.lan.latency_s) + sum(two_longest_s),
             min(float(link.down_bytes_per_s) for link in links),
             overhead_s=float(self.lan.overhead_s) + max(float(link.overhead_s) for link in uplinks),
             upload_bytes_per_s=min(float(link.up_bytes_per_s) for link in links),
@@ -239,8 +240,8 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
     if isinstance(network, MultiLevel):
         return network.levels
     if isinstance(network, TwoLevel):
-        nics = network.nics_per_node
-        return Level(network.per_node, network.inner), Level(None, network.outer, nics, shares_lower_links=False)
+        between_nodes = Level(None, network.outer, network.nics_per_node, shares_lower_links=False)
+        return Level(network.per_node, network.inner), between_nodes
     if isinstance(network, Link):
         return (Level(None, network),)
     fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
@@ -248,6 +249,5 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     site_link = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
-    return Level(max(fixed_sizes, default=None), network.lan), Level(
-        network.count, site_link, rails=1, shares_lower_links=True
-    )
+    inside_sites = Level(max(fixed_sizes, default=None), network.lan)
+    return inside_sites, Level(network.count, site_link, rails=1, shares_lower_links=True)

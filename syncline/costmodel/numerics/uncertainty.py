@@ -73,7 +73,9 @@ class Scope:
                 raise SpecError(f"bounds.{name}", value, "two numbers in order, at least 0")
 
     def reasons_outside(self, **values: float | None) -> list[str]:
-        """Return a reason for each quantity of `RANGES` that is outside of the measured range; None: not known.
+        """Return a sentence for each value of a quantity of `RANGES` that is outside of the measured range.
+
+        A value of None is unknown and gives no sentence.
 
         >>> Scope(workers=(2, 64)).reasons_outside(workers=1024, width=512)
         ['1,024 workers where 2 to 64 were measured']
@@ -81,32 +83,39 @@ class Scope:
         reasons = []
         for name, value in values.items():
             measured: Range | None = getattr(self, name)
-            if measured is not None and value is not None and not measured[0] <= value <= measured[1]:
-                low, high = (f"{bound:,.0f}" for bound in measured)
-                range_text = f"{low} to {high}" if low != high else low
-                if high == "0":
+            if measured is None or value is None:
+                continue
+            low, high = measured
+            if not low <= value <= high:
+                range_text = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
+                if high == 0:
                     range_text = "none"
                 reasons.append(f"{UNITS[name].format(value)} where {range_text} were measured")
         return reasons
 
     def columns(self) -> dict[str, str]:
-        """Return the texts of the scope by column of a table; `from_columns` reads them."""
-        ranges = {name: getattr(self, name) for name in RANGES}
-        texts = {name: "" if value is None else f"{value[0]:.10g}..{value[1]:.10g}" for name, value in ranges.items()}
-        return {"families": "; ".join(self.families)} | texts
+        """Return the texts of the scope by column of a CSV table; `from_columns` reads them."""
+        texts = {"families": "; ".join(self.families)}
+        for name in RANGES:
+            measured: Range | None = getattr(self, name)
+            texts[name] = "" if measured is None else f"{measured[0]:.10g}..{measured[1]:.10g}"
+        return texts
 
     @classmethod
     def from_columns(cls, row: Mapping[str, str]) -> Scope:
-        """Return the scope that a row of a table describes."""
+        """Return the scope that a row of a CSV table describes, see `columns`."""
         families = tuple(name for name in row["families"].split("; ") if name)
         ranges: dict[str, Any] = {name: tuple(map(float, row[name].split(".."))) for name in RANGES if row[name]}
         return cls(families, **ranges)
 
     @classmethod
     def of_values(cls, families: Iterable[str] = (), **values: Iterable[float]) -> Scope:
-        """Return the scope of measurements from all values of each quantity."""
-        columns = {name: list(column) for name, column in values.items()}
-        ranges: dict[str, Any] = {name: (min(column), max(column)) for name, column in columns.items() if column}
+        """Return the scope of measurements from the values of each quantity in all of them."""
+        ranges: dict[str, Any] = {}
+        for name, quantity_values in values.items():
+            measured = list(quantity_values)
+            if measured:
+                ranges[name] = min(measured), max(measured)
         return cls(tuple(sorted(set(families))), **ranges)
 
 
@@ -158,8 +167,9 @@ class Uncertainty:
         return (self.high - self.low) / 2
 
     def outside(self, reasons: Sequence[str]) -> Uncertainty:
-        """Return the uncertainty of an answer that is outside of the scope for more reasons."""
-        return replace(self, reasons=tuple(dict.fromkeys((*self.reasons, *reasons)))) if reasons else self
+        """Return the uncertainty of an answer that is outside of the scope for further reasons."""
+        new_reasons = [reason for reason in dict.fromkeys(reasons) if reason not in self.reasons]
+        return replace(self, reasons=(*self.reasons, *new_reasons)) if new_reasons else self
 
 
 def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | None = None) -> Uncertainty:
@@ -180,41 +190,51 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
     require(relative_errors > -1, "residuals", relative_errors, "above -1: predictions are positive")
     residuals = -np.log1p(relative_errors)
     if sources is not None and len(set(sources)) > 1:
-        return _of_another_source(residuals, np.asarray(sources), basis)
+        return _uncertainty_of_another_source(residuals, np.asarray(sources), basis)
     if relative_errors.size >= ROBUST_POINTS:
         median = np.median(residuals)
         reach = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
         if reach > 0:
             residuals = np.clip(residuals, median - reach, median + reach)
     centre, deviation = residuals.mean(), residuals.std(ddof=1)
-    reach = _student(relative_errors.size) * deviation * np.sqrt(1 + 1 / relative_errors.size)
-    return Uncertainty(*_around(centre, reach), int(relative_errors.size), basis)
+    reach = _student_factor(relative_errors.size) * deviation * np.sqrt(1 + 1 / relative_errors.size)
+    low, high = _factors(centre, reach)
+    return Uncertainty(low, high, int(relative_errors.size), basis)
 
 
-def _of_another_source(residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str) -> Uncertainty:
+def _uncertainty_of_another_source(
+    residuals: NDArray[np.float64], sources: NDArray[np.str_], basis: str
+) -> Uncertainty:
     """Return the uncertainty of a source that is not among those of the residuals; each source counts alike."""
-    by_source = [residuals[sources == name] for name in sorted(set(sources.tolist()))]
-    means = np.array([group.mean() for group in by_source])
-    within = np.mean([group.var() for group in by_source])
-    count = len(by_source)
-    degrees = count if count > 2 else residuals.size
-    reach = _student(degrees) * np.sqrt(means.var(ddof=1) * (1 + 1 / count) + within)
-    return Uncertainty(*_around(means.mean(), reach), int(residuals.size), basis, count)
+    residuals_by_source = [residuals[sources == name] for name in sorted(set(sources.tolist()))]
+    means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])
+    variance_within = np.mean([source_residuals.var() for source_residuals in residuals_by_source])
+    num_sources = len(residuals_by_source)
+    num_values = num_sources if num_sources > 2 else residuals.size
+    reach = _student_factor(num_values) * np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
+    low, high = _factors(means.mean(), reach)
+    return Uncertainty(low, high, int(residuals.size), basis, num_sources)
 
 
 @cache
-def _student(count: int) -> float:
+def _student_factor(num_values: int) -> float:
     """Return the factor of Student's interval around the mean of so many values, for one more value.
 
-    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a whose `_student_share` is `COVERED`.
+    It is ``sqrt(v) tan(a)`` for v degrees of freedom and the angle a whose `_student_probability` is `COVERED`, found
+    by bisection.
     """
-    degrees, low, high = count - 1, 0.0, math.pi / 2
-    while low < (angle := (low + high) / 2) < high:
-        low, high = (angle, high) if _student_share(degrees, angle) < COVERED else (low, angle)
+    degrees, low, high = num_values - 1, 0.0, math.pi / 2
+    angle = (low + high) / 2
+    while low < angle < high:
+        if _student_probability(degrees, angle) < COVERED:
+            low = angle
+        else:
+            high = angle
+        angle = (low + high) / 2
     return math.sqrt(degrees) * math.tan(angle)
 
 
-def _student_share(degrees: int, angle: float) -> float:
+def _student_probability(degrees: int, angle: float) -> float:
     """Return the probability that ``|t| < sqrt(v) tan(angle)`` in Student's distribution with v degrees of freedom.
 
     Source: Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
@@ -228,7 +248,7 @@ def _student_share(degrees: int, angle: float) -> float:
     return 2 / math.pi * (angle + total) if odd else total
 
 
-def _around(centre: float, reach: float) -> tuple[float, float]:
+def _factors(centre: float, reach: float) -> tuple[float, float]:
     """Return the factors at the ends of an interval of logarithms, ``centre +- reach``, widened to contain 0."""
     return float(np.exp(min(centre - reach, 0.0))), float(np.exp(max(centre + reach, 0.0)))
 
@@ -239,14 +259,21 @@ def uncertainties() -> Mapping[str, Uncertainty]:
     table = {}
     with FILE.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            low, high, points, sources = float(row["low"]), float(row["high"]), int(row["points"]), int(row["sources"])
             table[row["basis"]] = Uncertainty(
-                low, high, points, basis=row["basis"], sources=sources, scope=Scope.from_columns(row)
+                low=float(row["low"]),
+                high=float(row["high"]),
+                points=int(row["points"]),
+                basis=row["basis"],
+                sources=int(row["sources"]),
+                scope=Scope.from_columns(row),
             )
     return table
 
 
 def known_uncertainty(bases: Sequence[str]) -> Uncertainty:
-    """Return the uncertainty of the first of several bases that has measurements."""
+    """Return the uncertainty of the first of several bases that has measurements; raise ``KeyError`` without any."""
     table = uncertainties()
-    return table[next((basis for basis in bases if basis in table), bases[-1])]
+    for basis in bases:
+        if basis in table:
+            return table[basis]
+    raise KeyError(bases[-1])
