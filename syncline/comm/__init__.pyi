@@ -21,10 +21,7 @@ from .base import PLAIN as PLAIN, Details as Details, Ledger as Ledger
 from .simulated import Absence as Absence, Membership as Membership
 from .processes import ProcessGroupCommunicator as ProcessGroupCommunicator
 from .simulated import ShapesCommunicator as ShapesCommunicator
-from .transport import (
-    CarriedCollective as CarriedCollective,
-    SharedMemory as SharedMemory,
-)
+from .transport import CarriedCollective as CarriedCollective, SharedMemory as SharedMemory
 from .packed import PackedSigns as PackedSigns
 from .simulated import SimulatedCommunicator as SimulatedCommunicator
 from .packed import SparsePairs as SparsePairs

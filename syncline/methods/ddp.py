@@ -160,9 +160,7 @@ class PowerSGDSpec(MethodBase):
     family: ClassVar[str] = "low rank"
     source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
 
-    presets: ClassVar[Presets] = {
-        "powersgd": {"lr": 0.05},
-    }
+    presets: ClassVar[Presets] = {"powersgd": {"lr": 0.05}}
 
     kind: Literal["powersgd"] = "powersgd"
     rule: RuleSpec = SGDMRule()

@@ -308,9 +308,7 @@ class CurvaDionSpec(TriggeredDionBase):
 
     source: ClassVar[str] = "CurvaDion, Algorithm 2"
 
-    presets: ClassVar[Presets] = {
-        "curvadion": {"lr": 0.02, "other_lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"curvadion": {"lr": 0.02, "other_lr": 0.003}}
 
     kind: Literal["curvadion"] = "curvadion"
     variant: Literal["paper", "code"] = "paper"
@@ -371,9 +369,7 @@ class PlacedDionSpec(DionBase):
 
     source: ClassVar[str] = "CurvaDion, section 4.3"
 
-    presets: ClassVar[Presets] = {
-        "dion-placed": {"label": "dion-placed", "lr": 0.02, "other_lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"dion-placed": {"label": "dion-placed", "lr": 0.02, "other_lr": 0.003}}
 
     kind: Literal["placed-dion"] = "placed-dion"
     num_averages: int = Field(default=16, ge=1, le=1_000_000)

@@ -43,10 +43,7 @@ class DESLOCSpec(MethodBase):
     source: ClassVar[str] = "DES-LOC (Iacob et al., 2025)"
     sends_only_means: ClassVar[bool] = True
 
-    presets: ClassVar[Presets] = {
-        "des-loc": {"lr": 0.003},
-        "des-loc-adopt": {"base": "adopt", "lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"des-loc": {"lr": 0.003}, "des-loc-adopt": {"base": "adopt", "lr": 0.003}}
 
     kind: Literal["des-loc"] = "des-loc"
     base: Literal["adam", "adopt"] = "adam"

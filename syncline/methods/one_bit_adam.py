@@ -90,9 +90,7 @@ class OneBitAdamSpec(OneBitBase):
 
     source: ClassVar[str] = "1-bit Adam (Tang et al., 2021)"
 
-    presets: ClassVar[Presets] = {
-        "one-bit-adam": {"lr": 0.003, "eps": 0.001},
-    }
+    presets: ClassVar[Presets] = {"one-bit-adam": {"lr": 0.003, "eps": 0.001}}
 
     kind: Literal["one-bit-adam"] = "one-bit-adam"
     freeze_step: Period = 100
@@ -176,9 +174,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     source: ClassVar[str] = "0/1 Adam (Lu et al., 2023)"
 
-    presets: ClassVar[Presets] = {
-        "zero-one-adam": {"lr": 0.003, "eps": 0.001},
-    }
+    presets: ClassVar[Presets] = {"zero-one-adam": {"lr": 0.003, "eps": 0.001}}
 
     kind: Literal["zero-one-adam"] = "zero-one-adam"
     freeze_step: Period = 100

@@ -217,9 +217,7 @@ class SOAPSpec(RotationBase):
 
     source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
 
-    presets: ClassVar[Presets] = {
-        "soap": {"lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"soap": {"lr": 0.003}}
 
     kind: Literal["soap"] = "soap"
     beta1: Rate = 0.95
@@ -248,9 +246,7 @@ class EShampooSpec(RotationBase):
 
     source: ClassVar[str] = "EShampoo (Eschenhagen et al., 2025)"
 
-    presets: ClassVar[Presets] = {
-        "eshampoo": {"lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"eshampoo": {"lr": 0.003}}
 
     kind: Literal["eshampoo"] = "eshampoo"
     estimate: Literal["exact", "power"] = "exact"
@@ -274,9 +270,7 @@ class GaLoreSpec(RotationBase):
 
     source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
 
-    presets: ClassVar[Presets] = {
-        "galore": {"lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"galore": {"lr": 0.003}}
 
     kind: Literal["galore"] = "galore"
     frequency: Period | None = 200
@@ -314,9 +308,7 @@ class LDAdamSpec(DataParallelBase):
 
     source: ClassVar[str] = "LDAdam (Robert et al., 2025)"
 
-    presets: ClassVar[Presets] = {
-        "ldadam": {"lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"ldadam": {"lr": 0.003}}
 
     kind: Literal["ldadam"] = "ldadam"
     rank_fraction: Annotated[float, Field(gt=0, le=1)] = 0.25

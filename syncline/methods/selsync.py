@@ -54,10 +54,7 @@ class SelSyncSpec(MethodBase):
     family: ClassVar[str] = "local"
     source: ClassVar[str] = "SelSync (Tyagi & Swany, 2023), Algorithm 1"
 
-    presets: ClassVar[Presets] = {
-        "selsync": {"lr": 0.003},
-        "selsync-sgdm": {"rule": "sgdm", "lr": 0.05},
-    }
+    presets: ClassVar[Presets] = {"selsync": {"lr": 0.003}, "selsync-sgdm": {"rule": "sgdm", "lr": 0.05}}
 
     kind: Literal["selsync"] = "selsync"
     rule: RuleSpec = AdamRule()
@@ -154,9 +151,7 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     trigger_passes: ClassVar[Passes] = NORMS
 
-    presets: ClassVar[Presets] = {
-        "selsync-dion": {"lr": 0.02, "other_lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"selsync-dion": {"lr": 0.02, "other_lr": 0.003}}
 
     kind: Literal["selsync-dion"] = "selsync-dion"
     smoothing: Smoothing = 0.16

@@ -108,9 +108,7 @@ class StreamingDiLoCoSpec(MethodBase):
     family: ClassVar[str] = "streaming"
     source: ClassVar[str] = "Streaming DiLoCo (Douillard et al., 2025)"
 
-    presets: ClassVar[Presets] = {
-        "streaming-diloco": {"lr": 0.003},
-    }
+    presets: ClassVar[Presets] = {"streaming-diloco": {"lr": 0.003}}
 
     kind: Literal["streaming-diloco"] = "streaming-diloco"
     rule: RuleSpec = AdamRule()

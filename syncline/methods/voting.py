@@ -190,9 +190,7 @@ class SignSGDSpec(VotingBase):
 
     source: ClassVar[str] = "signSGD (Bernstein et al., 2019)"
 
-    presets: ClassVar[Presets] = {
-        "sign-sgd": {"lr": 0.0005},
-    }
+    presets: ClassVar[Presets] = {"sign-sgd": {"lr": 0.0005}}
 
     kind: Literal["sign-sgd"] = "sign-sgd"
     vote: Literal["one-bit", "direct", "server-naive", "server-efficient", "quantised"] = "one-bit"

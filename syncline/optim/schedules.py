@@ -73,10 +73,7 @@ def discount(t: int, delay: int, anneal_steps: int) -> float:
 
 
 def discounted(
-    optimizer: Optimizer,
-    delays: Sequence[int],
-    anneal_steps: int,
-    factor: Callable[[int], float] = lambda t: 1.0,
+    optimizer: Optimizer, delays: Sequence[int], anneal_steps: int, factor: Callable[[int], float] = lambda t: 1.0
 ) -> LambdaLR:
     """Return a learning-rate schedule that multiplies the rate of each parameter group by `discount` of its delay.
 
