@@ -77,7 +77,7 @@ class Cast:
         return x.to(self.wire_dtype)
 
     def decode(self, encoded: Tensor, dtype: torch.dtype) -> Tensor:
-        """Convert back to the receiver's type; this is exact."""
+        """Convert numbers from the type on the wire to ``dtype``, the receiver's; this is exact."""
         return encoded.to(dtype)
 
     def nbytes(self, elements: int, dtype: torch.dtype) -> int:

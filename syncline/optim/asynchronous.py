@@ -152,7 +152,7 @@ class DelayedNesterov:
     def __init__(
         self, params: Sequence[Tensor], lr: float, momentum: float, buffer_size: int, momentum_activation: float = 0.0
     ) -> None:
-        """Begin with an empty buffer and a momentum of zeros."""
+        """Check the arguments, and begin with momenta and sums of updates that are zero."""
         check_unit("outer_momentum", momentum)
         if buffer_size < 1:
             raise SpecError("buffer_size", buffer_size, "at least 1")
@@ -179,6 +179,7 @@ class DelayedNesterov:
     @torch.no_grad()
     def make_version(self) -> None:
         """Move the model by the last pseudo-gradient and a share of the momentum."""
+        # N and c of the class; the shares of the N versions that use one momentum sum to 1.
         n, c = self.buffer_size, self.momentum_activation
         updates_momentum = self.num_updates % n == 0
         momentum_share = (1 - c * n + c) if updates_momentum else c

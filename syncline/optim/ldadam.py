@@ -13,7 +13,7 @@ from syncline.costmodel import dion_rank, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.matrices import MatrixSplit, as_matrix, is_all_zero, orthonormal_columns, random_columns
-from syncline.optim.rotation import exact_basis
+from syncline.optim.change_of_basis import exact_basis
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 
@@ -92,26 +92,27 @@ class LowRankAdam(UpdateRule):
             a = a + state[ERROR]
 
         # Move the projection and the moments to the subspace of this step.
-        old = state[PROJECTION].clone()
-        new = state[PROJECTION].copy_(self._next_projection(a, state, h, t))
-        projected = new.mT @ a
-        momentum_before = old @ m
+        old_projection = state[PROJECTION].clone()
+        projection = state[PROJECTION].copy_(self._next_projection(a, state, h, t))
+        projected = projection.mT @ a
+        old_momentum = old_projection @ m  # (R, m, n)
         if t:
-            change = new.mT @ old
+            # Express mean and variance in the new basis, as of independent coordinates; v estimates mean^2 + variance.
+            change_of_basis = projection.mT @ old_projection
             m_correction, v_correction = 1 / (1 - beta1**t), 1 - beta2**t
-            mean = change @ m * m_correction
-            variance = change.square() @ (v / v_correction - (m * m_correction).square())
+            mean = change_of_basis @ m * m_correction
+            variance = change_of_basis.square() @ (v / v_correction - (m * m_correction).square())
             v.copy_((variance + mean.square()).abs_() * v_correction)
-            m.copy_(change @ m)
+            m.copy_(change_of_basis @ m)
         if self.error_feedback:
-            momentum_loss = momentum_before - new @ m
-            state[ERROR].copy_(a).sub_(new @ projected).add_(momentum_loss, alpha=beta1 / (1 - beta1))
+            lost_momentum = old_momentum - projection @ m
+            state[ERROR].copy_(a).sub_(projection @ projected).add_(lost_momentum, alpha=beta1 / (1 - beta1))
 
         # Take Adam's step in the subspace.
         m.lerp_(projected, 1 - beta1)
         v.mul_(beta2).addcmul_(projected, projected, value=1 - beta2)
         root = (v / (1 - beta2 ** (t + 1))).sqrt_().add_(h["eps"])
-        d = new @ (m / root * (1 / (1 - beta1 ** (t + 1))))
+        d = projection @ (m / root * (1 / (1 - beta1 ** (t + 1))))
         if is_tall:
             d = d.mT
         return d.reshape(g.shape)

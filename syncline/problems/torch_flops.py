@@ -91,9 +91,9 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
     tensors = [leaf for leaf in tree_leaves(inputs) if isinstance(leaf, Tensor) and leaf.ndim]
     if not tensors or not tensors[0].numel():
         raise SpecError(path, name, "inputs that begin with a tensor of at least one sample")
-    first = tensors[0]
-    samples = first.shape[0]
-    tokens = samples if first.is_floating_point() else first.numel()
+    first_input = tensors[0]
+    samples = first_input.shape[0]
+    tokens = samples if first_input.is_floating_point() else first_input.numel()
     on_meta = {}
     for label, p in module.named_parameters():
         on_meta[label] = p.detach().to("meta").requires_grad_(p.requires_grad)
@@ -105,13 +105,13 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
             for attribute in ("logits", "loss"):  # of models that return an object
                 if getattr(output, attribute, None) is not None:
                     output = getattr(output, attribute)
-            ends = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
-            if ends:
-                torch.autograd.backward(ends, [torch.empty_like(leaf) for leaf in ends])
+            output_tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
+            if output_tensors:
+                torch.autograd.backward(output_tensors, [torch.empty_like(leaf) for leaf in output_tensors])
     except Exception as error:  # any error of a user's module
         expected = f"a module that computes on torch's meta device; {error_clause(error)}"
         raise SpecError(path, name, expected) from error
-    if not ends:
+    if not output_tensors:
         raise SpecError(path, name, "a module that returns tensors which depend on its parameters")
     return float(counter.get_total_flops()), tokens, samples
 

@@ -148,7 +148,8 @@ def gradients_by_vmap(
 
     def run(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
-        part_params, part_frozen = ({name: x[part] for name, x in xs.items()} for xs in (params, frozen))
+        part_params = {name: param[part] for name, param in params.items()}
+        part_frozen = {name: param[part] for name, param in frozen.items()}
         buffers = {name: buffer[part].clone() for name, buffer in tensors.buffers.items()}
         total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
         with attention_kernels(fused=settings.device.type == "cuda"):
