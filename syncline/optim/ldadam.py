@@ -13,7 +13,7 @@ from syncline.costmodel import dion_rank, matrix_sides
 from syncline.errors import SpecError
 from syncline.optim.base import Hyperparameters, UpdateRule
 from syncline.optim.matrices import MatrixSplit, as_matrix, is_all_zero, orthonormal_columns, random_columns
-from syncline.optim.change_of_basis import exact_basis
+from syncline.optim.rotation import exact_basis
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, check_unit, momentum_names
 
