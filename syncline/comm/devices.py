@@ -70,5 +70,7 @@ def devices(device: str, backend: str, local_processes: int, gpus: int | None = 
             raise SpecError("backend", backend, expected)
         if not dist.is_nccl_available():
             raise SpecError("backend", backend, "gloo, as this torch is built without NCCL")
-    use_nccl = kind == "cuda" and gpus >= local_processes and dist.is_nccl_available()
-    return Devices(kind, ("nccl" if use_nccl else "gloo") if backend == "auto" else backend, gpus)
+    if backend == "auto":
+        has_gpu_each = kind == "cuda" and gpus >= local_processes
+        backend = "nccl" if has_gpu_each and dist.is_nccl_available() else "gloo"
+    return Devices(kind, backend, gpus)
