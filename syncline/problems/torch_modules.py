@@ -52,7 +52,7 @@ def leaves(batch: Any) -> list[Any]:
 def stacked(batches: Sequence[Any]) -> Any | None:
     """Return the batches of R rows as one batch with leaves ``(R, ...)``.
 
-    None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
+    The result is None if a leaf is not a tensor, or if the leaves of two rows have different shapes.
     """
     leaves_of_batches = [leaves(batch) for batch in batches]
     if len({len(batch_leaves) for batch_leaves in leaves_of_batches}) != 1:
