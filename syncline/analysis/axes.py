@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,16 +42,18 @@ CROSS_SIZE, STAR_SIZE = 5.5, 7.5  # in points; the white edge leaves less of a c
 MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, few enough for a small PDF
 
 
-def panel_grid(fig: Figure, count: int, across: int, shared: bool = True) -> list[Axes]:
-    """Return ``count`` axes in rows of ``across``; a place that stays empty is invisible.
+def panel_grid(fig: Figure, count: int, num_columns: int, shared: bool = True) -> list[Axes]:
+    """Return ``count`` axes in rows of ``num_columns``; the empty places of the last row are invisible.
 
-    With ``shared`` all have the same limits, and names of values only below and at the left.
+    With ``shared`` all axes have the same limits, and only those below and at the left have tick labels.
     """
-    axes = fig.subplots(-(-count // across), across, sharex=shared, sharey=shared, squeeze=False).ravel()
+    num_rows = math.ceil(count / num_columns)
+    axes = fig.subplots(num_rows, num_columns, sharex=shared, sharey=shared, squeeze=False).ravel()
     for index, ax in enumerate(axes):
         ax.set_visible(index < count)
         if shared:
-            ax.tick_params(labelbottom=index + across >= count)
+            is_lowest_of_column = index + num_columns >= count
+            ax.tick_params(labelbottom=is_lowest_of_column)
     return list(axes[:count])
 
 
@@ -68,13 +71,14 @@ def save(fig: Figure, path: str | Path) -> Path:
         path: ends in .pdf, .svg or .png; missing folders are made. The function returns it.
     """
     path = Path(path)
-    metadata: dict[str, dict[str, Any]] = {".pdf": {"CreationDate": None}, ".svg": {"Date": None}, ".png": {}}
-    if path.suffix.lower() not in metadata:
+    file_format = path.suffix.lower().removeprefix(".")
+    # None removes the time of writing from the file.
+    metadata: dict[str, dict[str, Any]] = {"pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {}}
+    if file_format not in metadata:
         raise SpecError("path", str(path), "a name that ends in .pdf, .svg or .png")
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = path.suffix.lower()
     with figure_style(), atomic_path(path) as working:
-        fig.savefig(working, format=kind[1:], metadata=metadata[kind])
+        fig.savefig(working, format=file_format, metadata=metadata[file_format])
     return path
 
 
@@ -92,28 +96,27 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
     The limits and the scale of the x axis must be final: the spacing of the markers follows them.
     """
     xs = np.asarray(x, dtype=float)
-    positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0] if xs.size else xs
-    start, end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
-    drawn_before = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
-    phase = 0.1 + 0.8 * ((0.5 + 0.382 * drawn_before) % 1)  # steps of the golden section never fall together
-    marker_positions = start + (end - start) * (np.arange(MARKERS_PER_LINE) + phase) / MARKERS_PER_LINE
-    marker_positions = (
-        marker_positions[(marker_positions >= positions[0]) & (marker_positions <= positions[-1])]
-        if xs.size
-        else marker_positions[:0]
-    )
-    marked = (
-        np.abs(positions[:, None] - marker_positions[None, :]).argmin(axis=0).tolist() if marker_positions.size else []
-    )
-    ax.plot(xs, y, markevery=marked, label=label, zorder=3, **_look(style))
+    marked_points: list[int] = []
+    if xs.size:
+        num_lines = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
+        phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)  # steps of the golden section never fall together
+        # Positions on the scaled axis, where equal distances are equally long in the figure.
+        positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0]
+        left, right = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
+        for number in range(MARKERS_PER_LINE):
+            marker_position = left + (right - left) * (number + phase) / MARKERS_PER_LINE
+            if positions[0] <= marker_position <= positions[-1]:
+                marked_points.append(int(np.abs(positions - marker_position).argmin()))
+    ax.plot(xs, y, markevery=marked_points, label=label, zorder=3, **_line_properties(style))
 
 
 def draw_points(
-    ax: Axes, x: ArrayLike, y: ArrayLike, span: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
+    ax: Axes, x: ArrayLike, y: ArrayLike, y_range: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
 ) -> None:
-    """Draw points, each with a thin vertical bar from the lower to the upper end of its span."""
-    ax.vlines(x, *span, color=style.color, linewidth=1.0, zorder=2)
-    ax.plot(x, y, label=label, zorder=3, **_look(style) | {"linestyle": "none"})
+    """Draw points, each with a thin vertical bar from the lower to the upper end of its range."""
+    lower, upper = y_range
+    ax.vlines(x, lower, upper, color=style.color, linewidth=1.0, zorder=2)
+    ax.plot(x, y, label=label, zorder=3, **_line_properties(style) | {"linestyle": "none"})
 
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
@@ -123,7 +126,7 @@ def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = ""
 
 def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
     """Return a line sample for the legend per style."""
-    return [Line2D([], [], label=name, **_look(style)) for name, style in styles.items()]
+    return [Line2D([], [], label=name, **_line_properties(style)) for name, style in styles.items()]
 
 
 def draw_legend(
@@ -136,24 +139,28 @@ def draw_legend(
 
     A label or a title that is wider than the page is broken into lines.
     """
-    room = float(fig.bbox.width) - 8
-    letters = LETTERS_PER_INCH * float(fig.get_size_inches()[0])
+    width_in, _ = fig.get_size_inches()
+    letters_per_line = LETTERS_PER_INCH * float(width_in)
     for handle in handles:
-        handle.set_label(_broken(str(handle.get_label()), letters))
-    rows = 1
+        handle.set_label(_wrap(str(handle.get_label()), letters_per_line))
+    available_width = float(fig.bbox.width) - 8
+    num_rows = 1
     while True:
-        ncols = -(-len(handles) // rows) or 1
-        legend = fig.legend(handles=handles, loc=loc, ncols=ncols, title_fontsize=9,
-                            title=_broken(title, 0.8 * letters) or None)  # fmt: skip
-        if ncols == 1 or legend.get_window_extent().width <= room:
+        num_columns = max(1, math.ceil(len(handles) / num_rows))
+        legend = fig.legend(handles=handles, loc=loc, ncols=num_columns, title_fontsize=9,
+                            title=_wrap(title, 0.8 * letters_per_line) or None)  # fmt: skip
+        if num_columns == 1 or legend.get_window_extent().width <= available_width:
             return
         legend.remove()
-        rows += 1
+        num_rows += 1
 
 
-def _broken(text: str, letters: float) -> str:
-    """Return a text in lines of at most this number of letters."""
-    return "\n".join(wrapped for line in text.split("\n") for wrapped in textwrap.wrap(line, int(letters)) or [line])
+def _wrap(text: str, letters_per_line: float) -> str:
+    """Break the lines of a text so that no line has more than a number of letters; keep its own line breaks."""
+    lines = []
+    for line in text.split("\n"):
+        lines += textwrap.wrap(line, int(letters_per_line)) or [line]
+    return "\n".join(lines)
 
 
 def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodStyle]], *, share: float = 0.78) -> None:
@@ -165,16 +172,18 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
         ends: the final y, the name and the style of each line.
         share: the approximate share of the figure's height that the axes take, without labels and titles.
     """
-    text = 10.5 / (share * 72 * float(fig.get_size_inches()[1]))  # a line of text in units of the axes' height
+    _, figure_height_in = fig.get_size_inches()
+    text_height = 10.5 / (share * 72 * float(figure_height_in))  # of a line of text, in units of the axes' height
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
-    heights = spread_positions(ax.transLimits.transform(points)[:, 1], text, lowest=text / 2, highest=1.0)
+    wanted_heights = ax.transLimits.transform(points)[:, 1]
+    heights = spread_positions(wanted_heights, gap=text_height, lowest=text_height / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
         ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
-                label="_key", **_look(style))  # fmt: skip
+                label="_key", **_line_properties(style))  # fmt: skip
         ax.text(1.11, height, name, transform=ax.transAxes, va="center", fontsize=7.5)
 
 
-def _look(style: MethodStyle) -> dict[str, Any]:
+def _line_properties(style: MethodStyle) -> dict[str, Any]:
     """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
     size = float(matplotlib.rcParams["lines.markersize"])
     if style.marker == "*" or isinstance(style.marker, tuple):
@@ -204,17 +213,19 @@ def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, hig
     """
     positions = np.asarray(wanted, dtype=float)
     order = np.argsort(positions, kind="stable")
-    blocks: list[tuple[float, int]] = []
-    for value in positions[order] - gap * np.arange(order.size):
+    gaps_before = gap * np.arange(order.size)
+    blocks: list[tuple[float, int]] = []  # mean of wanted_i - i gap, and number of members, of each block
+    for value in positions[order] - gaps_before:
         mean, size = float(value), 1
         while blocks and blocks[-1][0] > mean:
-            previous_block, count = blocks.pop()
-            mean, size = (previous_block * count + mean * size) / (count + size), count + size
+            previous_mean, previous_size = blocks.pop()
+            mean = (previous_mean * previous_size + mean * size) / (previous_size + size)
+            size += previous_size
         blocks.append((mean, size))
-    spread = np.concatenate([np.full(size, mean) for mean, size in blocks]) if blocks else np.empty(0)
-    spread = np.maximum(np.minimum(spread, highest - gap * (order.size - 1)), lowest)
+    means = [mean for mean, size in blocks for _ in range(size)]
+    clipped = np.maximum(np.minimum(means, highest - gap * (order.size - 1)), lowest)
     result = np.empty_like(positions)
-    result[order] = spread + gap * np.arange(order.size)
+    result[order] = clipped + gaps_before
     return result
 
 
@@ -237,11 +248,11 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
     ax.set_xscale("symlog", linthresh=first_s, linscale=0.9 * decades * START_SHARE / (1 - START_SHARE))
     ax.set_xlim(0, last_s)
     place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s, TICK_GAP / (1 - START_SHARE))])
-    minor = [s for s, _ in _multiples((1, 2, 3, 4, 5, 6, 7, 8, 9)) if s >= first_s]
-    ax.xaxis.set_minor_locator(FixedLocator(minor))
+    minor_ticks = [seconds for seconds, _ in _round_times(range(1, 10)) if seconds >= first_s]
+    ax.xaxis.set_minor_locator(FixedLocator(minor_ticks))
     ax.xaxis.set_minor_formatter(NullFormatter())
-    for aside in (-0.006, 0.006):
-        ax.plot([START_SHARE + aside], [0], transform=ax.transAxes, clip_on=False, linestyle="none", color="#333333",
+    for offset in (-0.006, 0.006):  # the break mark is two slanted strokes
+        ax.plot([START_SHARE + offset], [0], transform=ax.transAxes, clip_on=False, linestyle="none", color="#333333",
                 marker=[(-0.6, -1), (0.6, 1)], markersize=6, markeredgewidth=0.8, zorder=6, label="_break")  # fmt: skip
 
 
@@ -258,8 +269,8 @@ def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tup
     times are added until there are three ticks.
     """
     ticks: list[tuple[float, str]] = []
-    for steps in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
-        for seconds, text in _multiples(steps):
+    for factors in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
+        for seconds, text in _round_times(factors):
             fits = all(abs(np.log(seconds / tick_s)) >= gap * np.log(last_s / first_s) for tick_s, _ in ticks)
             if first_s <= seconds <= last_s and fits:
                 ticks.append((seconds, text))
@@ -268,18 +279,21 @@ def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tup
     return sorted(ticks)
 
 
-def _multiples(steps: Iterable[int]) -> list[tuple[float, str]]:
-    """Return round times in every unit, up to the next unit: 50 s, then 1 min."""
-    ends = [length for _, length, _ in TIME_UNITS[1:]] + [float("inf")]
-    return [
-        (decade * step * length, f"{decade * step:,} {unit}")
-        for (unit, length, decades), end in zip(TIME_UNITS, ends, strict=True)
-        for decade in decades
-        for step in steps
-        if decade * step * length < 0.99 * end
-    ]
+def _round_times(factors: Iterable[int]) -> list[tuple[float, str]]:
+    """Return the factors times 1, 10, 100 of every unit, as (seconds, text), up to the next unit: 50 s, then 1 min."""
+    times = []
+    for index, (unit, unit_s, decades) in enumerate(TIME_UNITS):
+        next_unit_s = TIME_UNITS[index + 1][1] if index + 1 < len(TIME_UNITS) else float("inf")
+        for decade in decades:
+            for factor in factors:
+                if decade * factor * unit_s < 0.99 * next_unit_s:
+                    times.append((decade * factor * unit_s, f"{decade * factor:,} {unit}"))
+    return times
 
 
 def time_unit(longest_s: float) -> tuple[str, float]:
     """Return the unit (name, seconds) in which ``longest_s`` is at least 2; nanoseconds for the shortest times."""
-    return next(((name, length) for name, length, _ in reversed(TIME_UNITS) if longest_s >= 2 * length), ("ns", 1e-9))
+    for name, unit_s, _ in reversed(TIME_UNITS):
+        if longest_s >= 2 * unit_s:
+            return name, unit_s
+    return "ns", 1e-9

@@ -99,10 +99,11 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     ax.xaxis.set_minor_formatter(NullFormatter())
     for name, seconds in panel.seconds.items():
         draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
-    for nbytes, at_s in panel.crossovers:
+    for crossover in panel.crossovers:
+        nbytes, _ = crossover
         if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
-            ax.plot(nbytes, at_s, **RING, zorder=5, label="_ring")
-            note = ax.annotate(format_bytes(nbytes), (nbytes, at_s), (4, -5), textcoords="offset points", va="top",
+            ax.plot(*crossover, **RING, zorder=5, label="_ring")
+            note = ax.annotate(format_bytes(nbytes), crossover, (4, -5), textcoords="offset points", va="top",
                                fontsize=7, zorder=6)  # fmt: skip
             note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
     if at_nbytes > 0:
@@ -186,10 +187,15 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
     ax.set_xscale("log")
     ax.set_xlim(lowest, highest)
     decades = np.log10(highest / lowest)
-    every = 1 if decades <= 3.5 else 2 if decades <= 6 else 3
-    powers = np.arange(np.ceil(np.log10(8 * lowest) - 1e-9), np.floor(np.log10(8 * highest) + 1e-9) + 1)
-    major = [10.0**power / 8 for power in powers if power % every == 0]
-    ax.set_xticks(major, [format_bandwidth(value) for value in major])
+    label_period = 3
+    if decades <= 3.5:
+        label_period = 1
+    elif decades <= 6:
+        label_period = 2
+    lowest_power, highest_power = np.log10(8 * lowest), np.log10(8 * highest)  # of ten, in bits per second
+    powers = np.arange(np.ceil(lowest_power - 1e-9), np.floor(highest_power + 1e-9) + 1)
+    labelled = [10.0**power / 8 for power in powers if power % label_period == 0]
+    ax.set_xticks(labelled, [format_bandwidth(value) for value in labelled])
     ax.set_xticks([10.0**power / 8 for power in powers], minor=True)
     ax.xaxis.set_minor_formatter(NullFormatter())
     ax.set_xlabel(label)
@@ -204,15 +210,14 @@ def mark_bandwidths(ax: Axes, marks: Mapping[str, float], width_in: float) -> No
         width_in: approximate width of the axes in inches.
     """
     low, high = np.log(ax.get_xlim())
-    label_spans: list[tuple[float, float]] = []
+    drawn: list[tuple[float, float]] = []  # center and half of the width of each name, as shares of the axis
     for name, value in marks.items():
-        position = float((np.log(value) - low) / (high - low))
-        half = 0.5 * (len(name) + 1) * LETTER_IN / width_in
-        if not 0 <= position <= 1 or any(
-            abs(position - other) < half + other_half for other, other_half in label_spans
-        ):
+        center = float((np.log(value) - low) / (high - low))
+        half_width = 0.5 * (len(name) + 1) * LETTER_IN / width_in
+        covers_another = any(abs(center - other) < half_width + other_half for other, other_half in drawn)
+        if covers_another or not 0 <= center <= 1:
             continue
-        label_spans.append((position, half))
+        drawn.append((center, half_width))
         ax.axvline(value, color="#BBBBBB", linewidth=0.6, linestyle=(0, (2, 2)), zorder=0)
         ax.text(value, 1.01, name, transform=ax.get_xaxis_transform(), ha="center", va="bottom", fontsize=6,
                 color="#555555")  # fmt: skip

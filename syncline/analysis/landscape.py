@@ -119,15 +119,19 @@ def _draw_landscape(
 ) -> None:
     """Draw the contours, the trajectories with a mark at the end of each, the start and the optimum."""
     tracks = {name: _trajectory(name, landscape.start, positions) for name, positions in trajectories.items()}
-    points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
-    (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-    dx, dy = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
-    x0, x1, y0, y1 = landscape.limits or (x0 - dx, x1 + dx, y0 - dy, y1 + dy)
+    if landscape.limits is None:
+        points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
+        (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
+        x_margin, y_margin = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
+        x0, x1, y0, y1 = x0 - x_margin, x1 + x_margin, y0 - y_margin, y1 + y_margin
+    else:
+        x0, x1, y0, y1 = landscape.limits
     ax.set_xlim(x0, x1)
     ax.set_ylim(y0, y1)
     x, y = np.meshgrid(np.linspace(x0, x1, GRID), np.linspace(y0, y1, GRID))
-    minimum = float(landscape.f(*np.array(landscape.optimum)[:, None])[0])
-    height = np.log1p(np.maximum(landscape.f(x, y) - minimum, 0))
+    optimum_x, optimum_y = landscape.optimum
+    minimum = float(landscape.f(np.array([optimum_x]), np.array([optimum_y]))[0])
+    height = np.log1p(np.maximum(landscape.f(x, y) - minimum, 0))  # shows the valley, however high the walls are
     levels = np.linspace(0, float(height.max()), CONTOURS + 1)
     ax.contourf(x, y, height, levels=levels, cmap=_PALE, zorder=0)
     ax.contour(x, y, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.5, zorder=1)
@@ -139,9 +143,10 @@ def _draw_landscape(
         line.set_path_effects([patheffects.Stroke(linewidth=1.9, foreground="white"), patheffects.Normal()])
 
     # If the two points are close together, one name is below its point, so that the names do not overlap.
-    is_near = bool(np.abs(np.subtract(landscape.start, landscape.optimum)) @ [1 / (x1 - x0), 1 / (y1 - y0)] < NEAR)
-    _mark(ax, landscape.start, marker="o", text="start", above=not is_near)
-    _mark(ax, landscape.optimum, marker="*", text="optimum")
+    start_x, start_y = landscape.start
+    distance = abs(start_x - optimum_x) / (x1 - x0) + abs(start_y - optimum_y) / (y1 - y0)  # in widths of the panel
+    _draw_named_point(ax, landscape.start, marker="o", name="start", is_name_above=distance >= NEAR)
+    _draw_named_point(ax, landscape.optimum, marker="*", name="optimum", is_name_above=True)
     for name, track in tracks.items():
         ax.plot(*track[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5,
                 markeredgecolor="white", markeredgewidth=0.5, zorder=8, label="_end")  # fmt: skip
@@ -149,22 +154,24 @@ def _draw_landscape(
     ax.set_ylabel(landscape.names[1])
 
 
-def _mark(ax: Axes, point: PlanePoint, marker: str, text: str, *, above: bool = True) -> None:
+def _draw_named_point(ax: Axes, point: PlanePoint, marker: str, name: str, is_name_above: bool) -> None:
     """Draw a point with its name above or below it."""
     ax.plot(*point, marker=marker, color="white", markeredgecolor="black", markeredgewidth=0.9,
-            markersize=14 if marker == "*" else 5, zorder=6, label=f"_{text}")  # fmt: skip
-    note = ax.annotate(text, point, xytext=(0, 7 if above else -9), textcoords="offset points", ha="center",
-                       va="bottom" if above else "top", fontsize=7, zorder=7)  # fmt: skip
-    note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
+            markersize=14 if marker == "*" else 5, zorder=6, label=f"_{name}")  # fmt: skip
+    text = ax.annotate(name, point, xytext=(0, 7 if is_name_above else -9), textcoords="offset points", ha="center",
+                       va="bottom" if is_name_above else "top", fontsize=7, zorder=7)  # fmt: skip
+    text.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
 
 
 def _trajectory(name: str, start: PlanePoint, positions: ArrayLike) -> FloatArray:
-    """Return the trajectory with the start in front, up to its first position that is not finite."""
+    """Return the start and the positions of a trajectory, up to its first position that is not finite, ``(n, 2)``."""
     path = np.asarray(positions, dtype=float)
     if path.ndim != 2 or path.shape[1] != 2:
         raise SpecError(f"trajectories.{name}", path.shape, "shape (n, 2), one position per row")
-    has_no_number = ~np.isfinite(path).all(axis=1)
-    return np.concatenate([[start], path[: int(np.argmax(has_no_number))] if has_no_number.any() else path])
+    is_finite = np.isfinite(path).all(axis=1)
+    if not is_finite.all():
+        path = path[: int(np.argmin(is_finite))]
+    return np.concatenate([[start], path])
 
 
 def _band_title(series: Sequence[SeedSeries]) -> str:

@@ -63,15 +63,16 @@ def loss_against_steps(
         raise SpecError("curves", [], "at least one curve")
     targets = _target_losses(target)
     with figure_style():
-        fig = new_figure(5.0, 2.7 + _room(curves))
+        fig = new_figure(5.0, 2.7 + _legend_height_in(curves))
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, logarithmic=log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
         styles, ends = method_styles(curve.label for curve in curves), []
         for curve in curves:
             style = styles[curve.label]
-            ends.append((_draw_curve(ax, curve, x=curve.step, style=style, targets=targets), _name(curve), style))
-        _target_lines(ax, targets)
+            end_loss = _draw_curve(ax, curve, x=curve.step, style=style, targets=targets)
+            ends.append((end_loss, _label_with_divergence(curve), style))
+        _draw_targets(ax, targets)
         label_ends(fig, ax, ends)
         ax.set_title(title, loc="left")
     return fig
@@ -116,22 +117,24 @@ def loss_against_clock(
     log_time = time_scale == "log" or (time_scale == "auto" and spans_differ(curves, networks))
     styles = styles or method_styles(curve.label for curve in curves)
     with figure_style():
-        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _room(curves))
+        fig = new_figure(max(4.0, 0.4 + 2.25 * len(networks)), (3.0 if title else 2.8) + _legend_height_in(curves))
         panels = fig.subplots(1, len(networks), sharey=True, squeeze=False)[0]
         for ax, (name, link) in zip(panels, networks.items(), strict=True):
             _loss_axis(ax, curves, label=loss_label if ax is panels[0] else "", logarithmic=log_loss)
             unit_s = _time_axis(ax, [curve.clock_s[name] for curve in curves], log_time)
             for curve in curves:
                 _draw_curve(ax, curve, x=curve.clock_s[name] / unit_s, style=styles[curve.label], targets=targets)
-            _target_lines(ax, targets)
+            _draw_targets(ax, targets)
             ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
-        legend_above(fig, {_name(curve): styles[curve.label] for curve in curves}, title)
+        legend_above(fig, {_label_with_divergence(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
 
 def _target_losses(target: Targets) -> tuple[float, ...]:
     """Return one target loss, several or none as a tuple."""
-    return () if target is None else (target,) if isinstance(target, int | float) else tuple(target)
+    if target is None:
+        return ()
+    return (target,) if isinstance(target, int | float) else tuple(target)
 
 
 def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targets: Sequence[float]) -> float:
@@ -140,79 +143,82 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     The line is the median over the seeds, the band their range. A ring marks a reached target, a cross a divergence.
 
     Args:
+        ax: the panel, whose loss axis has its limits.
+        curve: the curve.
         x: (n,) positions of the evaluations on the x axis.
+        style: the style of the method.
+        targets: losses to mark where the curve first reaches them.
     """
-    median, low, high = median_and_range(curve.loss)
-    shown_steps = np.flatnonzero(curve.shown)
-    drawn_steps = shown_steps[thinned(shown_steps.size)]
-    is_lost = curve.diverged_at is not None or not shown_steps.size
-    crossings = [] if is_lost else [(time_to_target_s(x, median, target), target) for target in targets]
-    crossings = sorted(crossing for crossing in crossings if np.isfinite(crossing[0]))
-    xs, ys = _with_crossings(x[drawn_steps], median[drawn_steps], crossings)
-    draw_line(ax, xs, y=ys, style=style, label=curve.label)
+    median, lowest, highest = median_and_range(curve.loss)
+    shown = np.flatnonzero(curve.shown)  # indices of the evaluations before the curve diverged
+    drawn = shown[thinned(shown.size)]
+    has_diverged = curve.diverged_at is not None or not shown.size
+    crossings = []  # positions on the x axis where the curve reaches a target, with the target
+    for target in () if has_diverged else targets:
+        reached_at = time_to_target_s(x, median, target)
+        if np.isfinite(reached_at):
+            crossings.append((reached_at, target))
+    # Without points at the targets, a line would not pass through its rings on a logarithmic axis, because the rings
+    # are interpolated linearly.
+    line_x, line_y = x[drawn], median[drawn]
+    for reached_at, target in sorted(crossings):
+        if not (line_x == reached_at).any():
+            next_index = int(np.searchsorted(line_x, reached_at))
+            line_x = np.insert(line_x, next_index, reached_at)
+            line_y = np.insert(line_y, next_index, np.float64(target))
+    draw_line(ax, line_x, y=line_y, style=style, label=curve.label)
     if len(curve.loss) > 1:
-        _band(ax, x[drawn_steps], low=low[drawn_steps], high=high[drawn_steps], style=style)
-    if is_lost:
-        _cross(ax, x[shown_steps], loss=median[shown_steps], style=style)
+        _draw_band(ax, x[drawn], lowest=lowest[drawn], highest=highest[drawn], style=style)
+    if has_diverged:
+        _draw_cross(ax, x[shown], loss=median[shown], style=style)
         return float(ax.get_ylim()[1])
-    size = 5.5 if len(targets) == 1 else 4.5
-    for crossing, target in crossings:
+    marker_size = 5.5 if len(targets) == 1 else 4.5
+    for reached_at, target in sorted(crossings):
         # White discs lie below all rings, so that both rings are visible where two methods are close.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
-            ax.plot(crossing, target, marker="o", markersize=size, markerfacecolor=face, markeredgecolor=edge,
+            ax.plot(reached_at, target, marker="o", markersize=marker_size, markerfacecolor=face, markeredgecolor=edge,
                     markeredgewidth=1.2, zorder=layer, label=name)  # fmt: skip
-    return float(median[shown_steps[-1]])
+    return float(median[shown[-1]])
 
 
-def _with_crossings(
-    x: FloatArray, y: FloatArray, crossings: Sequence[tuple[float, float]]
-) -> tuple[FloatArray, FloatArray]:
-    """Return the points (x, y) of a line with further points where it crosses the targets.
-
-    Without them, a line would not pass through its rings on a logarithmic axis, because they are interpolated linearly.
-    """
-    for crossing, target in crossings:
-        if not (x == crossing).any():
-            next_index = int(np.searchsorted(x, crossing))
-            x = np.insert(x, next_index, crossing)
-            y = np.insert(y, next_index, np.float64(target))
-    return x, y
-
-
-def _band(ax: Axes, x: FloatArray, low: FloatArray, high: FloatArray, style: MethodStyle) -> None:
+def _draw_band(ax: Axes, x: FloatArray, lowest: FloatArray, highest: FloatArray, style: MethodStyle) -> None:
     """Draw the range over the seeds as a band, cut at the edge of the panel; marks at the top show higher ranges."""
     bottom, top = ax.get_ylim()
-    ax.fill_between(x, np.clip(low, bottom, top), np.clip(high, bottom, top), color=style.color, alpha=0.2,
+    ax.fill_between(x, np.clip(lowest, bottom, top), np.clip(highest, bottom, top), color=style.color, alpha=0.2,
                     linewidth=0, zorder=2)  # fmt: skip
-    too_high = np.flatnonzero(high > top)
-    for run in np.split(too_high, np.flatnonzero(np.diff(too_high) > 1) + 1) if too_high.size else ():
-        peak = run[int(np.argmax(high[run]))]
+    too_high = np.flatnonzero(highest > top)
+    if not too_high.size:
+        return
+    gaps = np.flatnonzero(np.diff(too_high) > 1) + 1
+    for neighbours in np.split(too_high, gaps):  # one mark at the peak of each group of neighbouring points
+        peak = neighbours[int(np.argmax(highest[neighbours]))]
         ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
                 zorder=4, label="_cut")  # fmt: skip
 
 
-def _cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
-    """Mark the point where a diverged line ends, or where it leaves the panel for good."""
+def _draw_cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
+    """Draw a cross where a diverged line ends, or where it leaves the panel for good."""
     if not x.size:
         return
-    top = ax.get_ylim()[1]
-    in_axis = np.flatnonzero(loss <= top)
-    last = in_axis[-1] if in_axis.size else 0
+    _, top = ax.get_ylim()
+    in_panel = np.flatnonzero(loss <= top)
+    last = in_panel[-1] if in_panel.size else 0
     end = (x[last], min(loss[last], top))
-    if in_axis.size and last + 1 < x.size:
+    if in_panel.size and last + 1 < x.size:  # interpolate where the line crosses the top of the panel, as it is drawn
         (x0, y0), (x1, y1) = ax.transScale.transform([(x[last], loss[last]), (x[last + 1], loss[last + 1])])
-        edge = ax.transScale.transform((x[last], top))[1]
-        end = tuple(ax.transScale.inverted().transform((x0 + (x1 - x0) * (edge - y0) / (y1 - y0), edge)))
+        _, scaled_top = ax.transScale.transform((x[last], top))
+        crossing_x = x0 + (x1 - x0) * (scaled_top - y0) / (y1 - y0)
+        end = tuple(ax.transScale.inverted().transform((crossing_x, scaled_top)))
     ax.plot(*end, marker="x", color=style.color, markersize=6, markeredgewidth=1.5, clip_on=False, zorder=5,
             label="_diverged")  # fmt: skip
 
 
-def _name(curve: Curve) -> str:
+def _label_with_divergence(curve: Curve) -> str:
     """Return the label of a curve, and whether the run or some of its seeds diverged."""
-    num_lost, seeds = lost_seeds(curve.loss), len(curve.loss)
     if curve.diverged_at is not None:
         return f"{curve.label} (diverged)"
-    return f"{curve.label} ({num_lost} of {seeds} diverged)" if num_lost else curve.label
+    num_diverged = lost_seeds(curve.loss)
+    return f"{curve.label} ({num_diverged} of {len(curve.loss)} diverged)" if num_diverged else curve.label
 
 
 def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[float, float]:
@@ -221,20 +227,23 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
     Bands of seeds have room for up to `BAND_ROOM` of that range above the worst start.
     """
     scale = np.log if logarithmic else np.asarray
-    ranges, bands = [], [-np.inf]
+    starts, lowest_losses, highest_in_bands = [], [], []
     for curve in curves:
-        shown_losses = np.stack(median_and_range(curve.loss))[:, curve.shown]
-        shown_losses = shown_losses[:, (shown_losses > 0).all(axis=0)] if logarithmic else shown_losses
-        if shown_losses.size:
-            ranges.append(scale(shown_losses))
-            bands += [float(ranges[-1][2].max())] if len(curve.loss) > 1 else []
-    ranges = ranges or [scale(np.ones((3, 1)))]
-    low = min(float(values[1].min()) for values in ranges)
-    high = max(float(values[0, 0]) for values in ranges)
+        values = np.stack(median_and_range(curve.loss))[:, curve.shown]
+        if logarithmic:
+            values = values[:, (values > 0).all(axis=0)]
+        if values.size:
+            median, lowest, highest = scale(values)
+            starts.append(float(median[0]))
+            lowest_losses.append(float(lowest.min()))
+            if len(curve.loss) > 1:
+                highest_in_bands.append(float(highest.max()))
+    default = float(scale(1.0))
+    low, high = min(lowest_losses, default=default), max(starts, default=default)
     margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
-    room = high + max(0.0, min(max(bands) - high, BAND_ROOM * (high - low)))
-    ends = low - margin, room + margin
-    return (math.exp(ends[0]), math.exp(ends[1])) if logarithmic else ends
+    band_room = min(max(highest_in_bands, default=-np.inf) - high, BAND_ROOM * (high - low))
+    bottom, top = low - margin, high + max(0.0, band_room) + margin
+    return (math.exp(bottom), math.exp(top)) if logarithmic else (bottom, top)
 
 
 def _loss_axis(ax: Axes, curves: Sequence[Curve], label: str, logarithmic: bool) -> None:
@@ -272,24 +281,25 @@ def spans_differ(curves: Sequence[Curve], networks: Iterable[str]) -> bool:
 POINTS = 72
 """Points per inch, the unit of text sizes."""
 
-NAME_TALL, NAME_WIDE = 12.0, 50.0
+NAME_HEIGHT, NAME_WIDTH = 12.0, 50.0
 """Height and width in points of a target's name."""
 
 
-def _target_lines(ax: Axes, targets: Sequence[float]) -> None:
+def _draw_targets(ax: Axes, targets: Sequence[float]) -> None:
     """Draw a line with its name at each target within the axes; names at one height stand side by side."""
     low, high = ax.get_ylim()
-    tall = ax.get_window_extent().height * POINTS / ax.figure.dpi
-    height_above, x = float("inf"), 0.0
+    panel_height = ax.get_window_extent().height * POINTS / ax.figure.dpi
+    previous_height, name_x = float("inf"), 0.0
     # A name outside the panel would still take room.
     for target in sorted((value for value in targets if low <= value <= high), reverse=True):
         ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
-        height = float((ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))[1]) * tall
-        shares_height = height_above - height < NAME_TALL
-        x = x + NAME_WIDE if shares_height else 0.0  # to the right of the name at the same height
-        height_above = height
+        _, share_of_height = (ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))
+        height = float(share_of_height) * panel_height
+        shares_height = previous_height - height < NAME_HEIGHT
+        name_x = name_x + NAME_WIDTH if shares_height else 0.0  # to the right of the name at the same height
+        previous_height = height
         # Below the line at the left: curves come from above it.
-        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + x, -2),
+        ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + name_x, -2),
                     textcoords="offset points", va="top", fontsize=6.5, color="#444444", zorder=4,
                     bbox={"color": "white", "alpha": 0.75, "pad": 0.3})  # fmt: skip
 
@@ -304,6 +314,6 @@ def _describe(network: Network | str) -> str:
     return f"{format_bandwidth(float(network.bandwidth_bytes_per_s))}, latency {latency}"
 
 
-def _room(curves: Sequence[Curve]) -> float:
+def _legend_height_in(curves: Sequence[Curve]) -> float:
     """Return the additional height of a figure in inches, if it has more than four curves to name."""
     return 0.25 * min(max(len(curves) - 4, 0), 4)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Literal
 
@@ -92,8 +91,12 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
 
 def family_of(label: str) -> str | None:
     """Return the name of the family of methods whose prefix a label begins with; None without such a family."""
-    fits = [(len(p), name) for name, family in METHOD_FAMILIES.items() for p in family.prefixes if label.startswith(p)]
-    return max(fits)[1] if fits else None
+    longest_prefix, family_name = "", None
+    for name, family in METHOD_FAMILIES.items():
+        for prefix in family.prefixes:
+            if label.startswith(prefix) and len(prefix) > len(longest_prefix):
+                longest_prefix, family_name = prefix, name
+    return family_name
 
 
 def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = None) -> dict[str, MethodStyle]:
@@ -111,36 +114,56 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
     """
     methods = list(dict.fromkeys(labels))
     family_by_label = {label: (families or {}).get(label) or family_of(label) for label in methods}
-    styles: dict[str, MethodStyle] = {}
+    family_styles: dict[str, MethodStyle] = {}
     for name, family in METHOD_FAMILIES.items():
         members = [label for label in methods if family_by_label[label] == name]
         taken_places = {family.first.index(label) for label in members if label in family.first}
-        free_places = (place for place in count() if place not in taken_places)
+        free_place = 0
         for label in members:
-            styles[label] = _family_style(
-                family, family.first.index(label) if label in family.first else next(free_places)
-            )
-    hues = {style.color for style in styles.values()}
-    # The first lap leaves out the colours of the families in this figure.
-    places = (p for p in count() if p >= len(CYCLE) or CYCLE[p].color not in hues)
-    unused_styles = (style for style in map(_cycle_style, places) if style not in styles.values())
-    return {label: styles[label] if label in styles else next(unused_styles) for label in methods}
+            if label in family.first:
+                place = family.first.index(label)
+            else:
+                while free_place in taken_places:
+                    free_place += 1
+                place = free_place
+                free_place += 1
+            family_styles[label] = _family_style(family, place)
+    family_colors = {style.color for style in family_styles.values()}
+    styles: dict[str, MethodStyle] = {}
+    cycle_place = 0
+    for label in methods:
+        if label in family_styles:
+            styles[label] = family_styles[label]
+            continue
+        # The first lap of the cycle leaves out the colours of the families in this figure.
+        while (cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors) or (
+            _cycle_style(cycle_place) in family_styles.values()
+        ):
+            cycle_place += 1
+        styles[label] = _cycle_style(cycle_place)
+        cycle_place += 1
+    return styles
 
 
 def _family_style(family: MethodFamily, place: int) -> MethodStyle:
-    """Return the style of the method with index ``place`` in its family."""
+    """Return the style of the method with index ``place`` in its family; after its four shades a family starts again.
+
+    Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
+    """
     lap, index = divmod(place, len(family.shades))
-    # Each family begins with other dashes: of two overlapping lines, the lower one shows through the upper one.
-    begins = list(METHOD_FAMILIES.values()).index(family)
-    dashes = DASHES[(begins + index + 2 * lap) % len(DASHES)]
+    family_index = list(METHOD_FAMILIES.values()).index(family)
+    dashes = DASHES[(family_index + index + 2 * lap) % len(DASHES)]
     return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
 
 
 def _cycle_style(place: int) -> MethodStyle:
-    """Return the style with index ``place`` in the endless cycle of styles for methods without a family."""
+    """Return the style with index ``place`` in the endless cycle of styles for methods without a family.
+
+    Each lap combines the colours with the dashes and markers of other entries of `CYCLE`.
+    """
     lap, index = divmod(place, len(CYCLE))
-    line = CYCLE[(index + lap) % len(CYCLE)]
-    return MethodStyle(CYCLE[index].color, line.linestyle, line.marker)
+    shifted = CYCLE[(index + lap) % len(CYCLE)]
+    return MethodStyle(CYCLE[index].color, shifted.linestyle, shifted.marker)
 
 
 @contextmanager

@@ -34,8 +34,8 @@ KINDS: dict[str, tuple[float, float, str, str, str]] = {
     "wait": (0.10, 0.52, "#FFFFFF", "/////", "#999999"),
     "network": (0.66, 0.24, "#E69F00", "", "#E69F00"),
 }
-MOST_NAMED_WORKERS = 16
-MOST_SPANS = 50_000
+MAX_NAMED_WORKERS = 16
+MAX_SPANS = 50_000
 
 
 def timeline_strip(
@@ -55,43 +55,45 @@ def timeline_strip(
     Raises:
         SpecError: a column is missing, the columns differ in length, or nothing lies in the shown time.
     """
-    columns = _columns(timeline)
-    last_s = float(columns["end_s"].max(initial=first_s)) if last_s is None else last_s
+    columns = _check_columns(timeline)
+    if last_s is None:
+        last_s = float(columns["end_s"].max(initial=first_s))
     is_inside = (columns["end_s"] > first_s) & (columns["start_s"] < last_s)
     if not is_inside.any():
         raise SpecError("timeline", f"no span between {first_s:g} s and {last_s:g} s", "at least one span to show")
-    if is_inside.sum() > MOST_SPANS:
-        raise SpecError("timeline", f"{is_inside.sum():,} spans", f"at most {MOST_SPANS:,}; set first_s and last_s")
+    if is_inside.sum() > MAX_SPANS:
+        raise SpecError("timeline", f"{is_inside.sum():,} spans", f"at most {MAX_SPANS:,}; set first_s and last_s")
     columns = {name: column[is_inside] for name, column in columns.items()}
     start = np.maximum(columns["start_s"], first_s)
     end = np.minimum(columns["end_s"], last_s)
-    on_network, idle = columns["stream"] != "compute", np.isin(columns["what"], IDLE)
-    kind = np.where(on_network, "network", np.where(idle, "wait", "compute"))
+    kinds = np.where(np.isin(columns["what"], IDLE), "wait", "compute")
+    kinds[columns["stream"] != "compute"] = "network"
     workers = np.unique(columns["worker"])
-    row = np.searchsorted(workers, columns["worker"])
+    rows = np.searchsorted(workers, columns["worker"])
     unit, unit_s = time_unit(last_s - first_s)
     with figure_style():
         fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))
         ax = fig.add_subplot()
-        for name in KINDS:
-            mine = kind == name
-            _draw_spans(ax, name, row=row[mine], start=start[mine] / unit_s, length=(end - start)[mine] / unit_s)
-        computing_s = np.bincount(row[kind == "compute"], (end - start)[kind == "compute"], minlength=workers.size)
+        for kind in KINDS:
+            is_kind = kinds == kind
+            _draw_spans(ax, kind, rows[is_kind], start[is_kind] / unit_s, length=(end - start)[is_kind] / unit_s)
+        is_computing = kinds == "compute"
+        computing_s = np.bincount(rows[is_computing], (end - start)[is_computing], minlength=workers.size)
         _label_rows(ax, workers, computing_s / (last_s - first_s))
         ax.set_xlim(first_s / unit_s, last_s / unit_s)
         ax.set_xlabel(f"time ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(8))
         ax.set_title(title, loc="left")
         handles = [
-            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=name)
-            for name, (_, _, face, hatch, edge) in KINDS.items()
-            if (kind == name).any()
+            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=kind)
+            for kind, (_, _, face, hatch, edge) in KINDS.items()
+            if (kinds == kind).any()
         ]
         fig.legend(handles=handles, loc="outside upper right", ncols=len(KINDS), handlelength=1.6)
     return fig
 
 
-def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
+def _check_columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
     """Return the columns of a timeline as arrays; refuse missing columns and different lengths."""
     missing = [name for name in COLUMNS if name not in timeline]
     if missing:
@@ -102,32 +104,35 @@ def _columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]:
     return columns
 
 
-def _draw_spans(ax: Axes, kind: str, row: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
+def _draw_spans(ax: Axes, kind: str, rows: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
     """Draw the spans of one kind of `KINDS` as bars in the rows of their workers.
 
     Args:
-        row: (n,) number of each span's row.
+        ax: the axes.
+        kind: ``compute``, ``wait`` or ``network``.
+        rows: (n,) row of each span.
         start: (n,) start of each span in the axis's unit of time.
         length: (n,) length of each span in this unit.
     """
-    below, height, face, hatch, edge = KINDS[kind]
+    top, height, face, hatch, edge = KINDS[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
-    hairline = 0.4 if np.unique(row).size <= MOST_NAMED_WORKERS and start.size < 1000 else 0.0
-    ax.bar(start, height, length, row + below, align="edge", color=face, edgecolor=edge if hatch else "white",
-           hatch=hatch, linewidth=hairline, label=kind)  # fmt: skip
+    has_hairline = np.unique(rows).size <= MAX_NAMED_WORKERS and start.size < 1000
+    ax.bar(start, height, length, rows + top, align="edge", color=face, edgecolor=edge if hatch else "white",
+           hatch=hatch, linewidth=0.4 if has_hairline else 0.0, label=kind)  # fmt: skip
 
 
-def _label_rows(ax: Axes, workers: NDArray[Any], computing: NDArray[Any]) -> None:
+def _label_rows(ax: Axes, workers: NDArray[Any], computing_share: NDArray[Any]) -> None:
     """Name the rows of a timeline by their workers, and write each worker's share of computing at the right."""
-    every = -(-workers.size // MOST_NAMED_WORKERS)
-    rows = np.arange(0, workers.size, every)
+    label_period = math.ceil(workers.size / MAX_NAMED_WORKERS)
+    rows = np.arange(0, workers.size, label_period)
     ax.set_ylim(workers.size, 0)
-    ax.set_yticks(rows + 0.5, [str(workers[i]) for i in rows])
+    ax.set_yticks(rows + 0.5, [str(workers[row]) for row in rows])
     ax.set_ylabel("worker")
     ax.tick_params(axis="y", length=0)
     ax.grid(visible=False, axis="y")
-    for i in rows:
-        ax.text(1.01, i + 0.5, f"{computing[i]:.0%}", transform=ax.get_yaxis_transform(), va="center", fontsize=7)
+    for row in rows:
+        share = f"{computing_share[row]:.0%}"
+        ax.text(1.01, row + 0.5, share, transform=ax.get_yaxis_transform(), va="center", fontsize=7)
     ax.annotate("computes", (1.01, 1), xycoords="axes fraction", xytext=(0, 5), textcoords="offset points",
                 fontsize=7, color="#444444")  # fmt: skip
 
@@ -145,7 +150,7 @@ ROW_IN, MOST_ROWS_IN = 0.2, 25.0
 """Height of a stage's row, and largest height of all rows together, in inches: many stages have lower rows."""
 NUMBERED_IN = 0.1
 """Height in inches below which a row shows no numbers in its tasks."""
-MOST_LABELS = 32
+MAX_LABELS = 32
 """Largest number of stage labels; with more stages, some have no label."""
 
 
@@ -187,12 +192,13 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
             end_s = ends_s[panel.group] or 1.0
             ax.set_xlim(0, end_s)
-            _draw_schedule(ax, panel, inch_s=end_s / (width_in - 0.9), numbered=row_in >= NUMBERED_IN)
+            _draw_schedule(ax, panel, seconds_per_inch=end_s / (width_in - 0.9), has_numbers=row_in >= NUMBERED_IN)
             unit, unit_s = time_unit(end_s)
             # The distance of ticks is round, so that about eight of them fit.
-            power = 10.0 ** math.floor(math.log10(end_s / unit_s / 8))
-            tick = next(power * times for times in (1, 2, 5, 10) if power * times >= end_s / unit_s / 8)
-            ax.xaxis.set_major_locator(MultipleLocator(unit_s * tick))
+            min_distance = end_s / unit_s / 8
+            power = 10.0 ** math.floor(math.log10(min_distance))
+            distance = min(power * factor for factor in (1, 2, 5, 10) if power * factor >= min_distance)
+            ax.xaxis.set_major_locator(MultipleLocator(unit_s * distance))
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
             ax.tick_params(axis="x", labelbottom=last)
             ax.set_xlabel(f"time ({unit})" if last else "")
@@ -208,34 +214,38 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     return fig
 
 
-def _draw_schedule(ax: Axes, panel: SchedulePanel, inch_s: float, *, numbered: bool) -> None:
+def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, has_numbers: bool) -> None:
     """Draw a schedule's tasks as boxes, their micro-batches' numbers where they fit, and the updates.
 
     Args:
-        inch_s: seconds per inch of the axes.
-        numbered: whether the tasks show the numbers of their micro-batches.
+        ax: the axes.
+        panel: the schedule.
+        seconds_per_inch: scale of the time axis.
+        has_numbers: whether the tasks show the numbers of their micro-batches.
     """
-    shades = [(name, later) for later in (False, True) for name in COLORS]
-    for name, later in shades:
-        mine = [task for task in panel.tasks if task.kind == name and bool(task.chunk % 2) == later]
-        color = (LATER_CHUNKS if later else COLORS)[name]
-        patches = [Rectangle((task.start_s, task.stage - 0.42), task.end_s - task.start_s, 0.84) for task in mine]
-        # A white edge would hide a narrow task.
-        edges = ["white" if task.end_s - task.start_s >= EDGED_IN * inch_s else color for task in mine]
-        ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
-    digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
-    for task in panel.tasks if numbered else ():
-        text, length_s = str(task.microbatch + 1), task.end_s - task.start_s
-        if length_s >= digits * DIGIT_IN * inch_s * 1.3:
-            ax.text(task.start_s + length_s / 2, task.stage, text, ha="center", va="center_baseline", fontsize=6,
+    for is_odd_chunk, colors in ((False, COLORS), (True, LATER_CHUNKS)):
+        for kind, color in colors.items():
+            patches, edges = [], []
+            for task in panel.tasks:
+                if task.kind == kind and task.chunk % 2 == is_odd_chunk:
+                    length_s = task.end_s - task.start_s
+                    patches.append(Rectangle((task.start_s, task.stage - 0.42), length_s, 0.84))
+                    is_wide = length_s >= EDGED_IN * seconds_per_inch
+                    edges.append("white" if is_wide else color)  # a white edge would hide a narrow task
+            ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
+    num_digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
+    for task in panel.tasks if has_numbers else ():
+        number, length_s = str(task.microbatch + 1), task.end_s - task.start_s
+        if length_s >= num_digits * DIGIT_IN * seconds_per_inch * 1.3:
+            ax.text(task.start_s + length_s / 2, task.stage, number, ha="center", va="center_baseline", fontsize=6,
                     color="white" if task.chunk % 2 else "black")  # fmt: skip
-    marks = [(task.end_s, task.stage + 0.42) for task in panel.tasks if task.updates]
-    if marks:
-        ax.plot(*zip(*marks, strict=True), "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
+    update_times_s = [task.end_s for task in panel.tasks if task.updates]
+    if update_times_s:
+        update_heights = [task.stage + 0.42 for task in panel.tasks if task.updates]
+        ax.plot(update_times_s, update_heights, "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
     ax.set_ylim(panel.stages - 0.4, -0.6)
-    every = -(-panel.stages // MOST_LABELS)
-    ax.set_yticks(range(0, panel.stages, every))
-    ax.set_yticklabels([f"{stage + 1}" for stage in range(0, panel.stages, every)])
+    labelled_stages = range(0, panel.stages, math.ceil(panel.stages / MAX_LABELS))
+    ax.set_yticks(labelled_stages, [f"{stage + 1}" for stage in labelled_stages])
     ax.set_ylabel("stage")
     ax.tick_params(axis="y", length=0)
     ax.set_title(panel.title, loc="left")
@@ -259,11 +269,11 @@ def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Map
         fig = new_figure(6.4, 2.6)
         age_axes, worker_axes = fig.subplots(1, 2)
         for name, counts in ages.items():
-            by_worker = sorted(contributions[name], reverse=True)
-            look = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 1.4}
-            for ax, numbers, first in ((age_axes, counts, 0), (worker_axes, by_worker, 1)):
+            counts_by_worker = sorted(contributions[name], reverse=True)
+            line = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 1.4}
+            for ax, numbers, first_x in ((age_axes, counts, 0), (worker_axes, counts_by_worker, 1)):
                 shares = np.asarray(numbers, dtype=np.float64) / sum(numbers)
-                ax.stairs(shares, np.arange(len(numbers) + 1) + (first - 0.5), **look)
+                ax.stairs(shares, np.arange(len(numbers) + 1) + (first_x - 0.5), **line)
         age_axes.set_xlabel("age in versions of the model")
         worker_axes.set_xlabel("worker, the most frequent first")
         for ax in (age_axes, worker_axes):

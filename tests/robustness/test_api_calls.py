@@ -17,7 +17,7 @@ from tests.robustness.hostile import LARGE
 from tests.robustness.test_mutations import BEGINNINGS, CPU_S, Accepted, Hang, begins, blocks, bounded
 
 STARTS = (
-    "syncline.measure.launching.launch.on_local_processes",
+    "syncline.measure.launching.launch.run_local_processes",
     "syncline.measure.calibration.calibrate.run_watched",
     "syncline.measure.recording.ranks.trace_in_child",
     "syncline.measure.processes.hosts.run_together",

@@ -26,7 +26,7 @@ from syncline.errors import SynclineError
 from syncline.files import resumed_lines
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
-from syncline.measure.launching.parts import RankPart, last_step, lines_of
+from syncline.measure.launching.parts import RankFile, last_step, lines_of
 from syncline.measure.launching.process import Launch
 from syncline.measure.processes.watchdog import Failure
 from syncline.measure.validation import validate
@@ -54,7 +54,7 @@ STAGES = {
 WRITES = [
     (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
     (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (axes.Figure, "savefig"),
-    (torch, "save"), (shutil, "copyfile"), (RankPart, "line"),
+    (torch, "save"), (shutil, "copyfile"), (RankFile, "line"),
 ]  # fmt: skip
 """Where something is put on a disk, or given its name."""
 
@@ -90,7 +90,7 @@ def _launch(out):
         return launching.Ended(None, False, 1.0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launching, "on_local_processes", in_this_one)
+        patch.setattr(launching, "run_local_processes", in_this_one)
         patch.setenv("GLOO_SOCKET_IFNAME", "lo")
         how = Launch(device="cpu", workers_per_process=2, keep_parameters=True)
         launching.launch(load_spec(TRAINING), out, how, exact=True)
@@ -329,7 +329,7 @@ def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
 
 
 def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(tmp_path, monkeypatch):
-    real, written_lines = RankPart.line, []
+    real, written_lines = RankFile.line, []
 
     def line(part, fields):
         written_lines.append(fields)
@@ -339,7 +339,7 @@ def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(
             full()
         real(part, fields)
 
-    monkeypatch.setattr(RankPart, "line", line)
+    monkeypatch.setattr(RankFile, "line", line)
     _launch(tmp_path / "out")
     result = sl.load(tmp_path / "out")
     assert "No space left" in str(result.failed) and result.rows[0]["steps"] == 2

@@ -76,13 +76,13 @@ def launch(
         parts = folder.working / "ranks"
         parts.mkdir()
         args = cloudpickle.dumps(spec), options, store.port, parts
-        ended = on_local_processes(rank_process, processes, args, options, parts, on_progress)
+        ended = run_local_processes(rank_process, processes, args, options, parts, on_progress)
         result = write_launch(folder, spec, options, parts, ended, step_s)
     return result | {"folder": str(folder.path)}
 
 
 class Ended(NamedTuple):
-    """The end of a group of processes.
+    """How a group of launched processes ended.
 
     Attributes:
         failure: the process that died or hung, if one did.
@@ -104,7 +104,7 @@ class Ended(NamedTuple):
         }  # fmt: skip
 
 
-def on_local_processes(
+def run_local_processes(
     target: Callable[..., Any],
     processes: int,
     args: tuple[Any, ...],
@@ -117,8 +117,10 @@ def on_local_processes(
     Args:
         target: an importable function.
         processes: number of processes P.
+        args: arguments of the function after the rank.
+        options: the timeout.
         parts: the folder to which the processes write their lines.
-        on_progress: called with the number of steps that all processes have completed.
+        on_progress: function that is called with the number of steps that all processes have completed.
     """
     progress = Progress.shared(parts / "progress", processes)
 
@@ -129,15 +131,9 @@ def on_local_processes(
     interrupted, failure, started_s = False, None, time.perf_counter()
     try:
         failure = run_watched(
-            target,
-            processes,
-            args,
-            progress,
-            folder=parts,
-            timeout_s=options.timeout_s,
-            preload=PRELOAD,
+            target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
             on_poll=on_poll,
-        )
+        )  # fmt: skip
     except KeyboardInterrupt:
         interrupted = True
     if failure is not None and failure.mistake:
@@ -208,17 +204,15 @@ def write_launch(
     parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
         parameters = [torch.load(path, weights_only=True) for path in parameter_files]
-        rows = {name: torch.cat([loaded[name] for loaded in parameters]) for name in parameters[0]}  # (P, *s) each
+        of_all_workers = {name: torch.cat([loaded[name] for loaded in parameters]) for name in parameters[0]}  # (P, *s)
         with atomic_path(folder.working / "parameters.pt") as working:
-            torch.save(rows, working)
+            torch.save(of_all_workers, working)
     if measured is not None:
         row_name = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
             steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-            columns = {"step": steps, row_name: ranks} | {
-                name: values.ravel() for name, values in measured.steps.items()
-            }
-            folder.table("steps", columns)
+            seconds = {name: values.ravel() for name, values in measured.steps.items()}
+            folder.table("steps", {"step": steps, row_name: ranks} | seconds)
         write_results(folder, spec, measured.trained, measured.clock, simulated, row_name)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
@@ -259,19 +253,21 @@ def write_results(
     first_steps = clock.timeline.head(spec.timeline_steps)
     named_timelines = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
     folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named_timelines]))
-    worlds = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
-    joined_columns, names = worlds_together(worlds)
-    folder.trace(chrome_trace(joined_columns, track_names or names))
+    timelines = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
+    joined_timeline, default_names = join_timelines(timelines)
+    folder.trace(chrome_trace(joined_timeline, track_names or default_names))
     run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))
 
 
-def worlds_together(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
+def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
     """Return one timeline with the workers of all timelines, and the workers' names: a key and a number."""
-    parts, names, first = [], [], 0
-    for world, timeline in timelines.items():
+    columns_of_timelines, names = [], []
+    for key, timeline in timelines.items():
         columns = timeline.to_columns()
-        parts.append(columns | {"worker": columns["worker"] + first})
-        names += [f"{world} {worker}" for worker in range(timeline.workers)]
-        first += timeline.workers
-    joined_columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return Timeline.from_columns(joined_columns, first), names
+        columns["worker"] = columns["worker"] + len(names)
+        columns_of_timelines.append(columns)
+        names += [f"{key} {worker}" for worker in range(timeline.workers)]
+    joined_columns = {
+        name: np.concatenate([columns[name] for columns in columns_of_timelines]) for name in columns_of_timelines[0]
+    }
+    return Timeline.from_columns(joined_columns, len(names)), names

@@ -37,7 +37,7 @@ class LineFile:
         self._file.close()
 
 
-class RankPart(LineFile):
+class RankFile(LineFile):
     """The file of one process of a training: a line of facts, and lines for each step and each evaluation."""
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -94,11 +94,10 @@ def last_step(folder: Path, rank: int) -> int:
     return steps[-1] if steps else -1
 
 
-class _Rank:
+class _RankLines:
     """The lines that a process wrote during a launch: facts, and steps and evaluations by seed."""
 
     def __init__(self, path: Path, seeds: Sequence[int]) -> None:
-        """Read the lines of a process's file, if the process wrote one."""
         self.facts: dict[str, Any] = {}
         self.steps: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
         self.evaluations: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
@@ -123,53 +122,53 @@ def read_parts(
     Returns:
         The training; None if a process had not started.
     """
-    ranks = [_Rank(folder / f"{rank}.jsonl", spec.seeds) for rank in range(processes or spec.workers)]
+    ranks = [_RankLines(folder / f"{rank}.jsonl", spec.seeds) for rank in range(processes or spec.workers)]
     if not all(rank.facts for rank in ranks):
         return None
     facts = ranks[0].facts
-    parts: list[History] = []
+    histories: list[History] = []
     for seed in spec.seeds:
         steps = min(len(rank.steps[seed]) for rank in ranks)
-        if parts and not steps:
+        if histories and not steps:
             break  # a seed that was not started
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
         mean_losses = losses.reshape(len(ranks), steps).mean(0)[:, None]
-        evaluations = [
-            line | {"metrics": {name: [value] for name, value in line["metrics"].items()}}
-            for line in ranks[0].evaluations[seed]
-        ]
-        parts.append(measured_history((seed,), mean_losses, evaluations, interrupted))
-    first = spec.seeds[0]
-    lines = ranks[0].steps[first][: parts[0].steps]
+        evaluations = []
+        for line in ranks[0].evaluations[seed]:
+            metrics = {name: [value] for name, value in line["metrics"].items()}  # a list of values, one per seed
+            evaluations.append(line | {"metrics": metrics})
+        histories.append(measured_history((seed,), mean_losses, evaluations, interrupted))
+    first_seed, steps = spec.seeds[0], histories[0].steps
+    lines = ranks[0].steps[first_seed][:steps]
     trained = Trained(
         spec.method.name,
-        History.concatenate(parts),
+        History.concatenate(histories),
         ledger=[Call.from_fields(fields) for line in lines for fields in line["ledger"]],
         facts=facts["problem"],
         flops_per_step=facts["flops_per_step"],
         wall_s=wall_s,
-        tensors=read_tensors(facts["tensors"]),
+        tensors=tensors_from_json(facts["tensors"]),
         readbacks={line["step"]: line["readbacks"] for line in lines},
     )
-    timeline, start_s, ended_s = _times(ranks, first, parts[0].steps)
-    seconds = {"start_s": start_s, "step_s": ended_s - start_s}
+    timeline, start_s, end_s = _step_times(ranks, first_seed, steps)
+    seconds = {"start_s": start_s, "step_s": end_s - start_s}
     activities = {"compute_s": "compute", "optimizer_s": "optimizer", "exposed_communication_s": "wait"}
     for name, activity in activities.items():
         spans = timeline[timeline.what == activity]
         seconds[name] = np.zeros(start_s.shape)
         np.add.at(seconds[name], (spans.step, spans.worker), spans.duration_s)
-    clock = _clock(timeline, seconds, trained) if parts[0].steps else None
+    clock = _measured_clock(timeline, seconds, trained) if steps else None
     return MeasuredRun(trained, clock, seconds, [rank.facts["machine"] for rank in ranks], facts["device"])
 
 
-def written_tensors(tensors: Iterable[TensorShape]) -> list[list[Any]]:
-    """Return shapes of parameters in the form of JSON lines."""
+def tensors_to_json(tensors: Iterable[TensorShape]) -> list[list[Any]]:
+    """Return the name, shape and kind of parameters as values for a line of JSON."""
     return [[tensor.name, tensor.shape, tensor.is_matrix] for tensor in tensors]
 
 
-def read_tensors(written: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
-    """Return the shapes from the output of `written_tensors`."""
-    return tuple(TensorShape(name, tuple(shape), matrix) for name, shape, matrix in written)
+def tensors_from_json(values: Iterable[Sequence[Any]]) -> tuple[TensorShape, ...]:
+    """Return the shapes of parameters from the output of `tensors_to_json`."""
+    return tuple(TensorShape(name, tuple(shape), is_matrix) for name, shape, is_matrix in values)
 
 
 def measured_history(
@@ -195,50 +194,54 @@ def measured_history(
     return history
 
 
-def _times(ranks: Sequence[_Rank], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
+def _step_times(ranks: Sequence[_RankLines], seed: int, steps: int) -> tuple[Timeline, np.ndarray, np.ndarray]:
     """Return the laps of a seed's first ``steps`` steps, and the begin and end of each step in seconds, ``(T, P)``.
 
     All times are on rank 0's clock, from the begin of the first step on.
     """
-    offsets = np.array([rank.facts["offset_ns"] for rank in ranks])
+    offsets_ns = np.array([rank.facts["offset_ns"] for rank in ranks])
 
-    def on_rank_0s_clock(name: str) -> np.ndarray:
-        times = [[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]
-        return np.array(times).reshape(len(ranks), steps).T - offsets
+    def times_on_clock_of_rank_0(name: str) -> np.ndarray:
+        times_ns = [[line[name] for line in rank.steps[seed][:steps]] for rank in ranks]
+        return np.array(times_ns).reshape(len(ranks), steps).T - offsets_ns
 
-    start_ns, end_ns = on_rank_0s_clock("begun_ns"), on_rank_0s_clock("ended_ns")
-    zero = int(start_ns[0].min()) if steps else 0
+    start_ns, end_ns = times_on_clock_of_rank_0("begun_ns"), times_on_clock_of_rank_0("ended_ns")
+    zero_ns = int(start_ns[0].min()) if steps else 0
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
-        spans += spans_of(laps, worker, zero_ns=rank.facts["offset_ns"] + zero)
-    return Timeline.from_spans(spans, len(ranks)), (start_ns - zero) / 1e9, (end_ns - zero) / 1e9
+        spans += spans_from_laps(laps, worker, zero_ns=rank.facts["offset_ns"] + zero_ns)
+    return Timeline.from_spans(spans, len(ranks)), (start_ns - zero_ns) / 1e9, (end_ns - zero_ns) / 1e9
 
 
-def spans_of(laps: Sequence[Sequence[Any]], worker: int, zero_ns: int) -> Iterator[Span]:
+def spans_from_laps(laps: Sequence[Sequence[Any]], worker: int, zero_ns: int) -> Iterator[Span]:
     """Yield a worker's laps as spans, in seconds after the instant ``zero_ns`` of the laps' clock."""
-    for lap in on_streams(laps):
+    for lap in separate_streams(laps):
         yield Span(
             worker, lap.stream, what=lap.what, label=lap.label, start_s=(lap.start_ns - zero_ns) / 1e9,
             end_s=(lap.end_ns - zero_ns) / 1e9, nbytes=lap.nbytes, step=lap.step,
         )  # fmt: skip
 
 
-def on_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]:
+def separate_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]:
     """Return laps in order of time; collectives that run at the same time get separate streams."""
     free_at_ns: list[int] = []  # end of the last collective on each stream of the network
     sorted_laps = []
     for lap in sorted(map(Lap._make, laps), key=lambda lap: lap.start_ns):
         stream = lap.stream
         if stream == "network":
-            number = next((i for i, free_ns in enumerate(free_at_ns) if free_ns <= lap.start_ns), len(free_at_ns))
-            free_at_ns[number : number + 1] = [lap.end_ns]
+            number = 0  # of the first stream that is free, or of a new one
+            while number < len(free_at_ns) and free_at_ns[number] > lap.start_ns:
+                number += 1
+            if number == len(free_at_ns):
+                free_at_ns.append(lap.end_ns)
+            free_at_ns[number] = lap.end_ns
             stream = f"network {number + 1}" if number else "network"
         sorted_laps.append(lap._replace(stream=stream))
     return sorted_laps
 
 
-def _clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
+def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
     """Return the clock of the steps end to end; the time between steps, for evaluations and notes, is left out."""
     steps, ends = len(seconds["step_s"]), seconds["step_s"].cumsum(0)
     wall_s = float(ends[-1].max())

@@ -26,7 +26,7 @@ from syncline.costmodel import Link
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
 from syncline.files import atomic_path
-from syncline.measure.launching.launch import MEASURED, on_local_processes, worlds_together
+from syncline.measure.launching.launch import MEASURED, join_timelines, run_local_processes
 from syncline.measure.launching.parts import lines_of
 from syncline.measure.launching.process import Launch, join_local_processes, meet
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
@@ -51,45 +51,55 @@ class Stages:
     """The model of a pipeline spec in parts, with an optimizer for each stage, for all repeats of one schedule."""
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
-        """Build the model, cut it into parts, and build an optimizer for each stage."""
         assert spec.training is not None
         problem, self._seed = spec.training.problem, spec.training.seed
         self.schedule = spec.build_schedule(schedule)
         self.task = problem.build(Rows.whole_group(1, (self._seed,)), device=device)
         self.model = problem.initial_network(self._seed).to(device)
         self.parts: list[nn.Module] = split_into_stages(self.model, spec.stages * self.schedule.chunks)
-        every = self.schedule.updates == "every"
-        delays = stage_delays(spec.stages).tolist() if every else [0] * spec.stages
-        owned = [torch.nn.ModuleList(self.parts[k :: spec.stages]) for k in range(spec.stages)]
-        names = {id(p): name for name, p in self.model.named_parameters()}
+        is_update_per_gradient = self.schedule.updates == "every"
+        delays = stage_delays(spec.stages).tolist() if is_update_per_gradient else [0] * spec.stages
         self.optimizers = [
             stage_optimizer(
-                spec.training.method,
-                self.task,
-                named=[(names[id(p)], p) for p in part.parameters()],
-                stage=k,
-                delays=delays,
-                seed=self._seed,
+                spec.training.method, self.task, named=list(self.parameters_of(stage).items()), stage=stage,
+                delays=delays, seed=self._seed,
             )
-            for k, part in enumerate(owned)
-        ]
+            for stage in range(spec.stages)
+        ]  # fmt: skip
         self.message = StageMessage((problem.batch_size, problem.context, problem.width))
 
-    def math(self, number: int) -> PipelineMath:
+    def parameters_of(self, stage: int) -> dict[str, nn.Parameter]:
+        """Return the parameters of a stage, by their names in the whole model."""
+        num_stages = len(self.parts) // self.schedule.chunks
+        parts = nn.ModuleList(self.parts[stage::num_stages])  # stage k has the parts k, k + stages, and so on
+        names = {id(parameter): name for name, parameter in self.model.named_parameters()}
+        return {names[id(parameter)]: parameter for parameter in parts.parameters()}
+
+    def math_of_repeat(self, repeat: int) -> PipelineMath:
         """Return the computation of one repeat, which continues from the weights of the repeat before."""
-        first = number * self.schedule.microbatches
+        first_batch = repeat * self.schedule.microbatches
 
-        def inputs(i: int) -> Tensor:
-            return self.task.batch(first + i)[0][0]
+        def inputs(microbatch: int) -> Tensor:
+            inputs_by_row, _ = self.task.batch(first_batch + microbatch)
+            return inputs_by_row[0]
 
-        def loss(logits: Tensor, i: int) -> Tensor:
-            return F.cross_entropy(logits.flatten(0, -2), self.task.batch(first + i)[1][0].flatten())
+        def loss(logits: Tensor, microbatch: int) -> Tensor:
+            _, targets_by_row = self.task.batch(first_batch + microbatch)
+            return F.cross_entropy(logits.flatten(0, -2), targets_by_row[0].flatten())
 
         return PipelineMath(self.schedule, self.parts, inputs, loss, self.optimizers)
 
 
 def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int, folder: Path) -> None:
-    """Run the process of ``syncline launch`` for one stage."""
+    """Run the process of ``syncline launch`` for one stage: play each schedule, and write a line for each repeat.
+
+    Args:
+        rank: the number of the stage.
+        fields: the spec as JSON fields.
+        options: device, timeout, and whether to keep the parameters.
+        port: the port of the store at which processes meet.
+        folder: the folder that gets the lines.
+    """
     torch.set_num_threads(1)
     spec = PipelineSpec.model_validate(fields)
     store, place = join_local_processes(rank, spec.stages, port, options)
@@ -101,18 +111,16 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
             stages = Stages(spec, name, device)
-            for number in range(spec.training.repeats if spec.training else 0):
-                math = stages.math(number)
+            for repeat in range(spec.training.repeats if spec.training else 0):
+                math = stages.math_of_repeat(repeat)
                 dist.barrier()  # repeats begin together, so that each has its own timeline
                 play_stage(stages.schedule, rank, math, stages.message, watch)
-                losses = {i: float(loss) for i, loss in math.losses.items()}
-                line = {"schedule": name, "repeat": number, "laps": watch.take_laps(), "losses": losses}
+                losses = {microbatch: float(loss) for microbatch, loss in math.losses.items()}
+                line = {"schedule": name, "repeat": repeat, "laps": watch.take_laps(), "losses": losses}
                 file.write(json.dumps(line | {"offset_ns": offset_ns}) + "\n")
                 file.flush()
             if options.keep_parameters:
-                mine_only = torch.nn.ModuleList(stages.parts[rank :: spec.stages])
-                names = {id(p): key for key, p in stages.model.named_parameters()}
-                parameters = {names[id(p)]: p.detach().cpu() for p in mine_only.parameters()}
+                parameters = {key: p.detach().cpu() for key, p in stages.parameters_of(rank).items()}
                 with atomic_path(folder / f"{name}.{rank}.pt") as working:
                     torch.save(parameters, working)
         dist.barrier()
@@ -145,7 +153,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
         raise SpecError("schedule", schedule.name, "one with a fixed order: processes do not choose what to run")
     stages, chunks = math.stages, schedule.chunks
     device = next(math.parts[stage].parameters()).device
-    hooks = [math.optimizers[stage].register_step_pre_hook(lambda *_: watch.begin_optimizer())]
+    hook = math.optimizers[stage].register_step_pre_hook(lambda *_: watch.begin_optimizer())
     sender = _Sender(watch)
     try:
         for task in schedule.orders[stage]:
@@ -164,14 +172,15 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
                 sender.send(math.outgoing(stage, task).cpu().contiguous(), target, tag, task)
         sender.finish()
     finally:
-        for hook in hooks:
-            hook.remove()
+        hook.remove()
 
 
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
     """Return a tag for the input of a task that no other message between the same two stages has."""
     part = task.chunk * stages + stage
-    return (TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch) * stages * schedule.chunks + part
+    num_parts = stages * schedule.chunks
+    task_number = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch
+    return task_number * num_parts + part
 
 
 def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
@@ -189,9 +198,8 @@ class _Sender:
     """A thread that sends tensors to other stages in the order in which they are queued."""
 
     def __init__(self, watch: Stopwatch) -> None:
-        """Start the thread, with nothing to send."""
         self._watch = watch
-        self._waiting: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[tuple[Tensor, int, int, PipelineTask] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -200,11 +208,11 @@ class _Sender:
         """Queue a tensor, which the thread sends after those queued before it."""
         if self._error is not None:
             raise self._error
-        self._waiting.put((x, target, tag, task))
+        self._queue.put((x, target, tag, task))
 
     def finish(self) -> None:
         """Wait until the thread has sent all tensors."""
-        self._waiting.put(None)
+        self._queue.put(None)
         self._thread.join()
         if self._error is not None:
             raise self._error
@@ -212,7 +220,7 @@ class _Sender:
     def _run(self) -> None:
         """Send the queued tensors until the end of the queue, and record each message."""
         try:
-            while (item := self._waiting.get()) is not None:
+            while (item := self._queue.get()) is not None:
                 x, target, tag, task = item  # x is in host memory already
                 start_ns = self._watch.host_ns()
                 dist.send(x, target, tag=tag)
@@ -258,7 +266,7 @@ def launch_pipeline(
         parts = folder.working / "ranks"
         parts.mkdir()
         args = spec.model_dump(mode="json"), options, store.port, parts
-        ended = on_local_processes(stage_process, spec.stages, args, options, parts, on_progress)
+        ended = run_local_processes(stage_process, spec.stages, args, options, parts, on_progress)
         record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
         record |= {"failed": None if ended.failure is None else str(ended.failure)}
         record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write(folder, spec, parts)
@@ -299,59 +307,67 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
 
 
 def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
-    """Write measured and simulated timelines, the trace and the losses; return rows of both worlds."""
-    rows, simulated, timelines = [], [], []
-    worlds: dict[str, Timeline] = {}
-    losses: dict[str, list[float]] = {}
+    """Write measured and simulated timelines, the trace and the losses; return measured and simulated rows."""
     lines: list[dict[str, list[Record]]] = []  # for each stage, the lines of its repeats by schedule
     for stage in range(spec.stages):
         lines.append({})
         path = parts / f"{stage}.jsonl"
         for line in lines_of(path) if path.exists() else ():
             lines[stage].setdefault(line["schedule"], []).append(line)
+
+    rows, simulated_rows, named_timelines = [], [], []
+    tracks: dict[str, Timeline] = {}
+    losses: dict[str, list[Any]] = {"schedule": [], "microbatch": [], "loss": []}
+    link = spec.links[0]
     for name in spec.schedules:
-        repeats = _repeats(lines, name)
+        repeats = _timelines_of_repeats(lines, name)
         if not repeats:
             continue
-        lengths = [timeline.makespan_s for timeline in repeats]
-        median_repeat = repeats[int(np.argsort(lengths)[len(lengths) // 2])]
         schedule = spec.build_schedule(name)
-        losses[name] = [line["losses"][str(i)] for line in lines[-1][name] for i in range(spec.microbatches)]
-        update_s = float(median_repeat.duration_s[median_repeat.what == UPDATE].sum()) / spec.stages
-        measured = schedule_row(
-            spec, name, network=MEASURED, report=_report_with_updates(median_repeat, spec, schedule)
-        )
+        repeat_s = [timeline.makespan_s for timeline in repeats]
+        median_repeat = repeats[int(np.argsort(repeat_s)[len(repeat_s) // 2])]
+        last_stage_losses = []
+        for line in lines[-1][name]:
+            last_stage_losses += [line["losses"][str(microbatch)] for microbatch in range(spec.microbatches)]
+        losses["schedule"] += [name] * len(last_stage_losses)
+        losses["microbatch"] += range(len(last_stage_losses))
+        losses["loss"] += last_stage_losses
+
+        measured = schedule_row(spec, name, MEASURED, report=_report_with_updates(median_repeat, spec, schedule))
         replay_s = replayed_s(repeats, schedule, spec.stages)
-        more = {"repeats": len(repeats), "repeat_s": lengths, "optimizer_s": update_s, "loss": losses[name][-1]}
-        more |= {"replayed_s": replay_s, "replayed_error": replay_s / measured["makespan_s"] - 1}
-        rows.append(measured | more)
-        played = run_pipeline(spec.pipeline(name), spec.links[0])
-        simulated.append(schedule_row(spec, name, spec.links[0].name, report(played, schedule, spec.stages)))
-        timelines += [(name, MEASURED, median_repeat), (name, spec.links[0].name, played)]
-        worlds |= {f"{MEASURED}, {name}: worker": median_repeat, f"simulated, {name}: worker": played}
-    if timelines:
-        folder.table("timeline", timeline_columns(timelines))
-        folder.trace(chrome_trace(*worlds_together(worlds)))
-        folder.table("losses", {
-            "schedule": [name for name, values in losses.items() for _ in values],
-            "microbatch": [i for values in losses.values() for i in range(len(values))],
-            "loss": [loss for values in losses.values() for loss in values],
+        rows.append(measured | {
+            "repeats": len(repeats),
+            "repeat_s": repeat_s,
+            "optimizer_s": float(median_repeat.duration_s[median_repeat.what == UPDATE].sum()) / spec.stages,
+            "loss": last_stage_losses[-1],
+            "replayed_s": replay_s,
+            "replayed_error": replay_s / measured["makespan_s"] - 1,
         })  # fmt: skip
-    return {"rows": rows, "simulated": simulated}
+        simulated = run_pipeline(spec.pipeline(name), link)
+        simulated_rows.append(schedule_row(spec, name, link.name, report(simulated, schedule, spec.stages)))
+        named_timelines += [(name, MEASURED, median_repeat), (name, link.name, simulated)]
+        tracks |= {f"{MEASURED}, {name}: worker": median_repeat, f"simulated, {name}: worker": simulated}
+    if rows:
+        folder.table("timeline", timeline_columns(named_timelines))
+        folder.trace(chrome_trace(*join_timelines(tracks)))
+        folder.table("losses", losses)
+    return {"rows": rows, "simulated": simulated_rows}
 
 
 def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Schedule) -> Any:
     """Return the report of a measured timeline's tasks, in which updates count as computing."""
     task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)
     utilisation = timeline.utilisation()
-    stages = [replace(s, utilisation=float(u)) for s, u in zip(task_report.stages, utilisation, strict=True)]
+    stage_reports = []
+    for stage_report, utilisation_of_stage in zip(task_report.stages, utilisation, strict=True):
+        stage_reports.append(replace(stage_report, utilisation=float(utilisation_of_stage)))
     return replace(
-        task_report, makespan_s=timeline.makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stages),
+        task_report, makespan_s=timeline.makespan_s, bubble=float(1 - utilisation.mean()), stages=tuple(stage_reports),
         microbatches_per_s=spec.microbatches / timeline.makespan_s,
     )  # fmt: skip
 
 
-def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
+def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
     """Return a timeline for each repeat of a schedule that all stages have completed; each starts at 0.
 
     Args:
@@ -359,30 +375,25 @@ def _repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
         name: name of the schedule.
     """
     timelines = []
-    for repeat_lines in zip(*(stage_lines.get(name, []) for stage_lines in lines), strict=False):
-        laps = [
-            (stage, line["offset_ns"], lap)
-            for stage, line in enumerate(repeat_lines)
-            for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns)
-        ]
-        is_task = [lap.stream == "compute" and lap.what not in WAITING for _, _, lap in laps]
-        zero_ns = min(lap.start_ns - offset_ns for (_, offset_ns, lap), task in zip(laps, is_task, strict=True) if task)
+    num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)
+    for repeat in range(num_repeats):
+        laps: list[tuple[int, Lap]] = []  # with their stages, on the clock of stage 0
+        for stage, stage_lines in enumerate(lines):
+            line = stage_lines[name][repeat]
+            for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns):
+                start_ns, end_ns = lap.start_ns - line["offset_ns"], lap.end_ns - line["offset_ns"]
+                laps.append((stage, lap._replace(start_ns=start_ns, end_ns=end_ns)))
+        zero_ns = min(lap.start_ns for _, lap in laps if lap.stream == "compute" and lap.what not in WAITING)
         spans = []
-        for stage, offset_ns, (stream, activity, label, start_ns, end_ns, nbytes, step) in laps:
-            start_s, end_s = ((time_ns - offset_ns - zero_ns) / 1e9 for time_ns in (start_ns, end_ns))
+        for stage, lap in laps:
+            start_s, end_s = (lap.start_ns - zero_ns) / 1e9, (lap.end_ns - zero_ns) / 1e9
             if end_s > 0:  # before the first task the stages only wait
                 spans.append(
                     Span(
-                        stage,
-                        stream,
-                        what=activity,
-                        label=label,
-                        start_s=max(start_s, 0.0),
-                        end_s=end_s,
-                        nbytes=nbytes,
-                        step=step,
+                        stage, lap.stream, what=lap.what, label=lap.label, start_s=max(start_s, 0.0), end_s=end_s,
+                        nbytes=lap.nbytes, step=lap.step,
                     )
-                )
+                )  # fmt: skip
         timelines.append(Timeline.from_spans(spans, len(lines)))
     return timelines
 
@@ -404,18 +415,24 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     """
 
     def median_s(stage: int, activity: str) -> float:
-        durations = [time.duration_s[(time.worker == stage) & (time.what == activity)] for time in measured]
-        seconds = np.concatenate(durations)
-        return float(np.median(seconds)) if len(seconds) else 0.0
+        seconds: list[float] = []
+        for timeline in measured:
+            is_activity = (timeline.worker == stage) & (timeline.what == activity)
+            seconds.extend(timeline.duration_s[is_activity])
+        return float(np.median(seconds)) if seconds else 0.0
 
-    times = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
+    task_s = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
-            names = [kind] if schedule.chunks == 1 else [f"{kind}.{chunk}" for chunk in range(schedule.chunks)]
-            times[kind][stage] = np.mean([median_s(stage, name) for name in names])
-        last = order[-1]
-        updated = slice(None) if schedule.updates == "every" else last.microbatch
-        # All chunks of a micro-batch have the same time.
-        times[last.kind][stage, updated] += median_s(stage, UPDATE) / schedule.chunks
-    durations = Durations(times["forward"], times["backward"], times["weight"])
-    return float(run_pipeline(Pipeline(schedule, stages, durations), Link(0.0, 1e15)).makespan_s)
+            # All chunks of a micro-batch have the same time.
+            activities = [kind] if schedule.chunks == 1 else [f"{kind}.{chunk}" for chunk in range(schedule.chunks)]
+            task_s[kind][stage] = np.mean([median_s(stage, activity) for activity in activities])
+        last_task = order[-1]
+        update_s = median_s(stage, UPDATE) / schedule.chunks
+        if schedule.updates == "every":
+            task_s[last_task.kind][stage] += update_s
+        else:
+            task_s[last_task.kind][stage, last_task.microbatch] += update_s
+    durations = Durations(task_s["forward"], task_s["backward"], task_s["weight"])
+    instant_link = Link(0.0, 1e15)
+    return float(run_pipeline(Pipeline(schedule, stages, durations), instant_link).makespan_s)

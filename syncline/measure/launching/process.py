@@ -17,7 +17,7 @@ from syncline.comm import ProcessGroupCommunicator
 from syncline.comm.devices import Devices, devices, name_of_device
 from syncline.errors import SpecError, SynclineError
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import RankPart, written_tensors
+from syncline.measure.launching.parts import RankFile, tensors_to_json
 from syncline.measure.processes.rendezvous import Place, agree, clock_offset_ns, group, identity, join_store
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, MeasuredTask, Stopwatch, time_optimizer_steps
 from syncline.measure.processes.watchdog import START_S, Progress
@@ -54,7 +54,6 @@ class Launch:
     rejoins: int = 3
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.timeout_s >= 1:
             raise SpecError("timeout", self.timeout_s, "at least 1 s")
         if not 0 <= self.port <= 65535:
@@ -106,7 +105,9 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
-    take_part(spec, options, store, place, machines=meet(spec, options, store, place), progress=progress, folder=folder)
+    train_as_rank(
+        spec, options, store, place, machines=meet(spec, options, store, place), progress=progress, folder=folder
+    )
 
 
 def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
@@ -122,7 +123,7 @@ def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Pla
     return agree(store, place, values=shared_identity, timeout_s=options.meeting_s, mistake=mistake)
 
 
-def take_part(
+def train_as_rank(
     spec: RunSpec,
     options: Launch,
     store: Store,
@@ -138,8 +139,7 @@ def take_part(
     # The watching process ends a training that hangs; this timeout is for a run without one.
     with group(store, place, backend, timeout_s=1.5 * options.timeout_s + 10.0):
         offset_ns = clock_offset_ns(place, machines)
-        part, watch = RankPart(folder, place.rank), Stopwatch(progress, device)
-        facts: dict[str, Any] = {"machine": machines[place.rank], "device": name_of_device(device), "backend": backend}
+        rank_file, watch = RankFile(folder, place.rank), Stopwatch(progress, device)
         for index, seed in enumerate(spec.seeds):
             group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
             comm = MeasuredCommunicator(group_of_all, watch)
@@ -147,13 +147,12 @@ def take_part(
             if index == 0:
                 shapes = task_tensors(task)
                 optimizer_s(spec, spec.method, shapes, task.flops_per_step)  # fails now rather than after the training
-                facts |= {
-                    "problem": plain(task.describe()),
-                    "flops_per_step": task.flops_per_step,
-                    "tensors": written_tensors(shapes),
-                }
-                part.line({"rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns} | facts)
-            train_seed(spec, seed, built=task, comm=comm, watch=watch, part=part, meet=dist.barrier)
+                rank_file.line({
+                    "rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns, "machine": machines[place.rank],
+                    "device": name_of_device(device), "backend": backend, "problem": plain(task.describe()),
+                    "flops_per_step": task.flops_per_step, "tensors": tensors_to_json(shapes),
+                })  # fmt: skip
+            train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=dist.barrier)
             if options.keep_parameters and index == 0:
                 parameters = {name: p.detach().cpu() for name, p in task.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
@@ -164,41 +163,46 @@ def take_part(
 def train_seed(
     spec: RunSpec,
     seed: int,
-    built: Task,
+    task: Task,
     comm: MeasuredCommunicator,
     watch: Stopwatch,
-    part: RankPart,
-    meet: Callable[[], object],
+    rank_file: RankFile,
+    wait_for_all: Callable[[], object],
     extra_fields: Callable[[], dict[str, Any]] = dict,
 ) -> None:
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
-        built: its problem, for this process's workers.
-        part: file that gets the lines.
-        meet: function that waits for all processes.
+        spec: the run.
+        seed: the seed.
+        task: the problem of this process's workers, with this seed.
+        comm: the communicator of all workers.
+        watch: the stopwatch that times the steps.
+        rank_file: file that gets the lines.
+        wait_for_all: function that waits for all processes.
         extra_fields: function that gives further fields of each step's line.
     """
-    steps_before = watch.done
-    num_written = len(comm.ledger)
+    previous_steps = watch.done
+    num_written_calls = len(comm.ledger)
 
-    def on_evaluation(metrics: dict[str, torch.Tensor]) -> None:
+    def write_evaluation(metrics: dict[str, torch.Tensor]) -> None:
         values = {name: float(value[0]) for name, value in metrics.items()}
-        part.write_evaluation(seed, watch.done - steps_before, values)
+        rank_file.write_evaluation(seed, watch.done - previous_steps, values)
 
-    first = comm.local_workers[0] == 0
-    task = MeasuredTask(built, watch, on_evaluation=on_evaluation if first else None, meet=meet)
+    has_first_worker = comm.local_workers[0] == 0  # which evaluates for all
+    on_evaluation = write_evaluation if has_first_worker else None
+    task = MeasuredTask(task, watch, on_evaluation=on_evaluation, meet=wait_for_all)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
     time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)
 
     def on_step(done: int) -> None:
         """Write the line of a completed step with the calls that it made."""
-        nonlocal num_written
+        nonlocal num_written_calls
         if done:
-            calls, readbacks = comm.ledger.records[num_written:], comm.ledger.readbacks[done - 1]
-            num_written = len(comm.ledger)
+            calls, readbacks = comm.ledger.records[num_written_calls:], comm.ledger.readbacks[done - 1]
+            num_written_calls = len(comm.ledger)
             step_fields = {"readbacks": readbacks} | extra_fields()
-            part.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **step_fields)
+            rank_file.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **step_fields)
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)

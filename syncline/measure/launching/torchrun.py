@@ -30,7 +30,7 @@ from torch.distributed import PrefixStore, Store
 from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check, write_launch
 from syncline.measure.launching.parts import last_step
-from syncline.measure.launching.process import Launch, meet, take_part
+from syncline.measure.launching.process import Launch, meet, train_as_rank
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
 from syncline.measure.processes.watchdog import COUNT, GRACE_S, START_S, Failure, Progress
 from syncline.runs.folders.folder import RunFolder
@@ -78,7 +78,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         run_store.set("folder", str(parts.absolute()))
         lead = _Leader(run_store, place, options.timeout_s, parts)
         started_s = time.perf_counter()
-        failure = lead.run(lambda: take_part(spec, options, store, place, machines, lead.progress, folder=parts))
+        failure = lead.run(lambda: train_as_rank(spec, options, store, place, machines, lead.progress, folder=parts))
         interrupted = lead.interrupted
         run_store.set("blamed", "1")
         if failure is not None and failure.mistake:
@@ -116,7 +116,7 @@ def _run_follower(
         is_over = threading.Event()
         threading.Thread(target=_publish_progress, args=(run_store, place.rank, progress, is_over), daemon=True).start()
         try:
-            take_part(spec, options, store, place, machines, progress, folder=parts)
+            train_as_rank(spec, options, store, place, machines, progress, folder=parts)
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
             if to_end.ident is not None:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMemory
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo import gloo_s
-from syncline.measure.launching.parts import RankPart, written_tensors
+from syncline.measure.launching.parts import RankFile, tensors_to_json
 from syncline.measure.launching.process import Launch, meet, train_seed
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, Stopwatch
@@ -150,23 +150,14 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 comm = MeasuredCommunicator(ProcessGroupCommunicator(transport=memory), watch, recorder)
                 extra_fields = recorder.take_step
             task = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
-            part = RankPart(folder, place.rank)
-            part.line({
+            rank_file = RankFile(folder, place.rank)
+            rank_file.line({
                 "rank": comm.local_workers[0], "pid": os.getpid(), "offset_ns": 0, "machine": "", "device": "cpu",
                 "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
-                "tensors": written_tensors(task_tensors(task)),
+                "tensors": tensors_to_json(task_tensors(task)),
             })  # fmt: skip
-            train_seed(
-                spec,
-                seed,
-                built=task,
-                comm=comm,
-                watch=watch,
-                part=part,
-                meet=memory.barrier,
-                extra_fields=extra_fields,
-            )
-            part.close()
+            train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=memory.barrier, extra_fields=extra_fields)
+            rank_file.close()
 
 
 @contextmanager

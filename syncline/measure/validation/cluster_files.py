@@ -157,11 +157,15 @@ class Table(NamedTuple):
 
 def predicted_files(paths: Sequence[Path], network: Network | None = None) -> list[_Row]:
     """Return the rows of files with predictions; files about lines between places are read together."""
-    of_lines = [
-        path for path in paths if path.is_file() and (log_format := format_of(read_text(path))) and log_format.of_lines
-    ]
-    rows = [row for path in paths if path not in of_lines for row in predicted_rows(path, network)]
-    return rows + (predicted_streams(of_lines) if of_lines else [])
+    rows: list[_Row] = []
+    logs_of_lines = []
+    for path in paths:
+        log_format = format_of(read_text(path)) if path.is_file() else None
+        if log_format is not None and log_format.of_lines:
+            logs_of_lines.append(path)
+        else:
+            rows += predicted_rows(path, network)
+    return rows + predicted_streams(logs_of_lines) if logs_of_lines else rows
 
 
 def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
@@ -221,17 +225,10 @@ def collective_row_s(row: Mapping[str, str], constants: P3Constants = P3) -> Any
     rate = None if row["gbit_s"] == DEFAULT else positive_number(row["gbit_s"], "gbit_s") * 1e9 / 8
     nodes = int(positive_number(row["nodes"], "nodes"))
     nbytes = positive_number(row["megabytes"], "megabytes") * MIB
-    sends_pieces = in_pieces(row)
     return p3_s(
-        row["collective"],
-        row["backend"],
-        workers=nodes,
-        nbytes=nbytes,
-        delay_s=delay_s,
-        bytes_per_s=rate,
-        pieces=sends_pieces,
-        constants=constants,
-    )
+        row["collective"], row["backend"], workers=nodes, nbytes=nbytes, delay_s=delay_s, bytes_per_s=rate,
+        pieces=in_pieces(row), constants=constants,
+    )  # fmt: skip
 
 
 def in_pieces(row: Mapping[str, str]) -> bool:

@@ -202,29 +202,31 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     single_node_points = read_points(spec.data, spec.single_node, "single_node")
     multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
-    recomputed_single = recomputes(single_node_points, memory_bytes)
+    are_recomputed = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
     fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
-    fold_points = [point for point in single_node_points if fold and point.part(fold[0]) == fold[1]]
-    constants, spread = (spec.constants, {}) if spec.constants else fitted_to(fold_points, machine, recomputed_single)
-    constants = _beyond(constants, spec, fold_points)
+    calibration_points, validation_points = [], []
+    for point in single_node_points:
+        is_calibrated = fold is not None and point.part(fold[0]) == fold[1]
+        (calibration_points if is_calibrated else validation_points).append(point)
+    spread: dict[str, float] = {}
+    if spec.constants:
+        constants = spec.constants
+    else:
+        constants, spread = fitted_to(calibration_points, machine, are_recomputed)
+    constants = _with_network_constants(constants, spec, calibration_points)
     rows = []
     for part, role, points, recomputed in (
-        ("single node", "calibration", fold_points, recomputed_single),
-        (
-            "single node",
-            "validation",
-            [point for point in single_node_points if point not in fold_points],
-            recomputed_single,
-        ),
+        ("single node", "calibration", calibration_points, are_recomputed),
+        ("single node", "validation", validation_points, are_recomputed),
         ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
     ):
-        rows += _rows(part, role, layouts(points, recomputed), points, constants) if points else []
+        if points:
+            rows += _point_rows(part, role, layouts(points, recomputed), points, constants)
     summary = error_summary(rows)
     if not spec.constants:
-        summary += without_its_cell(spec, single_node_points, recomputed_single) + repeats(
-            spec, single_node_points, recomputed_single
-        )
+        summary += without_its_cell(spec, single_node_points, are_recomputed)
+        summary += repeats(spec, single_node_points, are_recomputed)
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
         "summary": summary,
@@ -236,14 +238,23 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _beyond(constants: StepConstants, spec: StepTimesSpec, calibrated: list[Point]) -> StepConstants:
+def _with_network_constants(
+    constants: StepConstants, spec: StepTimesSpec, calibration_points: list[Point]
+) -> StepConstants:
     """Return constants with what a calibration on one node lacks: all-reduce times, and the network of nodes."""
-    sums = [WORD_BYTES * point.micro_batch * point.sequence * point.width for point in calibrated if point.tensor > 1]
+    node = constants.node
+    if node is None and spec.node is not None:
+        node = Node(spec.node.devices, spec.node.nic_bandwidth)
+    all_reduce_bytes = [
+        WORD_BYTES * point.micro_batch * point.sequence * point.width
+        for point in calibration_points
+        if point.tensor > 1
+    ]
     return replace(
         constants,
         tensor_times=constants.tensor_times or spec.hardware.measured("all_reduce"),
-        tensor_calibrated_bytes=max(sums, default=constants.tensor_calibrated_bytes),
-        node=constants.node or (Node(spec.node.devices, spec.node.nic_bandwidth) if spec.node else None),
+        tensor_calibrated_bytes=max(all_reduce_bytes, default=constants.tensor_calibrated_bytes),
+        node=node,
     )
 
 
@@ -260,10 +271,11 @@ def fitted_to(
         machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
         recomputed: whether activations were recomputed.
     """
-    constants, spread = START, dict[str, float]()
-    for names, shared in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
-        group = [point for point in points if (point.tensor > 1) == shared]
-        if group or not shared:
+    constants = START
+    spread: dict[str, float] = {}
+    for names, has_tensor_parallelism in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
+        group = [point for point in points if (point.tensor > 1) == has_tensor_parallelism]
+        if group or not has_tensor_parallelism:
             fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
             constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
             spread |= dict(zip(names, fit.spread.tolist(), strict=True))
@@ -281,12 +293,14 @@ def _fit(
 ) -> Fit:
     """Fit some of the constants to measured seconds, from several starts."""
 
-    def predict(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def predict_s(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
-    starts = [replace(constants, launch_s=launch_s) if "launch_s" in names else constants for launch_s in LAUNCHES_S]
-    begin = [[getattr(start, name) for name in names] for start in starts]
-    return relative_fit(predict, measured, begin, upper=[_ceiling(name, machine) or np.inf for name in names])
+    starts = []
+    for launch_s in LAUNCHES_S:
+        start = replace(constants, launch_s=launch_s) if "launch_s" in names else constants
+        starts.append([getattr(start, name) for name in names])
+    return relative_fit(predict_s, measured, starts, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
 def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
@@ -303,8 +317,10 @@ def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool 
     errors = errors_by_cell(single, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
-    rows = [_summary_row(LEFT_OUT, BOTH, f"{cell[0]}, {cell[1]}", cell_errors) for cell, cell_errors in errors.items()]
-    return [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values()))), *rows]
+    rows = [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values())))]
+    for (width, micro_batch), cell_errors in errors.items():
+        rows.append(_summary_row(LEFT_OUT, BOTH, value=f"{width}, {micro_batch}", errors=cell_errors))
+    return rows
 
 
 def errors_by_cell(
@@ -318,12 +334,15 @@ def errors_by_cell(
         machine: hardware whose ceilings hold.
         recomputed: whether activations were recomputed.
     """
+    num_parts, calibrated_part = calibrated
     points = [point for point in single if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
     errors = {}
     for cell in cells if len(cells) >= 3 else []:
         cell_points = [point for point in points if (point.width, point.micro_batch) == cell]
-        fitted_points = [p for p in points if p not in cell_points and p.part(calibrated[0]) == calibrated[1]]
+        fitted_points = [
+            point for point in points if point not in cell_points and point.part(num_parts) == calibrated_part
+        ]
         if fitted_points:
             constants, _ = fitted_to(fitted_points, machine, recomputed)
             errors[cell] = step_s(layouts(cell_points, recomputed), constants) / measured_s(cell_points) - 1
@@ -334,28 +353,33 @@ def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) 
     """Return a row with the errors of predictions after calibrations on random points, without tensor parallelism."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
-    errors = []
-    for number in range(spec.repeats):
-        order = generator(spec.seed, "calibrated on", number).permutation(len(points))
-        constants, _ = fitted_to([points[i] for i in order[:size]], spec.hardware, recomputed)
-        other_points = [points[i] for i in order[size:]]
-        errors.append(np.abs(step_s(layouts(other_points, recomputed), constants) / measured_s(other_points) - 1))
-    if not errors:
+    absolute_errors = []  # of each repeat
+    for repeat in range(spec.repeats):
+        order = generator(spec.seed, "calibrated on", repeat).permutation(len(points))
+        calibration_points, other_points = [points[i] for i in order[:size]], [points[i] for i in order[size:]]
+        constants, _ = fitted_to(calibration_points, spec.hardware, recomputed)
+        errors = step_s(layouts(other_points, recomputed), constants) / measured_s(other_points) - 1
+        absolute_errors.append(np.abs(errors))
+    if not absolute_errors:
         return []
-    means = [float(repeat_errors.mean()) for repeat_errors in errors]
-    row = _summary_row("repeats", "tensor", value="1", errors=np.concatenate(errors)) | {"points": len(points) - size}
-    return [row | {"calibrated": size, "mape_worst": max(means), "mape_best": min(means), "bias": None}]
+    means = [float(errors.mean()) for errors in absolute_errors]
+    row = _summary_row("repeats", "tensor", value="1", errors=np.concatenate(absolute_errors))
+    row |= {"points": len(points) - size, "calibrated": size, "mape_worst": max(means), "mape_best": min(means)}
+    return [row | {"bias": None}]  # absolute errors have no sign
 
 
-def _rows(part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants) -> list[dict[str, Any]]:
+def _point_rows(
+    part: str, role: str, layout: Layouts, points: list[Point], constants: StepConstants
+) -> list[dict[str, Any]]:
     """Return a row for each measured point: configuration, predicted seconds, and error of the prediction."""
-    predicted_s = step_s(layout, constants)
-    return [
-        {"part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,
-         "recomputed": bool(is_recomputed), "predicted_s": float(seconds),
-         "error": float(seconds) / point.measured_s - 1}
-        for point, is_recomputed, seconds in zip(points, layout.recomputed, predicted_s, strict=True)
-    ]  # fmt: skip
+    rows = []
+    for point, is_recomputed, predicted_s in zip(points, layout.recomputed, step_s(layout, constants), strict=True):
+        rows.append({
+            "part": part, "role": role, **point._asdict(), "microbatches": point.microbatches,
+            "recomputed": bool(is_recomputed), "predicted_s": float(predicted_s),
+            "error": float(predicted_s) / point.measured_s - 1,
+        })  # fmt: skip
+    return rows
 
 
 def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -366,24 +390,23 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     summary = []
     for role in ("calibration", "validation", "extrapolation"):
-        errors = {"1": list[float](), "above 1": list[float](), "all": list[float]()}
-        for row in rows:
-            if row["role"] == role:
-                errors["1" if row["tensor"] == 1 else "above 1"].append(row["error"])
-                errors["all"].append(row["error"])
-        if role == "calibration":
-            del errors["all"]
-        summary += [
-            _summary_row(role, "tensor", value=tensor, errors=group) for tensor, group in errors.items() if group
-        ]
-    single_rows = [
-        row | {BOTH: (row["width"], row["micro_batch"])}
-        for row in rows
-        if row["role"] == "validation" and row["tensor"] == 1
-    ]
+        role_rows = [row for row in rows if row["role"] == role]
+        errors = {
+            "1": [row["error"] for row in role_rows if row["tensor"] == 1],
+            "above 1": [row["error"] for row in role_rows if row["tensor"] > 1],
+        }
+        if role != "calibration":
+            errors["all"] = [row["error"] for row in role_rows]
+        for tensor, group_errors in errors.items():
+            if group_errors:
+                summary.append(_summary_row(role, "tensor", value=tensor, errors=group_errors))
+    single_rows = []
+    for row in rows:
+        if row["role"] == "validation" and row["tensor"] == 1:
+            single_rows.append(row | {BOTH: (row["width"], row["micro_batch"])})
     for name in (*GROUPS, BOTH):
-        for value, group in errors_by_group(single_rows, name, lambda value: str(value).strip("()")).items():
-            summary.append(_summary_row("validation", name, value, errors=group))
+        for value, group_errors in errors_by_group(single_rows, name).items():
+            summary.append(_summary_row("validation", name, value.strip("()"), errors=group_errors))
     return summary
 
 

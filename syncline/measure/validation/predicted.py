@@ -49,11 +49,14 @@ class Software:
 
         If the same step has other calls, the median is over the steps with the same calls, else over all steps.
         """
+        all_steps = list(range(self.step_s.shape[1]))
         step_s, inside_s = [], []
-        for t, step_calls in enumerate(trained):
-            steps: Any = [t]
-            if t >= len(self.sent) or self.sent[t] != step_calls:
-                steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == step_calls] or slice(None)
+        for step, step_calls in enumerate(trained):
+            if step < len(self.sent) and self.sent[step] == step_calls:
+                equal_steps = [step]
+            else:
+                equal_steps = [i for i, sent_in_step in enumerate(self.sent) if sent_in_step == step_calls]
+            steps = equal_steps or all_steps
             step_s.append(np.median(self.step_s[:, steps], axis=1))
             inside_s.append(np.median(self.inside_s[:, steps], axis=1))
         return np.stack(step_s, 1), np.stack(inside_s, 1)

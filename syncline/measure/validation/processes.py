@@ -56,7 +56,6 @@ class Question:
     timeout_s: float = 1800.0
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         if self.repeats < 1:
             raise SpecError("--repeats", self.repeats, "at least 1")
         for workers in self.workers:
@@ -66,16 +65,22 @@ class Question:
 
 @dataclass(frozen=True)
 class PredictedTraining:
-    """One method of a spec, trained by the simulator with a number of workers."""
+    """One method of a user's spec, trained by the simulator with a number of workers.
+
+    Args:
+        spec: the run of the method.
+        spec_name: name of the user's spec.
+        trained: the simulated training.
+    """
 
     spec: RunSpec
-    of: str
+    spec_name: str
     trained: Trained
 
     @property
     def name(self) -> str:
         """Return the name of the training's folder, from its spec and its method."""
-        return f"{self.of}.{self.spec.method.name}".replace("/", "-")
+        return f"{self.spec_name}.{self.spec.method.name}".replace("/", "-")
 
 
 def validate_processes(
@@ -168,10 +173,11 @@ def _link(cluster: Path) -> Link:
 
 def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
     """Return all networks that the specs name, each once."""
-    networks = [
-        network for spec in specs for network in (spec.networks if isinstance(spec, CompareSpec) else [spec.network])
-    ]
-    return list({network.name: network for network in networks}.values())
+    networks: dict[str, Any] = {}
+    for spec in specs:
+        for named_network in spec.networks if isinstance(spec, CompareSpec) else [spec.network]:
+            networks[named_network.name] = named_network
+    return list(networks.values())
 
 
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
@@ -194,7 +200,7 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     predicted = predict(trained, software, link, spec.workers, hosts.segment_bytes(link))
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
     row = {
-        "spec": training.of, "problem": spec.problem.name, "method": spec.method.name, "network": link.name,
+        "spec": training.spec_name, "problem": spec.problem.name, "method": spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
         "workers": spec.workers, "steps": spec.steps, "predicted_loss": last_loss(trained),
         "predicted_bytes": bytes_of_worker(trained.ledger, spec.workers) / spec.steps,
@@ -206,9 +212,11 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
     row["noisy"] = abs(row["error"]) <= row["spread"]
-    for name, measured in (("device", row["device_bytes"]), ("communication", row["measured_communication_s"])):
-        prediction = row["predicted_device_bytes" if name == "device" else "predicted_communication_s"]
-        row[f"{name}_error"] = prediction / measured - 1 if measured else None
+    for name, measured, prediction in (
+        ("device_error", row["device_bytes"], row["predicted_device_bytes"]),
+        ("communication_error", row["measured_communication_s"], row["predicted_communication_s"]),
+    ):
+        row[name] = prediction / measured - 1 if measured else None
     row["loss_difference"] = row["measured_loss"] - row["predicted_loss"]
     return row
 

@@ -76,22 +76,15 @@ def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
     switches = SWITCHES.get(generation) if int(row["switches"]) else None
-    card = float(row["card_gbit_s"] or np.inf) * 1e9 / 8
-    nbytes = float(row["bytes"]) / (gpus * nodes if row["collective"] == "all_gather" else 1)
-    return float(
-        nvlink_s(
-            row["collective"],
-            nbytes,
-            GpuNodes(
-                gpus,
-                nodes,
-                nvlink_bytes_per_s=GENERATIONS[generation],
-                card_bytes_per_s=card,
-                card_latency_s=0.0,
-                costs=replace(costs, generation=generation, switches=switches),
-            ),
-        )
-    )
+    card_gbit_s = float(row["card_gbit_s"] or np.inf)
+    gpu_nodes = GpuNodes(
+        gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
+        card_latency_s=0.0, costs=replace(costs, generation=generation, switches=switches),
+    )  # fmt: skip
+    nbytes = float(row["bytes"])
+    if row["collective"] == "all_gather":  # the row has the bytes of all GPUs, the model wants those of one
+        nbytes /= gpus * nodes
+    return float(nvlink_s(row["collective"], nbytes, gpu_nodes))
 
 
 def errors_of(rows: Sequence[Row], costs: NvlinkCosts = BUNDLED_COSTS) -> np.ndarray:
@@ -105,9 +98,9 @@ def fitted_costs(rows: Sequence[Row]) -> NvlinkCosts:
 
     def costs_at(factors: np.ndarray) -> NvlinkCosts:
         """Return the start values times these factors."""
-        fitted: dict[str, Any] = {
-            name: factor * getattr(START, name) for name, factor in zip(FITTED, factors, strict=True)
-        }
+        fitted: dict[str, Any] = {}
+        for name, factor in zip(FITTED, factors, strict=True):
+            fitted[name] = factor * getattr(START, name)
         return replace(START, **fitted)
 
     def distances(factors: np.ndarray) -> np.ndarray:
@@ -120,13 +113,11 @@ def fitted_costs(rows: Sequence[Row]) -> NvlinkCosts:
 
 def errors_of_machines_left_out(rows: Sequence[Row]) -> dict[str, np.ndarray]:
     """Return the errors of each machine's rows, with constants fitted to the rows of all others."""
-    return {
-        machine: errors_of(
-            [row for row in rows if row["machine"] == machine],
-            fitted_costs([row for row in rows if row["machine"] != machine]),
-        )
-        for machine in dict.fromkeys(row["machine"] for row in rows)
-    }
+    errors = {}
+    for machine in dict.fromkeys(row["machine"] for row in rows):
+        costs = fitted_costs([row for row in rows if row["machine"] != machine])
+        errors[machine] = errors_of([row for row in rows if row["machine"] == machine], costs)
+    return errors
 
 
 TRAININGS = Path(__file__).parent / "measured" / "published_trainings.csv"
@@ -236,14 +227,17 @@ def step_bounds(row: Row) -> tuple[float, float, str]:
 
 def measured_step_s(row: Row) -> float | None:
     """Return the measured seconds of a step; None if the row has no measurement."""
-    name = next((name for name in TIMES if row.get(name)), None)
-    if name is None:
-        return None
-    value = positive_number(row[name], name)
-    if name.startswith("step"):
-        return value / (1e3 if name == "step_ms" else 1.0)
-    spec = training_spec(row)
-    return spec.batch_tokens / (value * (spec.workers if name.endswith("per_gpu") else 1))
+    for name in TIMES:
+        if row.get(name):
+            value = positive_number(row[name], name)
+            if name == "step_ms":
+                return value / 1e3
+            if name == "step_s":
+                return value
+            spec = training_spec(row)
+            tokens_per_s = value * spec.workers if name == "tokens_per_s_per_gpu" else value
+            return spec.batch_tokens / tokens_per_s
+    return None
 
 
 @cache

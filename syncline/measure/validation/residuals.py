@@ -151,20 +151,21 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     A published training is within bounds from the trainings of other sources.
     """
     errors = residuals(rows)
-    by_source: dict[tuple[str, str], list[float]] = defaultdict(list)
+    errors_of_source: dict[tuple[str, str], list[float]] = defaultdict(list)  # of trainings, by basis and source
     for row in rows:
         if "micro_batch" in row and row["error"] is not None:
-            by_source[bases_of(row)[0], source_of(row)].append(row["error"])
+            errors_of_source[bases_of(row)[0], source_of(row)].append(row["error"])
     covered: list[bool | None] = []
     for row in rows:
-        basis = next((name for name in bases_of(row) if len(errors[name]) > least_of(name)), None)
         covered.append(None)
-        if row["error"] is not None and basis is not None and "gpu" not in row:
-            other_errors = errors[basis].copy()
-            for error in by_source.get((basis, source_of(row)), [row["error"]]):
-                other_errors.remove(error)
-            if len(other_errors) < LEAST:
-                continue
+        usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > least_of(basis)]
+        if row["error"] is None or not usable_bases or "gpu" in row:
+            continue
+        basis = usable_bases[0]
+        other_errors = errors[basis].copy()
+        for error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
+            other_errors.remove(error)
+        if len(other_errors) >= LEAST:
             covered[-1] = is_within(row["error"], uncertainty_of(other_errors))
     return covered
 
@@ -189,46 +190,50 @@ class Stage(NamedTuple):
     Attributes:
         name: name for people.
         constants: names of the constants.
-        fits: whether a row is used in the fit.
-        judged: whether a row counts in the reported errors.
+        is_fitted: function that returns whether a row is used in the fit.
+        is_reported: function that returns whether a row counts in the reported errors.
     """
 
     name: str
     constants: tuple[str, ...]
-    fits: Callable[[Mapping[str, str]], bool]
-    judged: Callable[[Mapping[str, str]], bool]
+    is_fitted: Callable[[Mapping[str, str]], bool]
+    is_reported: Callable[[Mapping[str, str]], bool]
 
 
-def _nccl_ring(row: Mapping[str, str]) -> bool:
-    """Return whether a row is an all-reduce of NCCL in one call."""
-    return row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
+def _is_nccl_ring_on_shaped_link(row: Mapping[str, str], is_shaped: bool = True) -> bool:
+    """Return whether a row is an all-reduce of NCCL in one call, on a link whose delay and rate were set or were not.
+
+    Args:
+        row: the row.
+        is_shaped: whether delay and rate were set for the measurement.
+    """
+    is_ring = row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)
+    return is_ring and (DEFAULT not in (row["delay_ms"], row["gbit_s"])) == is_shaped
 
 
-def _set(row: Mapping[str, str]) -> bool:
-    """Return whether the delay and the rate of a row's link were set for the measurement."""
-    return DEFAULT not in (row["delay_ms"], row["gbit_s"])
-
-
-def _nccl_chain(row: Mapping[str, str]) -> bool:
+def _is_nccl_chain(row: Mapping[str, str]) -> bool:
     """Return whether a row is a broadcast or reduce of NCCL, which sends along a chain."""
     return row["backend"] == "nccl" and row["collective"] in ("broadcast", "reduce")
 
 
-def _gloo(row: Mapping[str, str]) -> bool:
-    """Return whether a row is a collective of gloo."""
+def _is_gloo_collective(row: Mapping[str, str]) -> bool:
+    """Return whether a row is a collective of gloo, not a message between two workers."""
     return row["backend"] == "gloo" and row["collective"] != "send"
 
 
 STAGES = (
     Stage(
-        "NCCL all-reduce, 1 to 5 Gbit/s", ("efficiency", "ring_latencies"),
-        lambda row: _nccl_ring(row) and _set(row), lambda row: _nccl_ring(row) and _set(row),
+        "NCCL all-reduce, 1 to 5 Gbit/s", ("efficiency", "ring_latencies"), _is_nccl_ring_on_shaped_link,
+        _is_nccl_ring_on_shaped_link,
     ),
     Stage(
         "NCCL broadcast and reduce", ("chain_latencies", "nccl_bytes_per_s", "nccl_delay_s"),
-        lambda row: _nccl_chain(row) or (_nccl_ring(row) and not _set(row)), _nccl_chain,
+        lambda row: _is_nccl_chain(row) or _is_nccl_ring_on_shaped_link(row, is_shaped=False), _is_nccl_chain,
     ),
-    Stage("gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"), _gloo, _gloo),
+    Stage(
+        "gloo, all collectives", ("gloo_message_s", "gloo_delay_part", "gloo_delay_s"), _is_gloo_collective,
+        _is_gloo_collective,
+    ),
     Stage("NCCL in pieces", ("pieces_part", "stored_part"), in_pieces, in_pieces),
 )  # fmt: skip
 """Stages in the order of the fits."""
@@ -241,25 +246,24 @@ def fitted_p3(rows: _Rows) -> P3Constants:
     """Return constants fitted to rows of ``collectives.csv``; a stage with too few rows keeps the bundled constants."""
     constants = P3
     for stage in STAGES:
-        stage_rows = [row for row in rows if stage.fits(row)]
+        stage_rows = [row for row in rows if stage.is_fitted(row)]
         if len(stage_rows) > len(stage.constants):
-            constants = _fitted(stage_rows, stage.constants, constants)
+            constants = _fit_stage(stage_rows, stage.constants, constants)
     return constants
 
 
-def _fitted(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
+def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Constants:
     """Return constants of which the named ones are fitted to rows, and the others stay ``fixed``."""
 
-    def predict(values: Floats) -> Floats:
+    def predict_s(values: Floats) -> Floats:
         constants = replace(fixed, **dict(zip(names, values, strict=True)))
-        return np.concatenate(
-            [np.broadcast_to(collective_row_s(row, constants), values[0].shape) for row in rows], axis=-1
-        )
+        predicted_s = [np.broadcast_to(collective_row_s(row, constants), values[0].shape) for row in rows]
+        return np.concatenate(predicted_s, axis=-1)
 
-    measured = [float(row["time_ms"]) / 1e3 for row in rows]
+    measured_s = [float(row["time_ms"]) / 1e3 for row in rows]
     start = [getattr(P3, name) for name in names]
-    ceilings = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
-    fit = relative_fit(predict, measured, start, upper=ceilings, scale=SCALE)
+    upper_limits = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
+    fit = relative_fit(predict_s, measured_s, start, upper=upper_limits, scale=SCALE)
     return replace(fixed, **dict(zip(names, fit.constants.tolist(), strict=True)))
 
 
@@ -268,33 +272,36 @@ def collectives_left_out(rows: _Rows) -> list[dict[str, Any]]:
 
     A data centre's own delay is never left out, because no other rows determine it.
     """
-    errors = _errors(rows, fitted_p3(rows), column="nothing", value="fit")
+    error_rows = _stage_errors(rows, fitted_p3(rows), column="nothing", value="fit")
     for column in GROUPS_LEFT_OUT:
         for value in sorted({row[column] for row in rows} - {DEFAULT}, key=float):
-            without = fitted_p3([row for row in rows if row[column] != value])
-            errors += _errors([row for row in rows if row[column] == value], without, column, value)
-    return [row for stage in STAGES for row in errors if row["stage"] == stage.name]
+            left_out = [row for row in rows if row[column] == value]
+            constants = fitted_p3([row for row in rows if row[column] != value])
+            error_rows += _stage_errors(left_out, constants, column, value)
+    stage_names = [stage.name for stage in STAGES]
+    return sorted(error_rows, key=lambda row: stage_names.index(row["stage"]))
 
 
-def _errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
+def _stage_errors(rows: _Rows, constants: P3Constants, column: str, value: str) -> list[dict[str, Any]]:
     """Return statistics of each stage's errors; ``column`` and ``value`` say which rows the fit left out."""
-    errors_by_stage = []
+    error_rows = []
     for stage in STAGES:
-        stage_rows = [row for row in rows if stage.judged(row)]
+        stage_rows = [row for row in rows if stage.is_reported(row)]
         if stage_rows:
             errors = [1e3 * float(collective_row_s(row, constants)) / float(row["time_ms"]) - 1 for row in stage_rows]
-            errors_by_stage.append({"stage": stage.name, "held_out": column, "value": value} | error_of(errors))
-    return errors_by_stage
+            error_rows.append({"stage": stage.name, "held_out": column, "value": value} | error_of(errors))
+    return error_rows
 
 
 def nvlink_left_out() -> list[dict[str, Any]]:
     """Return errors for each number of GPUs between two measured ones, predicted from the other numbers."""
     rows = []
-    for gpu, times_of in nvlink_times().items():
-        for gpus in sorted(times_of)[1:-1]:
-            other_times = {count: times for count, times in times_of.items() if count != gpus}
-            sizes, measured = times_of[gpus]
-            predicted = np.array([nvlink_all_reduce_s(gpu, gpus, size, measured=other_times) for size in sizes])
-            row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(gpus)}
-            rows.append(row | error_of(predicted / measured - 1))
+    for gpu, times_by_count in nvlink_times().items():
+        for num_gpus in sorted(times_by_count)[1:-1]:
+            sizes, measured_s = times_by_count[num_gpus]
+            other_times = times_by_count.copy()
+            del other_times[num_gpus]
+            predicted_s = np.array([nvlink_all_reduce_s(gpu, num_gpus, size, measured=other_times) for size in sizes])
+            row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(num_gpus)}
+            rows.append(row | error_of(predicted_s / measured_s - 1))
     return rows

@@ -44,34 +44,25 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
         cells = [row for row in left_out_rows if row["by"] == BOTH]
         total = next(row for row in left_out_rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
         tables.append(table("The same, each cell predicted from points outside of it", groups, [*cells, total]))
-    constants = result["constants"]
-    tables.append(
-        table("Constants", "name value constant_spread", constants, values={
-            "value": _value,
-            "constant_spread": _spread,
-        })
-    )  # fmt: skip
+    computed = {"value": _value_with_unit, "constant_spread": _spread}
+    tables.append(table("Constants", "name value constant_spread", result["constants"], values=computed))
     return tables
 
 
 def _cluster_tables(result: dict[str, Any], spec: ClustersSpec) -> list[Group]:
     """Return the tables of ``validate clusters``: errors by file and regime, and after fits without a group."""
-    tables: list[Group] = [
-        table(
-            f"{spec.name}: predicted against measured", "group points median worst bias half_width coverage",
-            result["summary"], note=CLUSTERS_NOTE, section="file",
-            values={"group": lambda row: f"all of {row['file']}" if row["regime"] == "all" else row["regime"]},
-        )
-    ]  # fmt: skip
-    if fits := result["cross_validation"]:
-        tables.append(
-            table(
-                "Constants fitted without a group", "stage group_left_out points mape median worst bias", fits,
-                note=LEFT_OUT_NOTE, section="stage", values={
-                    "group_left_out": lambda row: f"{row['held_out']} {row['value']}",
-                },
-            )
-        )  # fmt: skip
+
+    def group_name(row: Record) -> str:
+        return f"all of {row['file']}" if row["regime"] == "all" else str(row["regime"])
+
+    title, columns = f"{spec.name}: predicted against measured", "group points median worst bias half_width coverage"
+    values: dict[str, Any] = {"group": group_name}
+    tables = [table(title, columns, result["summary"], note=CLUSTERS_NOTE, section="file", values=values)]
+    fits = result["cross_validation"]
+    if fits:
+        title, columns = "Constants fitted without a group", "stage group_left_out points mape median worst bias"
+        values = {"group_left_out": lambda row: f"{row['held_out']} {row['value']}"}
+        tables.append(table(title, columns, fits, note=LEFT_OUT_NOTE, section="stage", values=values))
     return tables
 
 
@@ -129,7 +120,7 @@ def _repeats(rows: list[Record], spec: StepTimesSpec) -> str:
     return ""
 
 
-def _value(row: Record) -> str:
+def _value_with_unit(row: Record) -> str:
     """Return the value of a fitted constant with its unit."""
     value, name = row["value"], row["name"]
     if name.endswith("_bytes_per_s"):

@@ -160,10 +160,11 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
     else:
         within = []
         for row in rows:
-            error = row["error"]
-            took_ms = None if error is None else row["predicted_ms"] / (1 + error)
-            is_known = took_ms is not None and row["low_ms"] is not None
-            within.append(bool(row["low_ms"] <= took_ms <= row["high_ms"]) if is_known else None)
+            if row["error"] is None or row["low_ms"] is None:
+                within.append(None)
+            else:
+                measured_ms = row["predicted_ms"] / (1 + row["error"])
+                within.append(bool(row["low_ms"] <= measured_ms <= row["high_ms"]))
     fits = []
     if spec.cross_validation and not spec.measurements:
         fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
@@ -177,21 +178,24 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
         within: for each row, whether the measurement is between its bounds, if that is known.
     """
     summary = []
-    is_within = dict(zip(map(id, rows), within, strict=False))
+    within_of_row = dict(zip(map(id, rows), within, strict=False))  # rows are dicts, which have no hash
     for name in dict.fromkeys(row["file"] for row in rows):
         file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
         regimes = [*sorted({row["regime"] for row in file_rows}), "all"]
         for regime in regimes if file_rows else []:
             regime_rows = [row for row in file_rows if regime in ("all", row["regime"])]
-            hits = [hit for row in regime_rows if (hit := is_within.get(id(row))) is not None]
+            known_within = []
+            for row in regime_rows:
+                is_within = within_of_row.get(id(row))
+                if is_within is not None:
+                    known_within.append(is_within)
             bounded_rows = [row for row in regime_rows if row.get("low_ms")]
             half_widths = [(row["high_ms"] - row["low_ms"]) / 2 / row["predicted_ms"] for row in bounded_rows]
-            summary.append(
-                {"file": name, "regime": regime}
-                | error_of([row["error"] for row in regime_rows])
-                | {"coverage": float(np.mean(hits)) if hits else None}
-                | {"half_width": float(np.median(half_widths)) if half_widths else None}
-            )
+            summary.append({
+                "file": name, "regime": regime, **error_of([row["error"] for row in regime_rows]),
+                "coverage": float(np.mean(known_within)) if known_within else None,
+                "half_width": float(np.median(half_widths)) if half_widths else None,
+            })  # fmt: skip
     return summary
 
 

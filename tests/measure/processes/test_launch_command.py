@@ -110,7 +110,7 @@ def test_tables_are_those_of_a_run(launched, simulated) -> None:
             np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def spans_of(folder: Path, network: str) -> dict[str, np.ndarray]:
+def spans_from_laps(folder: Path, network: str) -> dict[str, np.ndarray]:
     columns = {name: np.array(column) for name, column in table(folder, "timeline").items()}
     rows = columns["network"] == network
     return {name: column[rows] for name, column in columns.items()}
@@ -118,7 +118,7 @@ def spans_of(folder: Path, network: str) -> dict[str, np.ndarray]:
 
 def test_spans_of_a_stream_follow_each_other(launched) -> None:
     spec, _, folder = launched
-    spans = spans_of(folder, "measured")
+    spans = spans_from_laps(folder, "measured")
     assert (spans["end_s"] > spans["start_s"]).all() and spans["start_s"].min() == 0
     assert set(spans["step"]) == set(range(spec.timeline_steps))
     for worker in range(WORKERS):
@@ -129,7 +129,7 @@ def test_spans_of_a_stream_follow_each_other(launched) -> None:
 
 
 def test_a_step_is_gradients_optimizer_and_waits(launched) -> None:
-    spans = spans_of(launched[2], "measured")
+    spans = spans_from_laps(launched[2], "measured")
     mine = (spans["worker"] == 1) & (spans["stream"] == "compute") & (spans["step"] == 3)
     averaged = "params+momentum_1+second_moment"
     assert spans["label"][mine].tolist() == ["compute", "optimizer", averaged, "optimizer"]
@@ -140,7 +140,7 @@ def test_a_step_is_gradients_optimizer_and_waits(launched) -> None:
 def test_collectives_are_the_ledgers(launched) -> None:
     """Each collective of the ledger once per worker, with its bytes, and in all workers at a common moment."""
     spec, _, folder = launched
-    spans, ledger = spans_of(folder, "measured"), table(folder, "ledger")
+    spans, ledger = spans_from_laps(folder, "measured"), table(folder, "ledger")
     rows = [i for i, step in enumerate(ledger["step"]) if step < spec.timeline_steps]
     expected = [(ledger["step"][i], ledger["label"][i], ledger["payload_bytes"][i]) for i in rows]
     for worker in range(WORKERS):
@@ -160,7 +160,7 @@ def test_clock_adds_up(launched) -> None:
 def test_steps_are_summed_up(launched) -> None:
     spec, result, folder = launched
     steps = {name: np.array(column).reshape(spec.steps, WORKERS) for name, column in table(folder, "steps").items()}
-    spans = spans_of(folder, "measured")
+    spans = spans_from_laps(folder, "measured")
     for name, rows in {
         "compute_s": spans["label"] == "compute",
         "optimizer_s": spans["label"] == "optimizer",

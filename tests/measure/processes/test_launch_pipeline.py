@@ -55,7 +55,7 @@ def test_parameters_and_losses_are_those_of_the_events(launched, name: str) -> N
     spec, _, folder = launched
     stages, losses = Stages(spec, name), []
     for number in range(spec.training.repeats):
-        math = stages.math(number)
+        math = stages.math_of_repeat(number)
         run_pipeline(Pipeline(stages.schedule, spec.stages, spec.durations(name), effects=math.effect), spec.links[0])
         losses += [float(math.losses[i]) for i in range(spec.microbatches)]
     found = torch.load(folder / "parameters.pt")[name]

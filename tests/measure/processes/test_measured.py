@@ -13,7 +13,7 @@ import torch
 from syncline.comm import Communicator, ProcessGroupCommunicator, SimulatedCommunicator
 from syncline.costmodel import Call
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.parts import on_streams
+from syncline.measure.launching.parts import separate_streams
 from syncline.measure.processes.rendezvous import Place, group, host_store, join_store
 from syncline.measure.processes.stopwatch import (
     Lap,
@@ -91,6 +91,6 @@ def test_nothing_changes_and_each_collective_is_timed(name: str, ended: list[dic
         sent = [(call.step, call.collective, call.payload_bytes, call.label) for call in expected.records]
         assert carried == sent[: len(carried)]
         assert all(record.step >= STEPS - 2 for record in under_way) and (not under_way or "streaming" in name)
-        for _, lane in itertools.groupby(sorted(on_streams(of[name].laps)), key=lambda lap: lap[0]):
+        for _, lane in itertools.groupby(sorted(separate_streams(of[name].laps)), key=lambda lap: lap[0]):
             in_time = sorted((lap[3], lap[4]) for lap in lane)
             assert all(a[1] <= b[0] for a, b in itertools.pairwise(in_time))

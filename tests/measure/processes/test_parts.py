@@ -15,7 +15,7 @@ from syncline.comm.devices import devices
 from syncline.costmodel import Call
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import PRELOAD
-from syncline.measure.launching.parts import on_streams
+from syncline.measure.launching.parts import separate_streams
 from syncline.measure.launching.pipeline import _Sender
 from syncline.measure.processes.rendezvous import (
     LOOPBACK,
@@ -152,7 +152,7 @@ def test_a_collective_of_a_gpu_may_end_in_a_later_step(monkeypatch: pytest.Monke
 def test_collectives_under_way_together_have_streams_of_their_own() -> None:
     laps = [("network", "all_reduce", name, start, end, 1, 0) for name, start, end in
             [("a", 0, 10), ("b", 5, 12), ("c", 10, 11), ("d", 20, 21)]]  # fmt: skip
-    streams = {lap[2]: lap[0] for lap in on_streams(laps)}
+    streams = {lap[2]: lap[0] for lap in separate_streams(laps)}
     assert streams == {"a": "network", "b": "network 2", "c": "network", "d": "network"}
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from syncline.comm.devices import training_device
-from syncline.measure.launching.parts import lines_of, measured_history, spans_of
+from syncline.measure.launching.parts import lines_of, measured_history, spans_from_laps
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task
@@ -185,7 +185,7 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
 def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
-    spans = [span for report in lines.reports for span in spans_of(report["laps"], report["worker"], zero_ns)]
+    spans = [span for report in lines.reports for span in spans_from_laps(report["laps"], report["worker"], zero_ns)]
     spans += [
         Span(
             workers, f"send to {event['worker']}", what="send", label=f"model {event['model']}",

@@ -14,7 +14,7 @@ import cloudpickle
 from syncline.comm.devices import training_device
 from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, write_results
-from syncline.measure.launching.parts import read_tensors
+from syncline.measure.launching.parts import tensors_from_json
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import ServerLines, history_of, order_columns, played_of
 from syncline.measure.launching.served.server import server_process
@@ -168,7 +168,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
     if not history.steps:
         return None
     facts = lines.facts
-    tensors = read_tensors(facts["tensors"])
+    tensors = tensors_from_json(facts["tensors"])
     method = spec.method.in_precision(spec.number_format)
     step_s = base_s(spec, facts["flops_per_step"])
 

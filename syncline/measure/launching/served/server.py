@@ -19,7 +19,7 @@ from torch import Tensor
 
 from syncline.comm.devices import name_of_device
 from syncline.files import atomic_path
-from syncline.measure.launching.parts import LineFile, written_tensors
+from syncline.measure.launching.parts import LineFile, tensors_to_json
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import FILE
 from syncline.measure.launching.served.worker import JoinRequest, RoundReport, longest_head, read_head
@@ -116,7 +116,7 @@ class _Server(EventObserver):
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
             "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
-            "model_bytes": self.model_bytes, "tensors": written_tensors(tensors),
+            "model_bytes": self.model_bytes, "tensors": tensors_to_json(tensors),
         }  # fmt: skip
 
     def _log_event(self, event: str, **fields: object) -> None:
