@@ -176,19 +176,20 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
 
 def ping_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the mean round trip of each ping in a text."""
-    host, begin = "", 0
+    host, first_line = "", 0  # of the ping whose summary has not come yet
     for number, line in enumerate(text.splitlines(), start=1):
-        if pinged := PINGED.match(line):
+        pinged, round_trip = PINGED.match(line), ROUND_TRIP.search(line)
+        if pinged is not None:
             if host:
-                raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
-            host, begin = pinged[1], number
-        elif (match := ROUND_TRIP.search(line)) and host:
+                break
+            host, first_line = pinged[1], number
+        elif round_trip is not None and host:
             source, target = _ends(file, "here", host)
-            rtt_s = 1e-3 * number_of(match[1], "rtt", file, line=number)
+            rtt_s = 1e-3 * number_of(round_trip[1], "rtt", file, line=number)
             yield Logged("round trip", rtt_s, setting={"source": source, "target": target}, file=file, line=number)
             host = ""
     if host:
-        raise log_error(file, begin, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
+        raise log_error(file, first_line, f"ping of {host} has no line 'rtt min/avg/max/mdev = ...'")
 
 
 def is_region_table(text: str) -> bool:
@@ -201,11 +202,12 @@ def is_region_table(text: str) -> bool:
 def region_table(text: str, file: Path) -> Iterator[Logged]:
     """Yield the rates and round trips in a table of regions, a CSV file."""
     for number, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
-        source, target = next((row[a], row[b]) for a, b in ENDS if a in row and b in row)
+        source_column, target_column = next(pair for pair in ENDS if row.keys() >= set(pair))
+        source, target = row[source_column], row[target_column]
         if not source or not target:
             raise log_error(file, number, "expected the places of both ends")
-        rtt_s = _first(row, ROUND_TRIPS, file, line=number)
-        rate = _first(row, RATES, file, line=number)
+        rtt_s = _first_value(row, ROUND_TRIPS, file, line=number)
+        rate = _first_value(row, RATES, file, line=number)
         ends: dict[str, Any] = {"source": source, "target": target}
         if rtt_s is not None:
             yield Logged("round trip", rtt_s, setting=ends, file=file, line=number)
@@ -214,10 +216,19 @@ def region_table(text: str, file: Path) -> Iterator[Logged]:
             yield Logged("rate", rate, setting=ends | {"streams": streams, "rtt_s": rtt_s}, file=file, line=number)
 
 
-def _first(row: Mapping[str, str], units: Mapping[str, float], file: Path, line: int) -> float | None:
-    """Return the value of the first of the columns that a row fills, in SI units."""
-    name = next((name for name in units if row.get(name)), None)
-    return None if name is None else units[name] * number_of(row[name], name, file, line)
+def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path, line: int) -> float | None:
+    """Return the value in SI units of the first of several columns that a row fills; None if it fills none.
+
+    Args:
+        row: the row.
+        units: the columns, each with its unit.
+        file: the file, for error messages.
+        line: the line of the row, for error messages.
+    """
+    for column, unit in units.items():
+        if row.get(column):
+            return unit * number_of(row[column], column, file, line)
+    return None
 
 
 def _ends(file: Path, source: str, target: str) -> tuple[str, str]:
@@ -243,17 +254,24 @@ SAME = 0.02
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the timed collectives in the output of nccl-tests."""
-    hosts: list[str] = []
-    kind, gpu, columns = _kind_in(file.name), "", dict[str, int]()
+    program = PROGRAM.search(file.name) or re.search(
+        "(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)", file.name
+    )
+    kind = None if program is None else NCCL_TESTS_KINDS[program[1]]
+    hosts: list[str] = []  # of each rank
+    gpu, columns = "", dict[str, int]()
     for number, line in enumerate(text.splitlines(), start=1):
-        if rank := RANK.search(line):
-            hosts, gpu = [*hosts, rank[1]], rank[2]
-        elif (program := PROGRAM.search(line)) and not NCCL_TESTS_ROW.match(line):
+        is_row = NCCL_TESTS_ROW.match(line) is not None
+        rank, program, header = RANK.search(line), PROGRAM.search(line), HEADER.search(line)
+        if rank is not None:
+            hosts.append(rank[1])
+            gpu = rank[2]
+        elif program is not None and not is_row:
             kind = NCCL_TESTS_KINDS[program[1]]
-        elif header := HEADER.search(line):
+        elif header is not None:
             names = header[0].lstrip("# ").split()
             columns = {name: names.index(name) for name in ("size", "time")}
-        elif columns and NCCL_TESTS_ROW.match(line):
+        elif columns and is_row:
             yield _nccl_tests_row(line.split(), columns, kind, hosts, gpu, place=(file, number))
 
 
@@ -266,24 +284,19 @@ def _nccl_tests_row(
     if len(cells) < columns["time"] + 3:
         raise log_error(*place, f"{len(cells)} columns where the header has a time and two bandwidths")
     workers = len(hosts)
-    first = columns["time"]
-    size, time_us, algbw, busbw = (
-        number_of(cells[number], name, *place)
-        for name, number in (("size", columns["size"]), ("time", first), ("algbw", first + 1), ("busbw", first + 2))
-    )
-    if kind is None and workers > 2 and abs(busbw / algbw / (2 * (workers - 1) / workers) - 1) < SAME:
+    size = number_of(cells[columns["size"]], "size", *place)
+    time_text, algorithm_text, bus_text = cells[columns["time"] : columns["time"] + 3]
+    time_us = number_of(time_text, "time", *place)
+    algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
+    bus_bandwidth = number_of(bus_text, "busbw", *place)
+    ratio = bus_bandwidth / algorithm_bandwidth
+    if kind is None and workers > 2 and abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME:
         kind = "all_reduce"  # no other collective has this ratio of the two bandwidths
     if not kind:
         raise log_error(*place, "nothing tells a collective that has a closed form: name the file all_reduce_perf.log")
     nbytes = payload_bytes(kind, size, workers)
     setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
     return Logged("collective", 1e-6 * time_us, setting, *place)
-
-
-def _kind_in(name: str) -> str | None:
-    """Return the collective of a program's name in a file's name; None if there is none."""
-    program = PROGRAM.search(name) or re.search("(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)", name)
-    return None if program is None else NCCL_TESTS_KINDS[program[1]]
 
 
 TITLE = re.compile(r"Performance of (\w+) on (\d+) devices", re.IGNORECASE)
@@ -362,7 +375,10 @@ def read_text(file: Path, path: str = "measurements") -> str:
 
 def format_of(text: str) -> Format | None:
     """Return the format of a measurement log, such as that of ``ping``, from its text; None if no format fits."""
-    return next((log_format for log_format in FORMATS if log_format.matches(text)), None)
+    for log_format in FORMATS:
+        if log_format.matches(text):
+            return log_format
+    return None
 
 
 def read_log(file: Path, path: str = "measurements") -> list[Logged]:

@@ -66,21 +66,22 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
         device: the device to synchronize with at the end of each block.
     """
 
-    def settled_s() -> float:
+    def now_s() -> float:
+        """Return the time after the device has finished its queued work."""
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return time.perf_counter()
 
     run()
-    means = np.empty(blocks)
+    means_s = np.empty(blocks)
     for block in range(blocks):
-        begin_s, count = settled_s(), 0
-        until_s = begin_s + window_s / blocks
-        while not count or time.perf_counter() < until_s:
+        begin_s, num_runs = now_s(), 0
+        block_end_s = begin_s + window_s / blocks
+        while num_runs == 0 or time.perf_counter() < block_end_s:
             run()
-            count += 1
-        means[block] = (settled_s() - begin_s) / count
-    return means
+            num_runs += 1
+        means_s[block] = (now_s() - begin_s) / num_runs
+    return means_s
 
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
@@ -100,13 +101,14 @@ def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
 def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
     """Return the FLOP/s of fp32 matrix products, ``2 n^3`` FLOPs each, at the fastest of the sizes."""
     sizes = sizes or PRODUCTS[device.type]
-    best = 0.0
+    rates = []
     for size in sizes:
         a = torch.randn(size, size, device=device)
         b = torch.randn(size, size, device=device)
         run = partial(torch.mm, a, b, out=torch.empty_like(a))
-        best = max(best, 2 * size**3 / float(np.median(block_means_s(run, window_s / len(sizes), device))))
-    return best
+        product_s = float(np.median(block_means_s(run, window_s / len(sizes), device)))
+        rates.append(2 * size**3 / product_s)
+    return max(rates)
 
 
 def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED_BYTES) -> float:
@@ -128,16 +130,15 @@ def wire_seconds(
     """
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
-        for name, (encode, decode) in _formats(count, device).items():
-            encode_s, decode_s = (
-                float(np.median(block_means_s(run, window_s, device, blocks=3))) for run in (encode, decode)
-            )
-            encoded = count // KEPT if name.startswith("sparse") else count
-            seconds.setdefault(name, []).append((encoded, encode_s, decode_s))
+        for name, (encode, decode) in _codecs(count, device).items():
+            encode_s = float(np.median(block_means_s(encode, window_s, device, blocks=3)))
+            decode_s = float(np.median(block_means_s(decode, window_s, device, blocks=3)))
+            num_encoded = count // KEPT if name.startswith("sparse") else count
+            seconds.setdefault(name, []).append((num_encoded, encode_s, decode_s))
     return seconds
 
 
-def _formats(count: int, device: torch.device) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
+def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
     """Return by wire format the pair of functions that encode, and decode, a tensor of ``count`` numbers."""
     x = torch.randn(count, device=device)
     functions: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {}
@@ -228,10 +229,10 @@ def calibrate_under_torchrun(
     except SynclineError as error:
         mistake = str(error)
     with file or nullcontext():
-        shared_identity = identity(plan.identity()) | (
-            {"device": devices.kind, "backend": devices.backend} if devices else {}
-        )
-        machines = agree(store, place, {"device": "", "backend": ""} | shared_identity, options.meeting_s, mistake)
+        shared_identity = {"device": "", "backend": ""} | identity(plan.identity())
+        if devices is not None:
+            shared_identity |= {"device": devices.kind, "backend": devices.backend}
+        machines = agree(store, place, shared_identity, options.meeting_s, mistake)
         assert devices is not None  # otherwise `agree` has raised the mistake on every rank
         progress = Progress.private(place.processes, place.rank)
         start_s = time.perf_counter()

@@ -55,7 +55,6 @@ class ClusterFile:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
-        """Claim the file's name; remove what a dead process left under it."""
         if path.suffix not in (".yaml", ".yml"):
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
@@ -288,8 +287,12 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
 def quantity(value: float, units: dict[str, float]) -> str:
     """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits."""
     rounded_value = float(f"{value:.{DIGITS}g}")
-    unit = next((unit for unit in reversed(units) if abs(rounded_value) >= units[unit]), next(iter(units)))
-    return f"{float(f'{rounded_value / units[unit]:.{DIGITS}g}'):.10g} {unit}"
+    largest_unit, *_ = units  # of the smallest values
+    for unit, unit_value in units.items():
+        if abs(rounded_value) >= unit_value:
+            largest_unit = unit
+    number = float(f"{rounded_value / units[largest_unit]:.{DIGITS}g}")
+    return f"{number:.10g} {largest_unit}"
 
 
 def rounded(value: Any) -> Any:

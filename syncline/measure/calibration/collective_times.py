@@ -64,7 +64,6 @@ class Timing:
     longest_s: float = 5.0
 
     def __post_init__(self) -> None:
-        """Refuse fields of the wrong type, out of range, or in contradiction."""
         for name in self.collectives:
             if name not in (*GLOO, "send"):
                 raise SpecError("collectives", name, one_of((*GLOO, "send"), name))
@@ -133,10 +132,9 @@ class Gate:
     """
 
     def __init__(self, offset_ns: int = 0, group: dist.ProcessGroup | None = None) -> None:
-        """Measure how long ranks need to agree on a start time, which then lies further ahead."""
         self._offset_ns, self._group = offset_ns, group
         self._lead_ns = 0
-        durations_ns = []
+        durations_ns = []  # of agreements on a start time, which must lie further ahead than they take
         for _ in range(AGREEMENTS):
             begin = self.now()
             self.max_over_ranks(0)
@@ -194,31 +192,30 @@ def time_collectives(
     for kind in timing.collectives:  # opens the connections and their TCP windows
         for _ in range(2):
             work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
-    times: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
-    counts = dict.fromkeys(times, -1)
-    given_up: set[str] = set()
+    times_ns: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
+    repetitions: dict[tuple[str, int], int] = {}  # in each turn; 0 for a size that takes too long
+    too_slow: set[str] = set()  # collectives of which a size takes too long, so that larger sizes are skipped
     for turn in range(TIMING_TURNS):
-        for number, (kind, size) in enumerate(timing.points):
-            on_point(turn * len(times) + number)
-            if kind in given_up and counts[kind, size] < 1:
+        for number, point in enumerate(timing.points):
+            on_point(turn * len(times_ns) + number)
+            kind, size = point
+            if kind in too_slow and not repetitions.get(point):
                 continue
             run = partial(_timed_run, work(kind, size, ranks, rank, device).run, gate, device)
-            if counts[kind, size] < 0:
-                counts[kind, size] = _count(run, gate, timing)
-            if counts[kind, size] == 0:
-                given_up.add(kind)
+            if point not in repetitions:
+                repetitions[point] = _choose_repetitions(run, gate, timing)
+            if repetitions[point] == 0:
+                too_slow.add(kind)
                 continue
-            if turn:
+            if turn > 0:
                 run()  # warms up the new tensors
-            times[kind, size] += [run() for _ in range(counts[kind, size])]
+            times_ns[point] += [run() for _ in range(repetitions[point])]
     rows = []
-    for (kind, size), rank_times in times.items():
-        if rank_times:
+    for (kind, size), times_of_rank in times_ns.items():
+        if times_of_rank:
             workload = work(kind, size, ranks, rank, device)
-            rows.append(
-                {"collective": kind, "workers": ranks, "nbytes": workload.nbytes}
-                | summary(gate.gather(rank_times), workload)
-            )
+            statistics = summary(gate.gather(times_of_rank), workload)
+            rows.append({"collective": kind, "workers": ranks, "nbytes": workload.nbytes} | statistics)
     return rows
 
 
@@ -231,15 +228,16 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
     return begin, gate.now()
 
 
-def _count(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
+def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
     """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
-    begin, end = run()
-    if gate.max_over_ranks(end - begin) > 1e9 * timing.longest_s:
+    begin_ns, end_ns = run()
+    if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:
         return 0
-    start_s = gate.now()
+    start_ns = gate.now()
     run()
-    took_s = gate.max_over_ranks(gate.now() - start_s) / 1e9
-    return math.ceil(float(np.clip(timing.budget_s / took_s, timing.fewest, timing.most)) / TIMING_TURNS)
+    run_s = gate.max_over_ranks(gate.now() - start_ns) / 1e9
+    total = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
+    return math.ceil(total / TIMING_TURNS)
 
 
 def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dict[str, Any]:

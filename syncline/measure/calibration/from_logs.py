@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ NVLINK_S = 0.6e-6
 
 FEWEST = 3
 """Smallest number of collectives from which a latency and a bandwidth are fitted, with a residual to tell the error."""
+
+ALL_PAIRS = "a run of iperf3 between all pairs of places, in either direction"
 
 
 def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", exact: bool = False) -> Fields:
@@ -64,72 +67,73 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section that fits collectives best, and a row for each of them."""
     if len(logged) < FEWEST:
         raise SpecError("--from", f"{len(logged)} collectives", f"{FEWEST} at least, of several sizes")
-    fits = [_fit(logged, parts) for parts in _candidates(logged)]
-    network, predicted_s = min(fits, key=lambda fit: float(np.square(np.log(fit[1] / _seconds(logged))).sum()))
-    errors = predicted_s / _seconds(logged) - 1
+    measured_s = np.array([entry.value for entry in logged])
+    fits = [_fit(logged, build_network) for build_network in _candidates(logged)]
+    network, predicted_s = min(fits, key=lambda fit: float(np.square(np.log(fit[1] / measured_s)).sum()))
+    errors = predicted_s / measured_s - 1
     scope = Scope.of_values(
         workers=[float(entry.setting["workers"]) for entry in logged],
         nbytes=[float(entry.setting["nbytes"]) for entry in logged],
     )
     kinds = ", ".join(sorted({entry.setting["kind"] for entry in logged}))
-    uncertainty = uncertainty_of(errors)
-    bounds = bounds_fields(
-        Uncertainty(
-            uncertainty.low, uncertainty.high, points=len(logged), basis=f"{kinds} in the logs", sources=0, scope=scope
-        )
-    )
     section = network_fields(network)
     assert isinstance(section, dict), "candidates are described by fields"
-    (section if isinstance(network, Link) else section["between"])["bounds"] = bounds
-    rows = [
-        {"collective": entry.setting["kind"], "workers": entry.setting["workers"], "nbytes": entry.setting["nbytes"],
-         "measured_s": entry.value, "predicted_s": float(seconds), "error": float(error)}
-        for entry, seconds, error in zip(logged, predicted_s, errors, strict=True)
-    ]  # fmt: skip
-    return {name: value for name, value in section.items() if name != "name"}, rows
+    del section["name"]
+    link_section = section if isinstance(network, Link) else section["between"]
+    link_section["bounds"] = _bounds(errors, points=len(logged), basis=f"{kinds} in the logs", scope=scope)
+    rows = []
+    for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
+        rows.append({
+            "collective": entry.setting["kind"], "workers": entry.setting["workers"],
+            "nbytes": entry.setting["nbytes"], "measured_s": entry.value, "predicted_s": float(seconds),
+            "error": float(error),
+        })  # fmt: skip
+    return section, rows
 
 
-def _seconds(logged: Sequence[Logged]) -> np.ndarray:
-    """Return the measured seconds of logged collectives, ``(N,)``."""
-    return np.array([entry.value for entry in logged])
+def _bounds(errors: Any, points: int, basis: str, scope: Scope) -> Fields:
+    """Return the bounds of predictions that follow from the errors of a fit, as fields of a cluster file."""
+    uncertainty = uncertainty_of(errors)
+    return bounds_fields(Uncertainty(uncertainty.low, uncertainty.high, points, basis, sources=0, scope=scope))
 
 
-def _generations(logged: Sequence[Logged]) -> list[int]:
-    """Return the generations of NVLink that the GPUs of the logs have; all of them if the GPUs are unknown."""
-    gpus = {gpu for entry in logged for gpu in gpus_in(entry.setting["gpu"])}
-    return sorted({gpu.nvlink for gpu in gpus if gpu.nvlink}) or list(GENERATIONS)
-
-
-def _candidates(logged: Sequence[Logged]) -> list[Any]:
+def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Network]]:
     """Return functions ``(latency_s, bytes_per_s) -> network`` of the networks that a log may have been measured on.
 
     In one node, a plain link and NVLink of each possible generation. Between nodes of several GPUs, NVLink inside the
     nodes and the fitted link between them, one card per GPU. Otherwise one link.
     """
     nodes = {entry.setting["nodes"] for entry in logged}
-    per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}
+    gpus_per_node = {entry.setting["workers"] // entry.setting["nodes"] for entry in logged if entry.setting["nodes"]}
+    gpus = {gpu for entry in logged for gpu in gpus_in(entry.setting["gpu"])}
+    generations = sorted({gpu.nvlink for gpu in gpus if gpu.nvlink}) or list(GENERATIONS)  # all, of unknown GPUs
+
+    def build_node(latency_s: float, bytes_per_s: float, generation: int) -> Network:
+        return Link(latency_s, bytes_per_s, fabric="nvlink", nvlink=nvlink_costs(generation))
+
+    def build_nodes(latency_s: float, bytes_per_s: float, generation: int) -> Network:
+        nvlink = Link(
+            NVLINK_S, GENERATIONS[generation], f"nvlink{generation}", fabric="nvlink", nvlink=nvlink_costs(generation)
+        )
+        (num_gpus,) = gpus_per_node
+        return TwoLevel(num_gpus, nvlink, Link(latency_s, bytes_per_s))
+
     if nodes == {1}:
-        with_nvlink = [
-            lambda latency_s, rate, g=generation: Link(latency_s, rate, fabric="nvlink", nvlink=nvlink_costs(g))
-            for generation in _generations(logged)
-        ]
-        return [Link, *with_nvlink]
-    if len(per_node) == 1 and per_node != {1} and None not in nodes:
-        return [
-            lambda latency_s, rate, g=generation: TwoLevel(
-                next(iter(per_node)),
-                Link(NVLINK_S, GENERATIONS[g], f"nvlink{g}", fabric="nvlink", nvlink=nvlink_costs(g)),
-                Link(latency_s, rate),
-            )
-            for generation in _generations(logged)
-        ]
+        return [Link, *(partial(build_node, generation=generation) for generation in generations)]
+    if len(gpus_per_node) == 1 and gpus_per_node != {1} and None not in nodes:
+        return [partial(build_nodes, generation=generation) for generation in generations]
     return [Link]
 
 
-def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray]:
-    """Return the pair of the network that predicts logged collectives best and the seconds that it predicts."""
+def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Network]) -> tuple[Network, np.ndarray]:
+    """Return the network that predicts logged collectives best, and the seconds that it predicts for each.
 
-    def predicted_s(network: Network) -> np.ndarray:
+    Args:
+        logged: the measurements.
+        build_network: function that returns a network with a latency in seconds and a bandwidth in bytes per second.
+    """
+
+    def predict_s(network: Network) -> np.ndarray:
         """Return the predicted seconds of each logged collective on a network."""
         seconds = []
         for entry in logged:
@@ -138,21 +142,22 @@ def _fit(logged: Sequence[Logged], network_of: Any) -> tuple[Network, np.ndarray
             seconds.append(collective_s(kind, workers, nbytes, network, algorithm))
         return np.array(seconds, dtype=np.float64)
 
-    measured_s = _seconds(logged)
-    largest = max(logged, key=lambda entry: entry.setting["nbytes"])
-    rate = largest.setting["nbytes"] / largest.value
-    latency_s = float(measured_s.min()) / (2 * max(entry.setting["workers"] for entry in logged))
-    # The fit starts from four rough guesses, because it may end in a minimum that is only local.
-    starts = [[latency_s * part, rate * factor] for part in (0.1, 1.0) for factor in (1.0, 2.0)]
-
-    def columns(values: np.ndarray) -> np.ndarray:
-        """Return the seconds ``(..., calls)`` for constants ``(2, ..., 1)``."""
-        seconds = np.apply_along_axis(lambda pair: predicted_s(network_of(*map(float, pair))), 0, np.asarray(values))
+    def predict_for_constants_s(constants: np.ndarray) -> np.ndarray:
+        """Return the seconds ``(..., N)`` for latencies and bandwidths ``(2, ..., 1)``."""
+        seconds = np.apply_along_axis(
+            lambda pair: predict_s(build_network(float(pair[0]), float(pair[1]))), 0, np.asarray(constants)
+        )
         return np.moveaxis(seconds, 0, -1)[..., 0, :]
 
-    fit = relative_fit(columns, measured_s, starts, scale=0.1)
-    network = network_of(*fit.constants.tolist())
-    return network, predicted_s(network)
+    measured_s = [entry.value for entry in logged]
+    largest = max(logged, key=lambda entry: entry.setting["nbytes"])
+    bytes_per_s = largest.setting["nbytes"] / largest.value
+    latency_s = min(measured_s) / (2 * max(entry.setting["workers"] for entry in logged))
+    # The fit starts from four rough guesses, because it may end in a minimum that is only local.
+    starts = [[latency_s * part, bytes_per_s * factor] for part in (0.1, 1.0) for factor in (1.0, 2.0)]
+    fit = relative_fit(predict_for_constants_s, np.array(measured_s), starts, scale=0.1)
+    network = build_network(*fit.constants.tolist())
+    return network, predict_s(network)
 
 
 def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
@@ -160,50 +165,41 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
 
     A line without measurements has that of its other direction. All places have one worker, which a user changes.
     """
-    by_ends = lines_by_ends(logged)
-    laws = {ends: StreamLaw.from_line(line) for ends, line in by_ends.items()}
+    lines = lines_by_ends(logged)
+    laws = {ends: StreamLaw.from_line(line) for ends, line in lines.items()}
     places = list(dict.fromkeys(place for ends in laws for place in ends))
-    unmeasured = [
-        f"{a} to {b}" for i, a in enumerate(places) for b in places[:i] if (a, b) not in laws and (b, a) not in laws
-    ]
-    if not laws or unmeasured:
-        lack = f"no line from {unmeasured[0]}" if unmeasured else "no rate between two places"
-        raise SpecError("--from", lack, "a run of iperf3 between all pairs of places, in either direction")
+    for index, place in enumerate(places):
+        for earlier_place in places[:index]:
+            if (place, earlier_place) not in laws and (earlier_place, place) not in laws:
+                raise SpecError("--from", f"no line from {place} to {earlier_place}", ALL_PAIRS)
+    if not laws:
+        raise SpecError("--from", "no rate between two places", ALL_PAIRS)
+
     windows = [law.window_bytes for law in laws.values()]
-    is_one = max(windows) <= (1 + SAME_WINDOW) * min(windows)
+    have_same_window = max(windows) <= (1 + SAME_WINDOW) * min(windows)
     section: Fields = {"kind": "matrix", "places": dict.fromkeys(places, 1), "per": "connection"}
-    if is_one:
+    if have_same_window:
         section["tcp"] = {"window": float(np.median(windows)), "connections": 1, "slow_start": False}
-    section["lines"] = [
-        {
-            "from": source, "to": target, "rtt": quantity(law.rtt_s, TIMES),
-            "bandwidth": quantity(law.cap_bytes_per_s, RATES),
-        }
-        | ({} if is_one else {"tcp": {"window": law.window_bytes, "connections": 1, "slow_start": False}})
-        for (source, target), law in laws.items()
-    ]  # fmt: skip
+    section["lines"] = []
     rows, errors = [], []
-    for (source, target), line in by_ends.items():
+    for (source, target), line in lines.items():
         law = laws[source, target]
-        fewest = min(entry.setting["streams"] for entry in line.rates)
+        bandwidth = quantity(law.cap_bytes_per_s, RATES)
+        fields: Fields = {"from": source, "to": target, "rtt": quantity(law.rtt_s, TIMES), "bandwidth": bandwidth}
+        if not have_same_window:
+            fields["tcp"] = {"window": law.window_bytes, "connections": 1, "slow_start": False}
+        section["lines"].append(fields)
+        fewest_streams = min(entry.setting["streams"] for entry in line.rates)
         for entry in line.rates:
-            rate = law.rate_bytes_per_s(entry.setting["streams"])
             streams = entry.setting["streams"]
+            rate = law.rate_bytes_per_s(streams)
             error = entry.value / rate - 1
-            errors += [error] if streams > fewest else []
+            if streams > fewest_streams:  # the fewest streams give the window
+                errors.append(error)
             rows.append({
                 "from": source, "to": target, "streams": streams, "measured_bytes_per_s": entry.value,
                 "predicted_bytes_per_s": rate, "error": error, "capped": law.is_capped,
             })  # fmt: skip
     if len(errors) >= 2:
-        uncertainty = uncertainty_of(errors)
-        bounds = Uncertainty(
-            uncertainty.low,
-            uncertainty.high,
-            points=len(errors),
-            basis="streams in the logs",
-            sources=0,
-            scope=Scope((STREAMS,)),
-        )
-        section["bounds"] = bounds_fields(bounds)
+        section["bounds"] = _bounds(errors, points=len(errors), basis="streams in the logs", scope=Scope((STREAMS,)))
     return section, rows

@@ -4,7 +4,7 @@ import pytest
 from matplotlib.collections import PatchCollection
 
 from syncline.analysis import save
-from syncline.analysis.timelines import MOST_LABELS, SchedulePanel, draw_schedules
+from syncline.analysis.timelines import MAX_LABELS, SchedulePanel, draw_schedules
 from syncline.errors import SpecError
 from syncline.sim.pipelines.report import TaskSpan
 
@@ -48,7 +48,7 @@ def test_many_stages_and_narrow_boxes_are_still_a_picture(tmp_path):
     tasks = [TaskSpan(k, "forward", i, 0, k + i, k + i + 1, False) for k in range(200) for i in range(3)]
     fig = draw_schedules([SchedulePanel("deep", 200, tasks)])
     (ax,) = fig.axes
-    assert fig.get_figheight() < 30 and len(ax.get_yticklabels()) <= MOST_LABELS and not ax.texts
+    assert fig.get_figheight() < 30 and len(ax.get_yticklabels()) <= MAX_LABELS and not ax.texts
     assert save(fig, tmp_path / "deep.png").stat().st_size
 
 
