@@ -69,17 +69,15 @@ def _ages(worlds: list[dict[str, Any]]) -> Group:
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     """Return the table of a pipeline: each schedule, measured and simulated."""
     simulated = {row["schedule"]: row for row in result["simulated"]}
-    rows = [row for measured in result["rows"] for row in (measured, simulated[measured["schedule"]])]
+    rows: list[dict[str, Any]] = []
+    for measured in result["rows"]:
+        replayed = f"{format_seconds(measured['replayed_s'])}\n({measured['replayed_error']:+.1%})"
+        rows += [measured | {"replayed": replayed}, simulated[measured["schedule"]] | {"replayed": None}]
     if not rows:
         return []
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
     columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
-    computed = {"world": lambda row: row["network"], "replayed": _replayed, **LARGEST}
+    computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"], **LARGEST}
     return [table(title, columns, rows, note=note, section="schedule", values=computed)]
-
-
-def _replayed(row: dict[str, Any]) -> str | None:
-    """Return the replayed makespan of a schedule and its error; None for a simulated row."""
-    return f"{format_seconds(row['replayed_s'])}\n({row['replayed_error']:+.1%})" if "replayed_s" in row else None

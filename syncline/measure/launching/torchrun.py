@@ -37,11 +37,11 @@ from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.specs import RunSpec
 
-PIECE = 4 * 2**20
+MAX_VALUE_BYTES = 4 * 2**20
 """Bytes of a store's value: the store refuses values of more than 8 MiB."""
 
-TELL_S = 0.5
-"""Seconds between reports of progress, and between looks at those of other ranks."""
+REPORT_PERIOD_S = 0.5
+"""Seconds between reports of progress, and between two readings of those of other ranks."""
 
 
 def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool = False) -> dict[str, Any]:
@@ -76,19 +76,19 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         parts = folder.working / "ranks"
         parts.mkdir()
         run_store.set("folder", str(parts.absolute()))
-        lead = _Leader(run_store, place, options.timeout_s, parts)
+        leader = _Leader(run_store, place, options.timeout_s, parts)
         started_s = time.perf_counter()
-        failure = lead.run(lambda: train_as_rank(spec, options, store, place, machines, lead.progress, folder=parts))
-        interrupted = lead.interrupted
-        run_store.set("blamed", "1")
+        failure = leader.run(
+            lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=parts)
+        )
+        run_store.set("blamed", "1")  # rank 0 has found the cause of a failure, if there is one
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-        _receive_files(
-            run_store, remote_ranks, folder=parts, timeout_s=GRACE_S if failure or interrupted else options.timeout_s
-        )
-        wall_s = time.perf_counter() - started_s
-        result = write_launch(folder, spec, options, parts, Ended(failure, interrupted, wall_s), step_s)
+        ended_early = failure is not None or leader.interrupted
+        _receive_files(run_store, remote_ranks, parts, timeout_s=GRACE_S if ended_early else options.timeout_s)
+        ended = Ended(failure, leader.interrupted, time.perf_counter() - started_s)
+        result = write_launch(folder, spec, options, parts, ended, step_s)
     run_store.set("written", "1")
     return result | {"folder": str(folder.path)}
 
@@ -100,18 +100,20 @@ def _run_follower(
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
         parts = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
-        shared = machines[place.rank] == machine() == machines[0] and parts.is_dir()
-        parts = parts if shared else Path(temporary)
-        to_end = threading.Thread(
-            target=_end_on_request, args=(run_store, place.rank, None if shared else parts), daemon=True
+        shares_files = machines[place.rank] == machine() == machines[0] and parts.is_dir()
+        if not shares_files:
+            parts = Path(temporary)
+        # Signals are handled in a thread, because the main thread may hang in a collective, or hold the store.
+        ending_thread = threading.Thread(
+            target=_end_on_request, args=(run_store, place.rank, None if shares_files else parts), daemon=True
         )
 
         def end(*_: Any) -> None:
-            if to_end.ident is None:  # a second signal has no effect
-                to_end.start()
+            if ending_thread.ident is None:  # a second signal has no effect
+                ending_thread.start()
 
-        for kind in (signal.SIGTERM, signal.SIGINT):  # the main thread may hang in a collective, or hold the store
-            signal.signal(kind, end)
+        for signal_number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signal_number, end)
         progress = Progress.private(place.processes, place.rank)
         is_over = threading.Event()
         threading.Thread(target=_publish_progress, args=(run_store, place.rank, progress, is_over), daemon=True).start()
@@ -119,16 +121,16 @@ def _run_follower(
             train_as_rank(spec, options, store, place, machines, progress, folder=parts)
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
-            if to_end.ident is not None:
-                to_end.join()  # this ends the process: other ranks have ended as they were asked to
+            if ending_thread.ident is not None:
+                ending_thread.join()  # this ends the process: other ranks have ended as they were asked to
             _report_end(run_store, place.rank, error)
-            mistake = isinstance(error, SynclineError)
-            if not mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
+            is_mistake = isinstance(error, SynclineError)
+            if not is_mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
-            raise SystemExit(2 if mistake else 1) from None
+            raise SystemExit(2 if is_mistake else 1) from None
         finally:
             is_over.set()
-            if not shared:
+            if not shares_files:
                 _send_files(run_store, place.rank, parts)
         # torchrun ends all processes when one fails, so this one stays until its files are written.
         with suppress(RuntimeError):
@@ -160,14 +162,16 @@ def _publish_progress(store: Store, rank: int, progress: Progress, is_over: thre
     """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
     with suppress(RuntimeError):
         for beat in itertools.count():
-            if is_over.wait(TELL_S):
+            if is_over.wait(REPORT_PERIOD_S):
                 return
             store.set(f"progress/{rank}", json.dumps([beat, *progress.words[rank].tolist()]))
 
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
     """Write to the store that this process has ended, with the error if it failed."""
-    text = "" if error is None else str(error) if isinstance(error, SynclineError) else _first_line(error)
+    text = ""
+    if error is not None:
+        text = str(error) if isinstance(error, SynclineError) else _first_line(error)
     with suppress(RuntimeError):
         store.set(f"ended/{rank}", json.dumps(text))
 
@@ -181,11 +185,11 @@ class _Leader:
     """Rank 0, which watches the others in its main thread and trains in another, which may hang in a collective."""
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
-        """Begin without a heartbeat of any other rank."""
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress.private(place.processes, 0)
-        self._over = threading.Event()
-        self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))  # with its time
+        self._is_over = threading.Event()
+        # The last heartbeat of each other rank, a growing number, and the time at which it was read.
+        self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))
         self.interrupted = False
 
     def run(self, work: Any) -> Failure | None:
@@ -193,20 +197,19 @@ class _Leader:
         errors: list[BaseException] = []
 
         def run_work() -> None:
-            """Run the work, store its error, and end the watch."""
             try:
                 work()
             except Exception as error:
                 errors.append(error)
             finally:
-                self._over.set()
+                self._is_over.set()
 
         # A signal only ends the watch, so that the measurements are written before the process ends.
         signals: list[int] = []
 
         def note_signal(number: int, _: Any) -> None:
             signals.append(number)
-            self._over.set()
+            self._is_over.set()
 
         for ending_signal in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending_signal, note_signal)
@@ -216,31 +219,31 @@ class _Leader:
             return failure
         if errors and isinstance(errors[0], SynclineError):
             return Failure(rank=0, step=None, reason=str(errors[0]), mistake=True)
-        if signal.SIGINT in signals or (signals and self._all_asked_to_end()):
-            self.interrupted = True  # by the user, which is no failure
+        self.interrupted = signal.SIGINT in signals
+        if signals and not self.interrupted:
+            # torchrun sends SIGTERM for the user, then to all ranks, or because a rank has died, then to the others.
+            with suppress(RuntimeError):
+                self._store.wait([f"asked/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
+                self.interrupted = True
+        if self.interrupted or not (errors or signals):
             return None
-        return self._failure_after_end(errors) if errors or signals else None
-
-    def _all_asked_to_end(self) -> bool:
-        """Return whether all other ranks were asked to end too, so that no rank has died."""
-        with suppress(RuntimeError):
-            self._store.wait([f"asked/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
-            return True
-        return False
+        return self._failure_after_end(errors)
 
     def _watch(self) -> Failure | None:
         """Watch until training in the other thread ends; return a failure if no rank makes progress for too long."""
-        counts, changed_s, begun_s = None, time.monotonic(), time.monotonic()
-        while not self._over.wait(TELL_S):
+        begun_s = changed_s = time.monotonic()
+        previous_counts = self.progress.words[:, COUNT].copy()
+        while not self._is_over.wait(REPORT_PERIOD_S):
             self._read_progress()
-            now_s, seen = time.monotonic(), self.progress.words[:, COUNT].copy()
-            if counts is None or (seen != counts).any():
-                counts, changed_s = seen, now_s
+            now_s, counts = time.monotonic(), self.progress.words[:, COUNT].copy()
+            if (counts != previous_counts).any():
+                previous_counts, changed_s = counts, now_s
             all_started = len(self.progress.started()) == self._place.processes
             if not all_started and now_s - begun_s > max(START_S, self._timeout_s):
-                return Failure(rank=int(np.argmin(seen)), step=None, reason="did not begin")
+                return Failure(rank=int(np.argmin(counts)), step=None, reason="did not begin")
             if all_started and now_s - changed_s > self._timeout_s:
-                return self._no_progress((self._silent_ranks() or self.progress.lagging_ranks())[0])
+                standing_ranks = self._silent_ranks() or self.progress.lagging_ranks()
+                return self._no_progress(standing_ranks[0])
         self._read_progress()
         return None
 
@@ -254,15 +257,17 @@ class _Leader:
             key = f"progress/{rank}"
             with suppress(RuntimeError):
                 if self._store.check([key]):
-                    beat, *self.progress.words[rank] = json.loads(self._store.get(key))
-                    if beat != self._heartbeats[rank][0]:
-                        self._heartbeats[rank] = beat, time.monotonic()
+                    heartbeat, *words = json.loads(self._store.get(key))
+                    self.progress.words[rank] = words
+                    previous_heartbeat, _ = self._heartbeats[rank]
+                    if heartbeat != previous_heartbeat:
+                        self._heartbeats[rank] = heartbeat, time.monotonic()
 
     def _silent_ranks(self) -> list[int]:
         """Return the ranks that gave no sign of life for half of the timeout, the longest silent first."""
-        since_s = time.monotonic() - max(self._timeout_s / 2, 2 * TELL_S)
-        quiet = sorted((at_s, rank) for rank, (_, at_s) in self._heartbeats.items() if at_s < since_s)
-        return [rank for _, rank in quiet if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
+        limit_s = time.monotonic() - max(self._timeout_s / 2, 2 * REPORT_PERIOD_S)
+        silent = sorted((heard_s, rank) for rank, (_, heard_s) in self._heartbeats.items() if heard_s < limit_s)
+        return [rank for _, rank in silent if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
 
     def _step(self, rank: int) -> int:
         """Return the current step of a rank, from its report in the store or from the lines it wrote."""
@@ -271,23 +276,30 @@ class _Leader:
     def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
         """Return the failure of a rank that hangs or died; else of a rank with its own error; else of this rank."""
         self._read_progress()
-        stopped = self._silent_ranks()
-        if stopped:
-            return self._no_progress(stopped[0])
-        deadline_s = time.monotonic() + GRACE_S
+        hanging = self._silent_ranks()
+        if hanging:
+            return self._no_progress(hanging[0])
+
+        # Give the other ranks time to report their ends; a rank that does not has died.
         other_ranks = range(1, self._place.processes)
+        deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
             time.sleep(0.05)
-        notes = {r: json.loads(self._store.get(f"ended/{r}")) for r in other_ranks if self._store.check([f"ended/{r}"])}
-        silent = [rank for rank in other_ranks if rank not in notes]
-        if silent:
-            rank = min(silent, key=lambda r: int(self.progress.words[r, COUNT]))
+        reports = {0: _first_line(errors[0])} if errors else {}
+        dead = []
+        for rank in other_ranks:
+            if self._store.check([f"ended/{rank}"]):
+                reports[rank] = json.loads(self._store.get(f"ended/{rank}"))
+            else:
+                dead.append(rank)
+        if dead:
+            rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, COUNT]))
             return Failure(rank, self._step(rank), "died")
-        own_errors = {0: _first_line(errors[0])} if errors else {}
-        failed = {rank: text for rank, text in (own_errors | notes).items() if text}
+
+        failed = {rank: text for rank, text in reports.items() if text}
         lost_peer_errors = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
-        first = [rank for rank, text in failed.items() if not text.startswith(lost_peer_errors)] or list(failed) or [0]
-        rank = first[0]
+        with_own_error = [rank for rank, text in failed.items() if not text.startswith(lost_peer_errors)]
+        rank = (with_own_error or list(failed) or [0])[0]
         return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
 
 
@@ -296,7 +308,7 @@ def _send_files(store: Store, rank: int, folder: Path) -> None:
     with suppress(RuntimeError):
         for path in sorted(folder.glob(f"{rank}.*")):
             packed = b64encode(zlib.compress(path.read_bytes())).decode()
-            pieces = [packed[start : start + PIECE] for start in range(0, len(packed), PIECE)]
+            pieces = [packed[start : start + MAX_VALUE_BYTES] for start in range(0, len(packed), MAX_VALUE_BYTES)]
             for index, piece in enumerate(pieces):
                 store.set(f"file/{path.name}/{index}", piece)
             store.set(f"file/{path.name}", str(len(pieces)))

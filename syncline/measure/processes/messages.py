@@ -102,7 +102,6 @@ class ServerSocket:
     """
 
     def __init__(self, listener: socket.socket, keys: CurveKeys, longest_bytes: int, timeout_s: float) -> None:
-        """Listen for workers on an open port, and admit those with a known key."""
         self._workers = len(keys.peers)
         self._context = zmq.Context()
         self._authenticator = _Authenticator(self._context, keys.peers)
@@ -158,7 +157,6 @@ class WorkerSocket:
     """
 
     def __init__(self, port: int, keys: CurveKeys, timeout_s: float) -> None:
-        """Connect to the server with encryption, and watch for a failed handshake."""
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, keys, timeout_s)

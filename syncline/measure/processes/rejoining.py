@@ -150,7 +150,6 @@ class ServedProcesses:
         self, targets: Sequence[tuple[Callable[..., Any], tuple]], folder: Path, timeout_s: float, rejoins: int,
         preload: Sequence[str] = (),
     ) -> None:  # fmt: skip
-        """Prepare to start the server and the workers as processes; none runs yet."""
         self.targets, self.workers, self.folder = targets, len(targets) - 1, folder
         self.timeout_s, self.rejoins = timeout_s, rejoins
         self.progress = Progress.shared(folder / "progress", len(targets), self.workers)

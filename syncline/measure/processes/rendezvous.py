@@ -208,7 +208,7 @@ def clock_offset_ns(
 def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterator[None]:
     """Create the default group of ``torch.distributed`` for the duration of a ``with`` block.
 
-    An error that ends the block gets its time as an attribute (`syncline.measure.processes.watchdog.tell_failure`),
+    An error that ends the block gets its time as an attribute (`syncline.measure.processes.watchdog.write_failure`),
     because the other ranks fail too when the group closes.
     """
     dist.init_process_group(

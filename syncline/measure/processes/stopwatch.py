@@ -54,19 +54,18 @@ class Stopwatch:
     def __init__(
         self, progress: Progress, device: torch.device | str = "cpu", clock: Callable[[], int] = time.monotonic_ns
     ) -> None:
-        """Begin without any recorded lap."""
         self.progress = progress
         self.laps: list[Lap] = []
         self.done = 0
         self.begun_ns = self.ended_ns = 0
         self._clock, self._device = clock, torch.device(device)
-        self._step, self._what = 0, ""
-        self._since: Instant = 0
+        self._step, self._activity = 0, ""  # no activity between steps
+        self._lap_start: Instant = 0
         self._pending: list[tuple[Any, ...]] = []  # laps of the step, whose instants may be events
 
     def now(self) -> Instant:
         """Return the instant at which the device finishes its queued work; within a step without waiting for it."""
-        if self._device.type != "cuda" or not self._what:
+        if self._device.type != "cuda" or not self._activity:
             return self.now_ns()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
@@ -85,65 +84,71 @@ class Stopwatch:
     def begin(self, step: int, activity: str = "compute") -> None:
         """Begin a step with its gradients, or with another kind of computation."""
         self.progress.step(step, self.done)
-        self.begun_ns = self._since = self.now_ns()
-        self._step, self._what = step, activity
+        self.begun_ns = self._lap_start = self.now_ns()
+        self._step, self._activity = step, activity
 
     def begin_optimizer(self) -> None:
         """End the lap of the gradients and begin that of the optimizer."""
-        self._until(self.now())
-        self._what = "optimizer"
+        self._end_lap(self.now())
+        self._activity = "optimizer"
 
     def slow_down(self, factor: float) -> None:
         """Sleep for ``factor`` times the duration of the step so far, to emulate a slower machine."""
         now_ns = self.now_ns()
-        self._until(now_ns)
+        self._end_lap(now_ns)
         time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
-        self._since = self.now_ns()
-        self._note("compute", "compute", label="slowed", start=now_ns, end=self._since, nbytes=0, step=self._step)
+        self._lap_start = self.now_ns()
+        self._record_lap(
+            "compute", "compute", label="slowed", start=now_ns, end=self._lap_start, nbytes=0, step=self._step
+        )
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
         last = self.now()
         self.ended_ns = last if isinstance(last, int) else self.now_ns()
-        self._until(self.ended_ns)
+        self._end_lap(self.ended_ns)
         pending, self._pending = self._pending, []
         for stream, activity, label, start, end, nbytes, step in pending:
-            start_ns, end_ns = (self._ns_of(instant, last) for instant in (start, end))
-            self._note(stream, activity, label, start_ns, end_ns, nbytes, step)
-        self._what = ""
+            start_ns, end_ns = self._time_ns(start, last), self._time_ns(end, last)
+            self._record_lap(stream, activity, label, start_ns, end_ns, nbytes, step)
+        self._activity = ""
         self.done += 1
         self.progress.step(self._step + 1, self.done)
 
     def record_receive(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record the time in which the process waited for a message."""
-        self._note("compute", "recv", label, start_ns, end_ns, nbytes, step)
+        self._record_lap("compute", "recv", label, start_ns, end_ns, nbytes, step)
 
     def record_send(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record a sent message; a sending thread calls this, not the thread that computes."""
-        self._note("send", "send", label, start_ns, end_ns, nbytes, step)
+        self._record_lap("send", "send", label, start_ns, end_ns, nbytes, step)
 
     def record_wait(self, start: Instant, end: Instant, label: str) -> None:
         """Record that this process waited for a collective."""
-        if self._what:
-            self._until(start)
-            self._note("compute", "wait", label, start, end, nbytes=0, step=self._step)
-            self._since = end
+        if self._activity:
+            self._end_lap(start)
+            self._record_lap("compute", "wait", label, start, end, nbytes=0, step=self._step)
+            self._lap_start = end
 
     def record_transfer(self, start: Instant, end: Instant, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
-        self._note("network", call.collective, call.label, start, end, nbytes=int(call.payload_bytes), step=call.step)
+        self._record_lap(
+            "network", call.collective, call.label, start, end, nbytes=int(call.payload_bytes), step=call.step
+        )
 
     def take_laps(self) -> list[Lap]:
         """Return and clear the laps since the last call."""
         laps, self.laps = self.laps, []
         return laps
 
-    def _until(self, now: Instant) -> None:
+    def _end_lap(self, now: Instant) -> None:
         """End the current lap at this instant, and begin the next lap."""
-        self._note("compute", self._what, label=self._what, start=self._since, end=now, nbytes=0, step=self._step)
-        self._since = now
+        self._record_lap(
+            "compute", self._activity, label=self._activity, start=self._lap_start, end=now, nbytes=0, step=self._step
+        )
+        self._lap_start = now
 
-    def _note(
+    def _record_lap(
         self, stream: str, activity: str, label: str, start: Instant, end: Instant, nbytes: int, step: int
     ) -> None:  # fmt: skip
         """Record a lap, at the end of the step if its instants are events; one without duration is left out."""
@@ -152,16 +157,16 @@ class Stopwatch:
         elif end > start:
             self.laps.append(Lap(stream, activity, label, start, end, nbytes, step))
 
-    def _ns_of(self, instant: Instant, last: Instant) -> int:
-        """Return the nanoseconds of an instant of the step that has ended, whose last instant the device has passed."""
+    def _time_ns(self, instant: Instant, last: Instant) -> int:
+        """Return the nanoseconds of an instant of the step that has ended, given the last instant of the step."""
         if isinstance(instant, int):
             return instant
         assert not isinstance(last, int)
         return self.ended_ns - round(1e6 * instant.elapsed_time(last))  # it returns milliseconds
 
 
-def _timed(name: str) -> Callable[..., Any]:
-    """Return a method that runs a blocking collective of the inner communicator and records its time."""
+def _blocking_collective(name: str) -> Callable[..., Any]:
+    """Return a method that runs the collective ``name`` of the wrapped communicator and records its time."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Any:
         start = self._watch.now()
@@ -172,16 +177,14 @@ def _timed(name: str) -> Callable[..., Any]:
     return collective
 
 
-def _started(name: str) -> Callable[..., Any]:
-    """Return a method that starts a collective; the wait for its result is timed."""
+def _asynchronous_collective(name: str) -> Callable[..., Any]:
+    """Return a method that starts the collective ``name`` of the wrapped communicator and records waits for it."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
-        """Start the collective; the returned handle times the wait for the result."""
         start = self._watch.now()
         handle, call = self._run(name, args, kwargs)
 
         def finish() -> list[Tensor]:
-            """Wait for the result, and record how long this took."""
             wait_start = self._watch.now()
             self._watch.progress.enter()
             result: list[Tensor] = handle.wait()
@@ -208,7 +211,6 @@ class MeasuredCommunicator(Communicator):
     def __init__(
         self, comm: Communicator, watch: Stopwatch, on_done: Callable[[Call | None], object] = lambda _: None
     ) -> None:
-        """Wrap a communicator, whose ledger and sizes become this one's."""
         self._comm, self._watch, self._on_done = comm, watch, on_done
         self.ledger: Ledger = comm.ledger
         self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
@@ -229,17 +231,17 @@ class MeasuredCommunicator(Communicator):
             self._watch.record_transfer(start, end, call)
         self._on_done(call)
 
-    all_reduce_coalesced = _timed("all_reduce_coalesced")
-    all_gather = _timed("all_gather")
-    mean_within = _timed("mean_within")
-    all_gather_across = _timed("all_gather_across")
-    all_gather_within = _timed("all_gather_within")
-    gather = _timed("gather")
-    all_to_all = _timed("all_to_all")
-    reduce_scatter = _timed("reduce_scatter")
-    broadcast = _timed("broadcast")
-    start_all_reduce = _started("start_all_reduce")
-    start_all_gather = _started("start_all_gather")
+    all_reduce_coalesced = _blocking_collective("all_reduce_coalesced")
+    all_gather = _blocking_collective("all_gather")
+    mean_within = _blocking_collective("mean_within")
+    all_gather_across = _blocking_collective("all_gather_across")
+    all_gather_within = _blocking_collective("all_gather_within")
+    gather = _blocking_collective("gather")
+    all_to_all = _blocking_collective("all_to_all")
+    reduce_scatter = _blocking_collective("reduce_scatter")
+    broadcast = _blocking_collective("broadcast")
+    start_all_reduce = _asynchronous_collective("start_all_reduce")
+    start_all_gather = _asynchronous_collective("start_all_gather")
 
 
 class MeasuredTask(Task):
@@ -260,7 +262,6 @@ class MeasuredTask(Task):
         on_evaluation: Callable[[dict[str, Tensor]], object] | None = None,
         meet: Callable[[], object] = lambda: None,
     ) -> None:
-        """Wrap a task, whose parameters and buffers become this one's."""
         self._task, self._watch, self._on_evaluation, self._meet = task, watch, on_evaluation, meet
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
         self.buffers: Mapping[str, Tensor] = getattr(task, "buffers", {})

@@ -88,11 +88,10 @@ class Progress:
 
     def lagging_ranks(self) -> list[int]:
         """Return the ranks with the least progress, for which the other ranks wait."""
-        is_outside = self.words[:, INSIDE] == 0
-        fewest_changes = self.words[:, COUNT] == self.words[:, COUNT].min()
+        is_lagging = self.words[:, COUNT] == self.words[:, COUNT].min()
         # Among ranks with equally many changes, those inside a collective have reached it; the others have not.
-        is_lagging = fewest_changes & is_outside if (fewest_changes & is_outside).any() else fewest_changes
-        return np.flatnonzero(is_lagging).tolist()
+        is_lagging_outside = is_lagging & (self.words[:, INSIDE] == 0)
+        return np.flatnonzero(is_lagging_outside if is_lagging_outside.any() else is_lagging).tolist()
 
     def quiet_s(self, now_ns: int | None = None) -> float:
         """Return the seconds since any rank last recorded a change."""
@@ -142,17 +141,20 @@ class Failure:
         return f"{name} {self.reason} {where}"
 
 
-def tell_failure(folder: Path, rank: int, error: BaseException) -> None:
+def write_failure(folder: Path, rank: int, error: BaseException) -> None:
     """Write the error of a process into a file for the process that watches it.
 
     The file is renamed when it is complete, because this process may be ended soon.
     """
-    mistake = isinstance(error, SynclineError)
-    text = str(error) if mistake else f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-    note = folder / f"{rank}.failing"
+    is_mistake = isinstance(error, SynclineError)
+    text = str(error)
+    if not is_mistake:
+        first_line = text.splitlines()[0] if text else ""
+        text = f"{type(error).__name__}: {first_line}"
+    incomplete_file = folder / f"{rank}.failing"
     failed_ns = getattr(error, FAILED_NS, None) or time.monotonic_ns()
-    note.write_text(json.dumps([failed_ns, rank, mistake, text, traceback.format_exc()]))
-    note.replace(folder / f"{rank}.failed")
+    incomplete_file.write_text(json.dumps([failed_ns, rank, is_mistake, text, traceback.format_exc()]))
+    incomplete_file.replace(folder / f"{rank}.failed")
 
 
 def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
@@ -162,7 +164,7 @@ def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path
     try:
         target(rank, *args)
     except BaseException as error:
-        tell_failure(folder, rank, error)
+        write_failure(folder, rank, error)
         os._exit(1)
     (folder / f"{rank}.through").touch()
     # Torch may abort while the interpreter shuts down, so exit at once; all files are written.
@@ -252,13 +254,14 @@ def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder:
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(0.02)
-    notes = [json.loads(path.read_text()) for path in folder.glob("*.failed")]  # each begins with the time
-    reported = {rank for _, rank, *_ in notes}
+    failures = [json.loads(path.read_text()) for path in folder.glob("*.failed")]  # each begins with the time
+    reported_ranks = {rank for _, rank, *_ in failures}
     for rank, process in enumerate(processes):
-        if rank not in reported and ended_early(rank, process, folder):
+        if rank not in reported_ranks and ended_early(rank, process, folder):
             return Failure(rank, _step(progress, rank), f"died ({exit_description(process.exitcode)})")
-    _, rank, mistake, text, _ = min(notes)
-    return Failure(rank, _step(progress, rank), reason=f"failed ({text})" if not mistake else text, mistake=mistake)
+    _, rank, is_mistake, text, _ = min(failures)
+    reason = text if is_mistake else f"failed ({text})"
+    return Failure(rank, _step(progress, rank), reason, mistake=is_mistake)
 
 
 def _step(progress: Progress, rank: int) -> int | None:
@@ -275,20 +278,18 @@ def exit_description(code: int | None) -> str:
 
 def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
     """Return the failure of ranks that stand still: stopped processes, else those with the least progress."""
-    stopped = [rank for rank, process in enumerate(processes) if _state(process.pid) == "T"]
-    lagging = stopped or progress.lagging_ranks()
-    duration = f"for {timeout_s:g} s"
-    if len(lagging) == 1:
-        return Failure(
-            lagging[0], progress.step_of(lagging[0]), f"did nothing {duration}, and the others waited for it,"
-        )
-    ranks = ", ".join(map(str, lagging[1:]))
-    return Failure(lagging[0], progress.step_of(lagging[0]), f"and ranks {ranks} did nothing {duration}")
+    stopped = [rank for rank, process in enumerate(processes) if _process_state(process.pid) == "T"]
+    first_rank, *other_ranks = stopped or progress.lagging_ranks()
+    reason = f"did nothing for {timeout_s:g} s, and the others waited for it,"
+    if other_ranks:
+        reason = f"and ranks {', '.join(map(str, other_ranks))} did nothing for {timeout_s:g} s"
+    return Failure(first_rank, progress.step_of(first_rank), reason)
 
 
-def _state(pid: int | None) -> str:
+def _process_state(pid: int | None) -> str:
     """Return the letter for the state of a process in Linux; T means stopped."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()[0]
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        return stat.rpartition(")")[2].split()[0]  # the name of the program, in parentheses, may contain spaces
     except (OSError, IndexError):
         return ""

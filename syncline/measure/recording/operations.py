@@ -76,10 +76,7 @@ class KnownSteps:
     """
 
     def __init__(
-        self,
-        counter: OperationCounter,
-        add_operations: Callable[[list[Counted]], None],
-        num_events: Callable[[], int],
+        self, counter: OperationCounter, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
     ) -> None:
         self.counter, self.add_operations, self.num_events = counter, add_operations, num_events
         self.counted: list[Counted] | None = None

@@ -386,9 +386,7 @@ TABLES = {
         lambda rows: _collective,
     ),
     "steps": Table(
-        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"),
-        _column_ms("sync_wall_ms"),
-        lambda rows: _l40s,
+        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), _column_ms("sync_wall_ms"), lambda rows: _l40s
     ),
     "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _nvlink),
     "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _nvlink_collective),

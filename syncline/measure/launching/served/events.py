@@ -108,34 +108,34 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
     value.
     """
-    value_of = {"arrive": "age", "version": "count", "fail": "lost"}
-    zero_ns = lines.facts["zero_ns"]
-    rows: list[tuple[int, bool, tuple[Any, ...]]] = []  # place, whether a step, columns: an event precedes its place
+    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}
+    rows: list[tuple[int, bool, dict[str, Any]]] = []  # place, whether it is a step, and columns
     for step in lines.steps():
-        at_s = (step.ended_ns - zero_ns) / 1e9
-        rows.append((step.place, True, ("step", step.worker, step.number, step.counted, at_s)))
+        at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
+        columns = {"worker": step.worker, "value": step.number, "count": step.counted, "at_s": at_s}
+        rows.append((step.place, True, {"event": "step"} | columns))
     for event in lines.events:
-        name = event["event"]
-        if name in (*value_of, "reply"):
-            value = event[value_of[name]] if name in value_of else None
-            rows.append((event["place"], False, (name, event.get("worker"), value, None, event["at_s"])))
-    ordered_columns = [columns for _, _, columns in sorted(rows, key=lambda row: row[:2])]
-    names = ("event", "worker", "value", "count", "at_s")
-    return {name: [columns[i] for columns in ordered_columns] for i, name in enumerate(names)}
+        if event["event"] in field_of_value:
+            value = event.get(field_of_value[event["event"]])
+            columns = {"worker": event.get("worker"), "value": value, "count": None, "at_s": event["at_s"]}
+            rows.append((event["place"], False, {"event": event["event"]} | columns))
+    rows.sort(key=lambda row: row[:2])  # at one place, events precede the step
+    return {name: [columns[name] for _, _, columns in rows] for name in ("event", "worker", "value", "count", "at_s")}
 
 
-def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
-    """Return the measured steps and updates as a result of the simulator, in seconds since all had joined."""
-    steps_done, workers, zero_ns = lines.steps(), spec.workers, lines.facts["zero_ns"]
-    step_ends = sorted((step.ended_ns, step.worker) for step in steps_done)
+def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
+    """Return the measured steps and updates in the form of a simulated result, in seconds since all had joined."""
+    workers, zero_ns = spec.workers, lines.facts["zero_ns"]
+    step_ends = sorted((step.ended_ns, step.worker) for step in lines.steps())
     contributions: list[Contribution] = []
-    last: dict[int, int] = {}
+    last_index: dict[int, int] = {}  # of the last contribution of each worker
     for event in lines.events:
+        worker = event.get("worker")
         if event["event"] == "arrive":
-            last[event["worker"]] = len(contributions)
+            last_index[worker] = len(contributions)
             contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
-        elif event["event"] == "reply" and event["worker"] in last:
-            index = last[event["worker"]]
+        elif event["event"] == "reply" and worker in last_index:
+            index = last_index[worker]
             contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
     timeline = _timeline(lines, workers)
     worker_spans = timeline[timeline.worker < workers]
@@ -143,9 +143,10 @@ def played_of(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
     for activity, seconds in (("compute", computing_s), ("recv", waiting_s)):
         spans = worker_spans[worker_spans.what == activity]
         np.add.at(seconds, spans.worker, spans.duration_s)
-    done_s = [(ns - zero_ns) / 1e9 for ns, _ in step_ends]
+    done_s = [(end_ns - zero_ns) / 1e9 for end_ns, _ in step_ends]
     versions = lines.named("version")
-    end_s = max([event["at_s"] for event in versions[-1:]] + done_s[-1:], default=0.0)
+    last_version_s = versions[-1]["at_s"] if versions else 0.0
+    end_s = max(last_version_s, done_s[-1] if done_s else 0.0)
     step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,

@@ -16,7 +16,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, write_results
 from syncline.measure.launching.parts import tensors_from_json
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.served.events import ServerLines, history_of, order_columns, played_of
+from syncline.measure.launching.served.events import ServerLines, history_of, measured_result, order_columns
 from syncline.measure.launching.served.server import server_process
 from syncline.measure.launching.served.worker import worker_process
 from syncline.measure.processes.messages import check_encryption, make_keys
@@ -179,7 +179,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         spec, method, tensors, base_s=step_s, network=spec.network, work=batch_work(spec, method, step_s, build)
     )
     measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
-    measured_training = AsyncTrained(measured_plan, played_of(lines, spec, history.steps), history.steps)
+    measured_training = AsyncTrained(measured_plan, measured_result(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"],
         wall_s=wall_s, tensors=tensors,

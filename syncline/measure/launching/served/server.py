@@ -77,7 +77,6 @@ class _Server(EventObserver):
         self, spec: RunSpec, options: Launch, device: torch.device, listener: socket.socket, keys: CurveKeys,
         folder: Path,
     ) -> None:  # fmt: skip
-        """Build the model and the update rule, and share progress with the workers through files."""
         self.spec = spec
         workers = spec.workers
         self.progress = Progress.shared(folder / "progress", workers + 1, workers)
@@ -162,15 +161,15 @@ class _Server(EventObserver):
             self.progress.leave()
         for message in messages:
             self._process_message(message)
-        for worker in [
-            worker for worker in self.connections if self.register.ends(worker) > self.ended_processes[worker]
-        ]:
-            self._lose_worker(worker)
+        for worker in list(self.connections):  # losing a worker changes the dict
+            if self.register.ends(worker) > self.ended_processes[worker]:
+                self._lose_worker(worker)
         if self.evaluated >= 0:
             self._remove_departed()
         while self.timers and self.timers[0][0] <= time.monotonic():
             self._update_place()
-            heapq.heappop(self.timers)[2]()
+            _, _, call = heapq.heappop(self.timers)
+            call()
         self._send_due_models()
 
     def _process_message(self, message: Message) -> None:
@@ -349,7 +348,8 @@ class _Server(EventObserver):
 
     def _diverged(self) -> bool:
         """Return whether each seed has had an infinite loss or NaN among the last steps."""
-        last = self.losses[-CHECK_EVERY * self.spec.workers :]
-        if len(last) < CHECK_EVERY * self.spec.workers or math.isfinite(sum(self.losses[-1])):
+        num_checked = CHECK_EVERY * self.spec.workers
+        if len(self.losses) < num_checked or math.isfinite(sum(self.losses[-1])):
             return False
-        return all(any(not math.isfinite(loss[s]) for loss in last) for s in range(len(self.spec.seeds)))
+        losses_by_seed = zip(*self.losses[-num_checked:], strict=True)
+        return all(any(not math.isfinite(loss) for loss in losses) for losses in losses_by_seed)
