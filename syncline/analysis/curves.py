@@ -34,7 +34,7 @@ class SeedSeries:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
-        object.__setattr__(self, "values", _as_seeds(f"{self.label}.values", self.values, self.step.size))
+        object.__setattr__(self, "values", _with_seed_axis(f"{self.label}.values", self.values, self.step.size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,28 +60,26 @@ class Curve:
     diverged_at: float | None = None
 
     def __post_init__(self) -> None:
-        """Store the fields as arrays, and find where the loss diverged; refuse lengths that differ."""
         object.__setattr__(self, "step", _increasing(f"{self.label}.step", self.step))
-        object.__setattr__(self, "loss", _as_seeds(f"{self.label}.loss", self.loss, self.step.size))
-        clocks = {
-            name: _increasing(f"{self.label}.clock_s.{name}", clock, strictly=False)
-            for name, clock in self.clock_s.items()
-        }
-        for name, clock in clocks.items():
-            if clock.size != self.step.size:
-                raise SpecError(f"{self.label}.clock_s.{name}", clock.size, f"one time per step, {self.step.size}")
+        object.__setattr__(self, "loss", _with_seed_axis(f"{self.label}.loss", self.loss, self.step.size))
+        clocks = {}
+        for name, clock in self.clock_s.items():
+            path = f"{self.label}.clock_s.{name}"
+            clocks[name] = _increasing(path, clock, strictly=False)
+            if clocks[name].size != self.step.size:
+                raise SpecError(path, clocks[name].size, f"one time per step, {self.step.size}")
         object.__setattr__(self, "clock_s", clocks)
-        if self.diverged_at is None:
-            has_no_number = ~np.isfinite(median_and_range(self.loss)[0])
-            object.__setattr__(
-                self, "diverged_at", self.step[np.argmax(has_no_number)].item() if has_no_number.any() else None
-            )
+        median, _, _ = median_and_range(self.loss)
+        if self.diverged_at is None and not np.isfinite(median).all():
+            first_divergence = int(np.argmin(np.isfinite(median)))
+            object.__setattr__(self, "diverged_at", self.step[first_divergence].item())
 
     @property
     def shown(self) -> NDArray[np.bool_]:
         """Return the mask (n,) of the evaluated steps at which the run had not diverged yet."""
-        finite = np.isfinite(median_and_range(self.loss)[0])
-        return finite if self.diverged_at is None else finite & (self.step < self.diverged_at)
+        median, _, _ = median_and_range(self.loss)
+        is_finite = np.isfinite(median)
+        return is_finite if self.diverged_at is None else is_finite & (self.step < self.diverged_at)
 
 
 def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -96,12 +94,13 @@ def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatAr
     Returns:
         median, lowest and highest, each (n,); infinite where no seed is finite.
     """
-    seeds = np.atleast_2d(np.asarray(values, dtype=float))
-    finite = np.isfinite(seeds)
-    sorted_loss = np.sort(np.where(finite, seeds, np.inf), axis=0)
-    median = (sorted_loss[(len(sorted_loss) - 1) // 2] + sorted_loss[len(sorted_loss) // 2]) / 2
-    highest = np.where(finite, seeds, -np.inf).max(axis=0)
-    return median, sorted_loss[0], np.where(finite.any(axis=0), highest, np.inf)
+    values_by_seed = np.atleast_2d(np.asarray(values, dtype=float))
+    is_finite = np.isfinite(values_by_seed)
+    sorted_values = np.sort(np.where(is_finite, values_by_seed, np.inf), axis=0)
+    num_seeds = len(sorted_values)
+    median = (sorted_values[(num_seeds - 1) // 2] + sorted_values[num_seeds // 2]) / 2
+    highest = np.where(is_finite, values_by_seed, -np.inf).max(axis=0)
+    return median, sorted_values[0], np.where(is_finite.any(axis=0), highest, np.inf)
 
 
 def lost_seeds(values: ArrayLike) -> int:
@@ -124,11 +123,12 @@ def smooth(values: ArrayLike, window: int) -> FloatArray:
     if window < 1:
         raise SpecError("window", window, "a whole number of values, at least 1")
     x = np.asarray(values, dtype=float)
-    ramp = min(window - 1, x.shape[-1])
-    head = np.cumsum(x[..., :ramp], axis=-1) / np.arange(1, ramp + 1)
+    num_short = min(window - 1, x.shape[-1])  # the first means are of fewer than ``window`` values
+    short_means = np.cumsum(x[..., :num_short], axis=-1) / np.arange(1, num_short + 1)
     if x.shape[-1] < window:
-        return head
-    return np.concatenate([head, np.lib.stride_tricks.sliding_window_view(x, window, axis=-1).mean(axis=-1)], axis=-1)
+        return short_means
+    means = np.lib.stride_tricks.sliding_window_view(x, window, axis=-1).mean(axis=-1)
+    return np.concatenate([short_means, means], axis=-1)
 
 
 def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> float:
@@ -173,9 +173,9 @@ def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArr
     return array
 
 
-def _as_seeds(path: str, values: ArrayLike, points: int) -> FloatArray:
+def _with_seed_axis(path: str, values: ArrayLike, num_steps: int) -> FloatArray:
     """Return values of shape (S, n) from (n,) or (S, n); refuse other shapes."""
     array = np.atleast_2d(np.asarray(values, dtype=float))
-    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != points:
-        raise SpecError(path, np.shape(values), f"shape ({points},) or (seeds, {points}), one value per step")
+    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != num_steps:
+        raise SpecError(path, np.shape(values), f"shape ({num_steps},) or (seeds, {num_steps}), one value per step")
     return array

@@ -53,8 +53,8 @@ class MethodFamily:
 
     Attributes:
         prefixes: beginnings of the methods' names.
-        first: names that keep the first places, whatever other methods are in a figure.
-        shades, markers: one colour and one marker per place; dashes differ along with them.
+        first: names of the methods that always have the first shades and markers, in this order.
+        shades, markers: colours and markers of the family's methods, in order; their dashes differ too.
     """
 
     prefixes: tuple[str, ...]

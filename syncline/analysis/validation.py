@@ -50,26 +50,26 @@ def predicted_against_measured(
         letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)
         fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
-        ratios = [5.0, panel_in * num_columns] if errors else [5.0]
-        parts = fig.subfigures(1, len(ratios), width_ratios=ratios, squeeze=False)
-        first, second = parts[0, 0].subplots(1, 2, width_ratios=[2.2, 1])
-        _scatter(first, points, styles, time_name=measured)
-        _by_kind(second, points, styles)
-        panels = parts[0, -1].subplots(num_rows, num_columns, squeeze=False) if errors else np.empty((0, 0))
-        all_errors = (error for groups in errors.values() for group in groups.values() for error in group)
-        largest = max(map(abs, all_errors), default=0.0)
-        for index, (name, groups) in enumerate(errors.items()):
-            row, column = divmod(index, num_columns)
-            _errors(panels[row, column], name, groups, largest, labelled=column == 0)
-        for ax in panels.ravel()[len(errors) :]:
-            ax.set_visible(False)
+        widths_in = [5.0, panel_in * num_columns] if errors else [5.0]
+        parts = fig.subfigures(1, len(widths_in), width_ratios=widths_in, squeeze=False)[0]
+        scatter_axes, kind_axes = parts[0].subplots(1, 2, width_ratios=[2.2, 1])
+        _draw_scatter(scatter_axes, points, styles, time_name=measured)
+        _draw_errors_by_kind(kind_axes, points, styles)
         if errors:
+            panels = parts[1].subplots(num_rows, num_columns, squeeze=False)
             panels[0, 0].set_title(title, loc="left")
-        draw_legend(fig, [Line2D([], [], **_marks(styles[name], label=name)) for name in points])
+            all_errors = [error for groups in errors.values() for group in groups.values() for error in group]
+            largest = max((abs(error) for error in all_errors), default=0.0)
+            for index, (name, groups) in enumerate(errors.items()):
+                row, column = divmod(index, num_columns)
+                _draw_errors_by_group(panels[row, column], name, groups, largest, labelled=column == 0)
+            for ax in panels.ravel()[len(errors) :]:
+                ax.set_visible(False)
+        draw_legend(fig, [Line2D([], [], **_marker_properties(styles[name], label=name)) for name in points])
     return fig
 
 
-def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_name: str) -> None:
+def _draw_scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_name: str) -> None:
     """Draw predicted over measured times, the line on which they are equal, and the band around it."""
     times = np.concatenate([np.concatenate(pair) for pair in points.values()])
     low, high = float(times.min()) / 1.3, float(times.max()) * 1.3
@@ -82,7 +82,7 @@ def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_n
     ax.plot(ends, ends, color="#333333", linewidth=0.8, zorder=2)
     # The kinds that are named first lie above the others.
     for depth, (name, (measured, predicted)) in enumerate(points.items()):
-        ax.plot(measured, predicted, zorder=3 + 1 / (1 + depth), **_marks(styles[name]))
+        ax.plot(measured, predicted, zorder=3 + 1 / (1 + depth), **_marker_properties(styles[name]))
     ticks = time_ticks(low, high, NARROW_GAP)
     for axis in (ax.xaxis, ax.yaxis):
         place_ticks(axis, ticks)
@@ -92,7 +92,7 @@ def _scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], time_n
     ax.set_title(f"{time_name}; band: {BAND:.0%}", loc="left")
 
 
-def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:
+def _draw_errors_by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:
     """Draw the errors of every kind of point, side by side."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     largest = 0.0
@@ -100,7 +100,9 @@ def _by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> Non
         errors = np.asarray(predicted, dtype=float) / np.asarray(measured, dtype=float) - 1
         if errors.size:
             largest = max(largest, float(np.abs(errors).max()))
-            ax.plot(index + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marks(styles[name]))
+            ax.plot(
+                index + _spread_offsets(errors.size), errors, zorder=2, alpha=0.7, **_marker_properties(styles[name])
+            )
             ax.hlines(float(np.median(errors)), index - 0.38, index + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
     _error_axis(ax, largest)
@@ -121,7 +123,7 @@ def _error_axis(ax: Axes, largest: float) -> None:
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 
-def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
+def _marker_properties(style: MethodStyle, label: str = "") -> dict[str, Any]:
     """Return matplotlib's properties of points in a style, without a line."""
     return {
         "linestyle": "none", "marker": style.marker, "color": style.color, "markersize": 3.0,
@@ -129,7 +131,9 @@ def _marks(style: MethodStyle, label: str = "") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _errors(ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool) -> None:
+def _draw_errors_by_group(
+    ax: Axes, name: str, groups: Mapping[str, Sequence[float]], largest: float, *, labelled: bool
+) -> None:
     """Draw the errors and the median error of each group of a grouping.
 
     Args:

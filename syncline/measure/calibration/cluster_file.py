@@ -160,15 +160,15 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     if "mfu" not in compute:
         return None
     workers = compute["workers"]
-    (own_measurement,) = (measurement for measurement in measured if measurement["workers"] == workers)
-    steps = np.array([seconds for rank in own_measurement["steps"] for seconds in rank])
+    (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]
+    steps_s = np.array([seconds for rank in measurement["steps"] for seconds in rank])
     width = float(getattr(plan.problem, "width", 0) or 0)
     basis = f"training steps of {plan.problem.name} on {workers} workers"
     hardware = {
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
         "memory_bytes_per_s": compute["memory_bytes_per_s"],
     }  # fmt: skip
-    return hardware | _bounds(np.median(steps) / steps - 1, basis, Scope(width=(width, width)))
+    return hardware | _bounds(np.median(steps_s) / steps_s - 1, basis, Scope(width=(width, width)))
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
@@ -227,24 +227,34 @@ def wires_of(measurement: Fields) -> list[Fields]:
     """
     rows = []
     for name in measurement["wires"][0]:
-        times = np.median([rank[name] for rank in measurement["wires"]], axis=0)  # (sizes, 3)
-        encode, decode = (_line(times[:, 0], times[:, column]) for column in (1, 2))
+        elements, encode_s, decode_s = np.median([rank[name] for rank in measurement["wires"]], axis=0).T
+        encode_fixed_s, encode_element_s = _fit_line(elements, encode_s)
+        decode_fixed_s, decode_element_s = _fit_line(elements, decode_s)
+        element_s = encode_element_s + decode_element_s
         rows.append({
-            "wire": name, "workers": measurement["workers"], "encode_fixed_s": encode[0], "encode_element_s": encode[1],
-            "decode_fixed_s": decode[0], "decode_element_s": decode[1],
-            "bytes_per_s": FP32_BYTES / (encode[1] + decode[1]) if encode[1] + decode[1] else None,
+            "wire": name, "workers": measurement["workers"], "encode_fixed_s": encode_fixed_s,
+            "encode_element_s": encode_element_s, "decode_fixed_s": decode_fixed_s,
+            "decode_element_s": decode_element_s, "bytes_per_s": FP32_BYTES / element_s if element_s else None,
         })  # fmt: skip
     return rows
 
 
-def _line(n: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
-    """Return ``(a, b)`` of the line ``a + b n`` fitted to seconds: fixed seconds, and seconds per element."""
-    slope = (seconds[-1] - seconds[0]) / (n[-1] - n[0])
-    start = [seconds[0] / 2, max(slope, seconds[0] / n[-1])]
-    a, b = relative_fit(lambda c: c[0] + c[1] * n, seconds, start, scale=0.05).constants.tolist()
-    # A constant that even the size at which it matters most hides in the rest is 0.
-    fixed_s = a if a > NEGLIGIBLE * seconds[0] else 0.0
-    element_s = b if b * n[-1] > NEGLIGIBLE * seconds[-1] else 0.0
+def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
+    """Return the fixed seconds a, and the seconds per element b, of the line ``a + b n`` fitted to measured seconds.
+
+    Args:
+        elements: numbers of elements n, ascending.
+        seconds: the measured seconds for each.
+    """
+    slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
+    start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]
+    fit = relative_fit(lambda constants: constants[0] + constants[1] * elements, seconds, start, scale=0.05)
+    fixed_s, element_s = fit.constants.tolist()
+    # A constant that is negligible even at the size at which it matters most is 0.
+    if fixed_s <= NEGLIGIBLE * seconds[0]:
+        fixed_s = 0.0
+    if element_s * elements[-1] <= NEGLIGIBLE * seconds[-1]:
+        element_s = 0.0
     return fixed_s, element_s
 
 

@@ -78,25 +78,22 @@ class StreamLaw(NamedTuple):
 
     @classmethod
     def from_line(cls, line: Line) -> StreamLaw:
-        """Return the law that the measured rates and round trips of a line determine."""
+        """Return the window and the cap that the measured rates and round trips of a line determine."""
         rtt_s = float(np.median(line.round_trips_s))
         streams = np.array([float(entry.setting["streams"]) for entry in line.rates])
         rates = np.array([entry.value for entry in line.rates])
-        fewest = streams == streams.min()
-        window = float(np.median(rates[fewest] * rtt_s / streams[fewest]))
-        held_back = rates < FULL * streams * window / rtt_s
-        cap = float(rates[held_back].mean() if held_back.any() else rates.max())
-        law = cls(window, rtt_s, cap, bool(held_back.any()))
-        errors = [
-            law.rate_bytes_per_s(count) / rate - 1
-            for count, rate, is_fewest in zip(streams, rates, fewest, strict=True)
-            if not is_fewest
-        ]
-        if len(errors) < 2:
+        has_fewest_streams = streams == streams.min()
+        window_bytes = float(np.median(rates[has_fewest_streams] * rtt_s / streams[has_fewest_streams]))
+        is_capped = rates < FULL * streams * window_bytes / rtt_s
+        cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
+        law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
+        time_errors = []
+        for count, rate in zip(streams[~has_fewest_streams], rates[~has_fewest_streams], strict=True):
+            rate_error = law.rate_bytes_per_s(count) / rate - 1
+            time_errors.append(1 / (1 + rate_error) - 1)  # times are inverse to rates
+        if len(time_errors) < 2:
             return law
-        # Errors of times are inverse to those of rates.
-        bounds = uncertainty_of([1 / (1 + error) - 1 for error in errors], UNKNOWN.basis)
-        return law._replace(bounds=bounds)
+        return law._replace(bounds=uncertainty_of(time_errors, UNKNOWN.basis))
 
     def rate_bytes_per_s(self, streams: float) -> float:
         """Return the bytes per second of this many streams together.

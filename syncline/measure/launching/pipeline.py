@@ -48,7 +48,13 @@ from syncline.specs.study import Record
 
 
 class Stages:
-    """The model of a pipeline spec in parts, with an optimizer for each stage, for all repeats of one schedule."""
+    """The model of a pipeline spec, cut into parts, with an optimizer for each stage, for all repeats of a schedule.
+
+    Args:
+        spec: the pipeline and its training.
+        schedule: name of the schedule.
+        device: the device of the model.
+    """
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
         assert spec.training is not None

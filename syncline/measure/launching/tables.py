@@ -14,13 +14,13 @@ from syncline.sim.failures.costs import FailureCosts
 from syncline.specs import PipelineSpec, RunSpec
 from syncline.units import format_seconds
 
-MEDIAN, OPTIMIZER = "step_time_median_s", "optimizer_s"
+MEASURED_FIELDS = ("step_time_median_s", "optimizer_s")
 """Fields that only a measured row has."""
 
-AGES = ("versions", "age_mean", "age_max", "ages")
+AGE_FIELDS = ("versions", "age_mean", "age_max", "ages")
 """Fields that have a separate table, for workers at their own pace."""
 
-FAILED = tuple(failure_record(FailureCosts(1)))
+FAILURE_FIELDS = tuple(failure_record(FailureCosts(1)))
 """Fields that matter only if a process died."""
 
 REPLAYED_NOTE = (
@@ -43,9 +43,11 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     rows = result["rows"]
     if not rows:
         return []
-    elsewhere = {MEDIAN, OPTIMIZER, *AGES, *(FAILED if not rows[0].get("interruptions") else ())}
-    plain_rows = [{name: value for name, value in row.items() if name not in elsewhere} for row in rows]
-    tables = run_tables(plain_rows, spec)[:1]
+    omitted = {*MEASURED_FIELDS, *AGE_FIELDS}
+    if not rows[0].get("interruptions"):
+        omitted |= set(FAILURE_FIELDS)
+    seed_rows = [{name: value for name, value in row.items() if name not in omitted} for row in rows]
+    tables = run_tables(seed_rows, spec)[:1]
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
         clocks = [rows[0], simulated]
@@ -53,17 +55,11 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
         tables.append(clock_table(title, f"world {CLOCK} compute_s optimizer_s step_time_median_s", clocks, note=note))
         if "ages" in rows[0]:
-            tables.append(_ages(clocks))
+            columns = "world versions age_mean age_max ages contributions"
+            note = "Ages of updates: versions of the model since a worker took its own."
+            computed = {"ages": ages, "world": lambda row: row["network"]}
+            tables.append(table("who came, and how late", columns, clocks, note=note, values=computed))
     return tables
-
-
-def _ages(worlds: list[dict[str, Any]]) -> Group:
-    """Return the table of the ages of updates and of the updates by worker, measured and simulated."""
-    note = "Ages of updates: versions of the model since a worker took its own."
-    columns = "world versions age_mean age_max ages contributions"
-    return table(
-        "who came, and how late", columns, worlds, note=note, values={"ages": ages, "world": lambda row: row["network"]}
-    )
 
 
 def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:

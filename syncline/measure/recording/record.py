@@ -107,11 +107,11 @@ class HostWaited(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """The event that an optimizer's step has ended on the rank."""
+    """The end of an optimizer's step."""
 
 
 class Loss(NamedTuple):
-    """The event that a backward pass begins, with the loss's value."""
+    """The begin of a backward pass, with the value of the loss."""
 
     loss: float
 

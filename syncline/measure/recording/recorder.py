@@ -37,10 +37,10 @@ REPEATS, OPERATIONS = 5, 200
 
 
 class SegmentClock:
-    """A clock that measures the CPU seconds of each run of each segment, after `begin` has started it.
+    """A clock that measures the CPU seconds of each run of each segment of a record, after `start` has started it.
 
     Time in which no operation was counted belongs to the next segment, except the time before the first segment. The
-    clock measures only the thread that called `begin`.
+    clock measures only the thread that called `start`.
     """
 
     def __init__(self) -> None:

@@ -268,7 +268,7 @@ def fitted_to(
 
     Args:
         points: measured points.
-        machine: hardware whose memory bandwidth, and `MATMUL_CEILING` of whose peak, bound the constants.
+        machine: hardware that bounds the constants, by its memory bandwidth and by `MATMUL_CEILING` times its peak.
         recomputed: whether activations were recomputed.
     """
     constants = START

@@ -78,7 +78,7 @@ def test_an_ordinary_loop_and_a_run_under_torchrun(here: Path) -> None:
 
 
 def test_files_of_another_machine_come_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchrun, "PIECE", 16)
+    monkeypatch.setattr(torchrun, "MAX_VALUE_BYTES", 16)
     store, text = HashStore(), "".join(map(str, range(1000)))
     there, here = tmp_path / "there", tmp_path / "here"
     for folder in (there, here):

@@ -105,8 +105,8 @@ class _Server(EventObserver):
         self.timer_numbers = itertools.count()
         self.arrived_steps = [0] * workers  # arrived steps of each worker
         self.latest_update: tuple[list[Tensor], int] = ([], 0)
-        self.place = 0  # place of the next step at the time of the current event
-        self.evaluated = -1  # no evaluation yet
+        self.place = 0  # number of steps of all workers that were begun before the current event
+        self.last_evaluation = -1  # number of steps before the last evaluation; -1: no evaluation yet
         self.waiting = False
         self.losses: list[list[float]] = []
         self.failed_s = 0.0
@@ -138,7 +138,7 @@ class _Server(EventObserver):
         while any(server.under_way for server in self.serving.servers) and not self._diverged():
             self._process_messages()
         rounds_done = sum(self.arrived_steps) // self.spec.workers
-        if self.evaluated != rounds_done:
+        if self.last_evaluation != rounds_done:
             self._evaluate(rounds_done)
         stuck = no_progress(self.failed_s) if self.serving.steps_left and not self._diverged() else None
         self.file.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
@@ -164,7 +164,7 @@ class _Server(EventObserver):
         for worker in list(self.connections):  # losing a worker changes the dict
             if self.register.ends(worker) > self.ended_processes[worker]:
                 self._lose_worker(worker)
-        if self.evaluated >= 0:
+        if self.last_evaluation >= 0:
             self._remove_departed()
         while self.timers and self.timers[0][0] <= time.monotonic():
             self._update_place()
@@ -306,8 +306,8 @@ class _Server(EventObserver):
         self.place, count = self.register.now()
         every = self.spec.eval_every
         rounds_done = min(count // self.spec.workers, self.spec.steps - 1)
-        if every and self.evaluated >= 0:
-            for evaluated_step in range((self.evaluated // every + 1) * every, rounds_done + 1, every):
+        if every and self.last_evaluation >= 0:
+            for evaluated_step in range((self.last_evaluation // every + 1) * every, rounds_done + 1, every):
                 self._evaluate(evaluated_step)
 
     # Reactions to the decisions of the simulator's servers.
@@ -340,11 +340,11 @@ class _Server(EventObserver):
 
     # Evaluations and losses.
 
-    def _evaluate(self, done: int) -> None:
-        """Evaluate the model after ``done`` steps of all workers, and write the metrics."""
-        self.evaluated = done
+    def _evaluate(self, num_steps: int) -> None:
+        """Evaluate the server's model, and write the metrics to the file as those after this number of steps."""
+        self.last_evaluation = num_steps
         metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
-        self.file.line({"evaluated": done, "metrics": metrics})
+        self.file.line({"evaluated": num_steps, "metrics": metrics})
 
     def _diverged(self) -> bool:
         """Return whether each seed has had an infinite loss or NaN among the last steps."""

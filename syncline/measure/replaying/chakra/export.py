@@ -234,9 +234,10 @@ class NodeBuilder:
         return node
 
     def _metadata_node(self, name: str, stream: int) -> ChakraMessage:
-        """Return a node that takes no time and only marks a place, such as a step's end."""
-        node = self._new_node(METADATA, name, self._stream_in_trace(stream))
-        self._set_last_node(node, self._stream_in_trace(stream))
+        """Return a node that takes no time, for an event such as the end of a step; ``name`` says which event."""
+        stream = self._stream_in_trace(stream)
+        node = self._new_node(METADATA, name, stream)
+        self._set_last_node(node, stream)
         add_attributes(node, is_cpu_op=True)
         return node
 

@@ -260,7 +260,7 @@ class RecordBuilder:
         self._num_events_to[node.id] = len(self.record.events)  # the position at which a mark may be inserted
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
-        """Append the collective of a node."""
+        """Append the event of a node that is a collective to the record."""
         call, site = node.id + 1, str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         type_index = self._non_negative_int(node, "comm_type")
@@ -279,7 +279,7 @@ class RecordBuilder:
             self._calls[node.id] = call
 
     def _add_message(self, node: OrderedNode, stream: int) -> None:
-        """Append the sent or received message of a node."""
+        """Append the event of a node that sends or receives a message to the record."""
         call, site = node.id + 1, str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         is_send = node.type == SEND
