@@ -211,8 +211,8 @@ def write_launch(
         row_name = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
             steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-            seconds = {name: values.ravel() for name, values in measured.steps.items()}
-            folder.table("steps", {"step": steps, row_name: ranks} | seconds)
+            columns: dict[str, Any] = {name: values.ravel() for name, values in measured.steps.items()}
+            folder.table("steps", {"step": steps, row_name: ranks} | columns)
         write_results(folder, spec, measured.trained, measured.clock, simulated, row_name)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
@@ -261,7 +261,8 @@ def write_results(
 
 def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]:
     """Return one timeline with the workers of all timelines, and the workers' names: a key and a number."""
-    columns_of_timelines, names = [], []
+    columns_of_timelines: list[dict[str, np.ndarray]] = []
+    names: list[str] = []
     for key, timeline in timelines.items():
         columns = timeline.to_columns()
         columns["worker"] = columns["worker"] + len(names)

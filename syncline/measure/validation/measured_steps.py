@@ -205,10 +205,8 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     are_recomputed = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
     fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
-    calibration_points, validation_points = [], []
-    for point in single_node_points:
-        is_calibrated = fold is not None and point.part(fold[0]) == fold[1]
-        (calibration_points if is_calibrated else validation_points).append(point)
+    calibration_points = [point for point in single_node_points if fold and point.part(fold[0]) == fold[1]]
+    validation_points = [point for point in single_node_points if point not in calibration_points]
     spread: dict[str, float] = {}
     if spec.constants:
         constants = spec.constants

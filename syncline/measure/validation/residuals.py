@@ -299,8 +299,7 @@ def nvlink_left_out() -> list[dict[str, Any]]:
     for gpu, times_by_count in nvlink_times().items():
         for num_gpus in sorted(times_by_count)[1:-1]:
             sizes, measured_s = times_by_count[num_gpus]
-            other_times = times_by_count.copy()
-            del other_times[num_gpus]
+            other_times = {count: times for count, times in times_by_count.items() if count != num_gpus}
             predicted_s = np.array([nvlink_all_reduce_s(gpu, num_gpus, size, measured=other_times) for size in sizes])
             row = {"stage": f"NVLink all-reduce, {gpu}", "held_out": "gpus", "value": str(num_gpus)}
             rows.append(row | error_of(predicted_s / measured_s - 1))

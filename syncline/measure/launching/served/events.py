@@ -130,7 +130,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     contributions: list[Contribution] = []
     last_index: dict[int, int] = {}  # of the last contribution of each worker
     for event in lines.events:
-        worker = event.get("worker")
+        worker: int = event.get("worker", -1)
         if event["event"] == "arrive":
             last_index[worker] = len(contributions)
             contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
