@@ -144,8 +144,10 @@ def _sizes(config: _Fields) -> dict[str, Any]:
 def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     """Return the further fields of a `ModelShape` of a family of `MODEL_FAMILIES`."""
     biases = [*family.biases]
-    for field, parts in (family.bias_fields or {}).items():
-        biases += parts if config.flag(field, default=False) else ()
+    if family.bias_fields is not None:
+        for field, parts in family.bias_fields.items():
+            if config.flag(field, default=False):
+                biases += parts
     experts = {}
     if family.experts:
         experts["experts"] = config.required(family.experts)
@@ -239,7 +241,9 @@ class _Fields:
 
     def count(self, name: str) -> int:
         """Return a whole number of at least 0, or 0 if it is absent."""
-        return 0 if self.fields.get(name) == 0 else self.integer(name) or 0
+        if self.fields.get(name) == 0:
+            return 0
+        return self.integer(name) or 0
 
     def required(self, name: str) -> int:
         """Return a whole number of at least 1 that has no default; `finish` refuses a config without the field."""
@@ -263,18 +267,21 @@ class _Fields:
         return value or ""
 
     def sequence(self, positions: str) -> int:
-        """Return the tokens of a sequence: the field ``sequence``, or the number of positions, at most `LONGEST`."""
+        """Return the tokens of a sequence: the field ``sequence``, or the number of positions, at most `LONGEST`.
+
+        ``positions`` is the name of the field with the number of positions.
+        """
         tokens = self.integer("sequence")
         return tokens or min(self.required(positions), LONGEST)
 
     def finish(self) -> None:
-        """Refuse a field that looks like a misspelt name of an absent one, and a config without a required field."""
-        absent = [name for name in self.names_read if self.fields.get(name) is None]
+        """Raise ``SpecError`` for a misspelt name of an absent field, and for a missing required field."""
+        absent_names = [name for name in self.names_read if self.fields.get(name) is None]
         for name, value in self.fields.items():
             if name in self.names_read:
                 continue
-            close = difflib.get_close_matches(str(name), absent, n=1, cutoff=0.9)
-            if close:
-                raise SpecError(f"{self.path}.{name}", value, f"no such field here, but {close[0]!r}")
+            similar_names = difflib.get_close_matches(str(name), absent_names, n=1, cutoff=0.9)
+            if similar_names:
+                raise SpecError(f"{self.path}.{name}", value, f"no such field here, but {similar_names[0]!r}")
         for name in self.missing:
             raise SpecError(f"{self.path}.{name}", None, "a value, as this field has no default")

@@ -57,8 +57,11 @@ class Hardware:
         return gradient_format(self.precision)
 
     def measured(self, kind: str) -> MeasuredTimes | None:
-        """Return the measured times of a collective, or None without a measurement."""
-        return next((times for times in self.collectives if times.kind == kind), None)
+        """Return the measured times of a collective among such devices in a node, or None without a measurement."""
+        for times in self.collectives:
+            if times.kind == kind:
+                return times
+        return None
 
     def __post_init__(self) -> None:
         if not 0 < self.peak_flops < float("inf"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,7 @@ class ModelShape:
     value_width: int | None = None
 
     def __post_init__(self) -> None:
-        """Refuse sizes out of range, or sizes that do not divide each other."""
+        """Raise ``SpecError`` for sizes out of range, or sizes that do not divide each other."""
         sizes = ("layers", "width", "heads", "vocabulary", "sequence", "expansion", "experts", "experts_per_token")
         optional = ("hidden", "kv_heads", "head_width", "positions", "expert_hidden", "key_rank", "query_rank")
         for name in (*sizes, *optional, "value_width"):
@@ -124,7 +124,7 @@ class ModelShape:
                 raise SpecError(f"model.biases.{i}", part, one_of(BIASES, part))
 
     def _check_parts(self) -> None:
-        """Refuse expert fields without experts, latent-attention fields without ``key_rank``, and conflicts."""
+        """Raise ``SpecError`` for fields of experts or of latent attention in a model without them, and conflicts."""
         for name in ("norms_per_layer", "shared_experts", "rotary_width"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
@@ -164,8 +164,7 @@ class ModelShape:
     @property
     def attention_output_width(self) -> int:
         """Return the number of elements of a token's weighted sums of values."""
-        per_head = self.query_width // self.heads
-        return self.heads * (per_head if self.value_width is None else self.value_width)
+        return self.query_width if self.value_width is None else self.heads * self.value_width
 
     @property
     def attention_inputs_width(self) -> int:
@@ -180,9 +179,7 @@ class ModelShape:
 
         Attention multiplies a token's queries with keys, and its scores with values; the mean width of both counts.
         """
-        per_head = self.query_width // self.heads
-        value = per_head if self.value_width is None else self.value_width
-        return self.heads * (per_head + self.rotary_width + value) // 2
+        return (self.query_width + self.heads * self.rotary_width + self.attention_output_width) // 2
 
     @property
     def layer(self) -> list[TensorShape]:
@@ -215,12 +212,13 @@ class ModelShape:
     @property
     def _attention(self) -> list[TensorShape]:
         """Return the parameters of ordinary attention."""
-        width, queries, keys = self.width, self.query_width, self.key_width
+        queries, keys = self.query_width, self.key_width
         rows_by_name = {"query": queries, "key": keys, "value": keys}
         if self.fused_qkv:
             rows_by_name = {"qkv": queries + 2 * keys}
-        matrices: list[NamedMatrix] = [(name, (rows, width), "qkv") for name, rows in rows_by_name.items()]
-        tensors = self._with_biases([*matrices, ("out", (width, queries), "out")])
+        matrices: list[NamedMatrix] = [(name, (rows, self.width), "qkv") for name, rows in rows_by_name.items()]
+        matrices.append(("out", (self.width, queries), "out"))
+        tensors = self._with_biases(matrices)
         if self.head_norms:
             tensors += [TensorShape(f"{name}_norm", (queries // self.heads,)) for name in ("query", "key")]
         return tensors
@@ -230,46 +228,49 @@ class ModelShape:
 
         Source: DeepSeek-AI, DeepSeek-V2 (2024), section 2.1 and Appendix C.
         """
-        width, heads, rotary = self.width, self.heads, self.rotary_width
-        per_head = self.query_width // heads
-        values = heads * (per_head if self.value_width is None else self.value_width)
-        queries = heads * (per_head + rotary)
+        keys = self.query_width  # of all heads, without the rotary part
+        values = self.attention_output_width
+        queries = keys + self.heads * self.rotary_width
         if self.query_rank is None:
-            tensors = self._with_biases([("query", (queries, width), "qkv")])
+            tensors = self._with_biases([("query", (queries, self.width), "qkv")])
         else:
-            tensors = self._with_biases([("query_down", (self.query_rank, width), "qkv")])
+            tensors = self._with_biases([("query_down", (self.query_rank, self.width), "qkv")])
             tensors.append(TensorShape("query_norm", (self.query_rank,)))
             tensors.append(TensorShape("query_up", (queries, self.query_rank), is_matrix=True))
-        tensors += self._with_biases([("key_value_down", (rank + rotary, width), "qkv")])
+        tensors += self._with_biases([("key_value_down", (rank + self.rotary_width, self.width), "qkv")])
         tensors.append(TensorShape("key_value_norm", (rank,)))
-        tensors.append(TensorShape("key_value_up", (heads * per_head + values, rank), is_matrix=True))
-        return tensors + self._with_biases([("out", (width, values), "out")])
+        tensors.append(TensorShape("key_value_up", (keys + values, rank), is_matrix=True))
+        return tensors + self._with_biases([("out", (self.width, values), "out")])
 
-    def _mlp(self, hidden: int) -> list[NamedMatrix]:
-        """Return the matrices of an MLP with so many hidden units."""
-        rows_by_name = {"up": hidden}
+    def _mlp(self, hidden_width: int) -> list[NamedMatrix]:
+        """Return the matrices of an MLP of a hidden width."""
+        rows_by_name = {"up": hidden_width}
         if self.gated:
-            rows_by_name = {"up": 2 * hidden} if self.fused_gate else {"gate": hidden, "up": hidden}
+            rows_by_name = {"gate": hidden_width, "up": hidden_width}
+        if self.gated and self.fused_gate:
+            rows_by_name = {"up": 2 * hidden_width}
         matrices: list[NamedMatrix] = [(name, (rows, self.width), "mlp") for name, rows in rows_by_name.items()]
-        return [*matrices, ("down", (self.width, hidden), "mlp")]
+        return [*matrices, ("down", (self.width, hidden_width), "mlp")]
 
     def _with_biases(self, matrices: list[NamedMatrix], prefix: str = "") -> list[TensorShape]:
         """Return the shapes of matrices, each followed by its bias if it has one; ``prefix`` begins the names."""
         tensors = []
-        for name, shape, kind in matrices:
-            tensors.append(TensorShape(f"{prefix}{name}", shape, is_matrix=True))
-            if kind in self.biases:
-                tensors.append(TensorShape(f"{prefix}{name}_bias", shape[:1]))
+        for name, (outputs, inputs), part in matrices:
+            tensors.append(TensorShape(f"{prefix}{name}", (outputs, inputs), is_matrix=True))
+            if part in self.biases:
+                tensors.append(TensorShape(f"{prefix}{name}_bias", (outputs,)))
         return tensors
 
-    def _with_norms(self, part: str, tensors: list[TensorShape]) -> Iterator[TensorShape]:
-        """Yield a part of a layer with half of the layer's norms: the first before the part, the rest after it."""
-        norms = [f"{part}_norm_{i}" for i in range(self.norms_per_layer // 2)]
-        for name in norms[:1]:
-            yield from self._norm(name)
-        yield from tensors
-        for name in norms[1:]:
-            yield from self._norm(name)
+    def _with_norms(self, part: str, tensors: list[TensorShape]) -> list[TensorShape]:
+        """Return a part of a layer with half of the layer's norms: the first before the part, the rest after it."""
+        norms = [self._norm(f"{part}_norm_{number}") for number in range(self.norms_per_layer // 2)]
+        if not norms:
+            return tensors
+        first_norm, *later_norms = norms
+        with_norms = [*first_norm, *tensors]
+        for norm in later_norms:
+            with_norms += norm
+        return with_norms
 
     def _norm(self, name: str) -> list[TensorShape]:
         """Return the scale of a norm, with its bias if norms have biases."""
@@ -297,7 +298,7 @@ class ModelShape:
     @property
     def _unused_weights(self) -> int:
         """Return the number of weights of a layer in experts that do not process a token."""
-        expert_weights = sum(rows * columns for _, (rows, columns), _ in self._mlp(self.expert_width))
+        expert_weights = sum(outputs * inputs for _, (outputs, inputs), _ in self._mlp(self.expert_width))
         return (self.experts - self.experts_per_token) * expert_weights
 
     @property

@@ -37,10 +37,12 @@ Size = int | bool
 def _sizes(
     width: int, layers: int, heads: int, hidden: int, kv_heads: int | None = None, **more: Size
 ) -> dict[str, Size]:
-    """Return the config fields of a LLaMA-like model's sizes, with further fields."""
+    """Return the config fields of a LLaMA-like model with these sizes, and further fields."""
     sizes: dict[str, Size] = {"hidden_size": width, "num_hidden_layers": layers, "num_attention_heads": heads}
-    kv = {} if kv_heads is None else {"num_key_value_heads": kv_heads}
-    return sizes | {"intermediate_size": hidden} | kv | more
+    sizes["intermediate_size"] = hidden
+    if kv_heads is not None:
+        sizes["num_key_value_heads"] = kv_heads
+    return sizes | more
 
 
 def _public(
@@ -98,7 +100,9 @@ def _latent(queries: int | None, experts: int, per_token: int, hidden: int, dens
         "n_routed_experts": experts, "num_experts_per_tok": per_token, "moe_intermediate_size": hidden,
         "first_k_dense_replace": dense,
     }  # fmt: skip
-    return fields | ({} if queries is None else {"q_lora_rank": queries})
+    if queries is not None:
+        fields["q_lora_rank"] = queries
+    return fields
 
 
 # Norms and all matrices have biases, which gives the published numbers of parameters to the last digit.

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from itertools import accumulate
 from typing import NamedTuple
 
 from syncline.errors import SpecError
 
 
 class TensorShape(NamedTuple):
-    """A parameter of a model.
+    """The shape of one parameter of a model.
 
     Attributes:
         name: name in the model.
@@ -89,7 +88,7 @@ def matrix_sides(shape: Sequence[int]) -> tuple[int, int]:
 
 
 def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
-    """Cut a list of tensors into F runs of about equal size, none empty if there are at least F tensors.
+    """Return a list of tensors cut into F runs of about equal size, none empty if there are at least F tensors.
 
     The run of a tensor is that in which its middle lies, unless a run would then remain empty.
 
@@ -103,21 +102,22 @@ def balanced_parts(sizes: Sequence[int], parts: int) -> list[list[int]]:
     >>> balanced_parts([8, 1, 1, 2], 3)
     [[0], [1], [2, 3]]
     """
-    total, before = max(sum(sizes), 1), 0
+    total_elements = max(sum(sizes), 1)
     runs: list[list[int]] = [[] for _ in range(parts)]
-    last_run = -1
-    for i, size in enumerate(sizes):
-        run_of_middle = min((2 * before + size) * parts // (2 * total), parts - 1)
+    last_run, elements_before = -1, 0
+    for index, size in enumerate(sizes):
+        run_of_middle = min((2 * elements_before + size) * parts // (2 * total_elements), parts - 1)
         # Do not go back before the last run, skip no run, and leave a tensor for each remaining run.
-        run = max(run_of_middle, last_run, parts - (len(sizes) - i), 0)
+        run = max(run_of_middle, last_run, parts - (len(sizes) - index), 0)
         run = min(run, last_run + 1)
-        runs[run].append(i)
-        last_run, before = run, before + size
+        runs[run].append(index)
+        last_run = run
+        elements_before += size
     return runs
 
 
 class Fragment(NamedTuple):
-    """A part of a model that is averaged on its own schedule.
+    """A part of a model that workers average on a schedule of its own, as in Streaming DiLoCo.
 
     Attributes:
         tensors: indices of its tensors.
@@ -130,7 +130,7 @@ class Fragment(NamedTuple):
 
 
 def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> list[Fragment]:
-    """Cut a list of tensors into F fragments of about equal size, each of ``strides`` runs that are F runs apart.
+    """Return a list of tensors cut into F fragments of about equal size, each of ``strides`` runs F runs apart.
 
     Args:
         sizes: number of elements of each tensor, in the order of the forward pass.
@@ -144,18 +144,19 @@ def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> l
 
     Source: Streaming DiLoCo (Douillard et al., 2025), section 3.1: fragments of several layers, strided over the depth.
     """
-    count, total = len(sizes), max(sum(sizes), 1)
-    elements_of_last = [0, *accumulate(reversed(sizes))]  # elements of the last i tensors
+    total_elements = max(sum(sizes), 1)
     runs = balanced_parts(sizes, fragments * strides)
-    out = []
+    model_parts = []
     for fragment in range(fragments):
-        parts = [run for run in runs[fragment::fragments] if run]
+        tensors: list[int] = []
         spans = []
-        for run in reversed(parts):
-            begin, end = elements_of_last[count - 1 - run[-1]], elements_of_last[count - run[0]]
-            spans.append((begin / total, end / total))
-        out.append(Fragment([index for run in parts for index in run], tuple(spans)))
-    return out
+        for run in runs[fragment::fragments]:
+            if run:
+                tensors += run
+                begin, end = sum(sizes[run[-1] + 1 :]), sum(sizes[run[0] :])  # in the order of the backward pass
+                spans.append((begin / total_elements, end / total_elements))
+        model_parts.append(Fragment(tensors, tuple(reversed(spans))))
+    return model_parts
 
 
 def largest_divisor(length: int, limit: int) -> int:
@@ -164,16 +165,19 @@ def largest_divisor(length: int, limit: int) -> int:
     >>> largest_divisor(768, 64), largest_divisor(50, 64), largest_divisor(97, 64)
     (64, 50, 1)
     """
-    return next(size for size in range(min(length, limit), 0, -1) if length % size == 0)
+    divisor = min(length, limit)
+    while length % divisor:
+        divisor -= 1
+    return divisor
 
 
 def is_worth_factors(rows: int, columns: int, rank: int) -> bool:
-    """Return whether low-rank factors are smaller than their matrix: ``(m + n) r < m n``."""
+    """Return whether two low-rank factors of an m x n matrix have fewer elements than it: ``(m + n) r < m n``."""
     return (rows + columns) * rank < rows * columns
 
 
 def dion_rank(rows: int, columns: int, fraction: float) -> int:
-    """Return the rank of Dion's factors: ``ceil(fraction min(m, n))``, at least 1.
+    """Return the rank of the factors by which Dion replaces an m x n matrix: ``ceil(fraction min(m, n))``, at least 1.
 
     >>> dion_rank(768, 3072, 0.25), dion_rank(8, 3, 0.5)
     (192, 2)
@@ -192,7 +196,10 @@ def first_and_last_layers(names: Sequence[str]) -> list[bool]:
     >>> first_and_last_layers(["embedding", "0.up", "0.down", "head.weight", "head.bias"])
     [True, False, False, True, True]
     """
-    layers = [name.rpartition(".")[0] or name for name in names]
+    layers = []
+    for name in names:
+        layer, _, _ = name.rpartition(".")
+        layers.append(layer or name)
     return [layer in (layers[0], layers[-1]) for layer in layers]
 
 

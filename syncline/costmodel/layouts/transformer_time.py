@@ -42,7 +42,8 @@ WORD_BYTES = 2
 """Bytes of a weight, gradient or activation as the model computes and sends it: fp16 or bf16."""
 
 SCORE_BYTES, SPLIT_BYTES, WHOLE_BYTES = 13, 20, 22
-"""Bytes through memory in a forward pass: per score; per activation, split by tensor parallelism or not."""
+"""Bytes through memory in a forward pass: per attention score; per activation that tensor parallelism splits; per other
+activation."""
 
 UPDATE_BYTES = 28
 """Bytes through memory per parameter in Adam's update.
@@ -198,25 +199,28 @@ STEP_FIELDS = (
 
 
 def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
-    """Return the seconds of one layer and micro-batch, forward and backward, ``(..., N)``."""
-    c, tokens = constants, 1.0 * layouts.micro_batch * layouts.sequence
+    """Return the seconds of one transformer layer for one micro-batch, forward and backward, ``(..., N)``."""
+    tokens = 1.0 * layouts.micro_batch * layouts.sequence
     flops = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
     split_bytes = SCORE_BYTES * tokens * layouts.heads * layouts.sequence + SPLIT_BYTES * tokens * layouts.width
     moved_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
-    device_s = flops / (layouts.tensor * c.matmul_flops) + moved_bytes / c.memory_bytes_per_s
+    device_s = flops / (layouts.tensor * constants.matmul_flops) + moved_bytes / constants.memory_bytes_per_s
     passes = np.where(layouts.recomputed, 4, 3)
-    sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _sum_s(layouts, c), 0.0)
-    return np.asarray(passes / 3 * (c.serial_s + np.maximum(c.launch_s, 3 * device_s)) + sums_s)
+    sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _all_reduce_s(layouts, constants), 0.0)
+    launched_s = np.maximum(constants.launch_s, 3 * device_s)
+    return np.asarray(passes / 3 * (constants.serial_s + launched_s) + sums_s)
 
 
-def _sum_s(layouts: Layouts, c: StepConstants) -> NDArray[np.float64]:
+def _all_reduce_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     """Return the seconds of one all-reduce over the devices that share a layer, ``(..., N)``."""
     nbytes = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width
-    fitted_s = np.asarray(c.tensor_call_s + 2 * (layouts.tensor - 1) / layouts.tensor * nbytes / c.tensor_bytes_per_s)
-    if c.tensor_times is None:
+    ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes
+    fitted_s = np.asarray(constants.tensor_call_s + ring_bytes / constants.tensor_bytes_per_s)
+    if constants.tensor_times is None:
         return fitted_s
-    measured_s = c.tensor_times.time_s(nbytes, layouts.tensor)
-    return np.where((nbytes > c.tensor_calibrated_bytes) & np.isfinite(measured_s), measured_s, fitted_s)
+    measured_s = constants.tensor_times.time_s(nbytes, layouts.tensor)
+    is_measured = (nbytes > constants.tensor_calibrated_bytes) & np.isfinite(measured_s)
+    return np.where(is_measured, measured_s, fitted_s)
 
 
 def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
@@ -226,42 +230,44 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         layouts: N trainings with their layouts.
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
-    c, is_split = constants, layouts.tensor > 1
-    head_flops = np.where(is_split, constants.matmul_flops, constants.head_flops)  # FLOP/s of the output layer
+    head_flops = np.where(
+        layouts.tensor > 1, constants.matmul_flops, constants.head_flops
+    )  # of the output layer, per s
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
     one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(
-        layer_s(layouts, c),
-        c.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops),
-        WORD_BYTES * activations / c.link_bytes_per_s,
-        _after_s(layouts, c, 0),
+        layer_s(layouts, constants),
+        constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops),
+        WORD_BYTES * activations / constants.link_bytes_per_s,
+        _after_passes_s(layouts, constants, stage=0),
     )
     seconds = np.empty(after_s.shape)
+    # Trainings with equally many stages and micro-batches are computed together.
     shapes, inverse = np.unique(np.stack([layouts.stages, layouts.microbatches]), axis=1, return_inverse=True)
     for number, (stages, microbatches) in enumerate(shapes.T.tolist()):
-        index = np.flatnonzero(np.ravel(inverse) == number)  # trainings with so many stages and micro-batches
+        index = np.flatnonzero(np.ravel(inverse) == number)
         group = layouts.select(index)
         blocks_s = np.stack([one_layer_s[..., index] * group.layers_of(stage) for stage in range(stages)])
-        backward = np.where(group.recomputed, 3 / 4, 2 / 3)
-        forward_s, backward_s = blocks_s * (1 - backward), blocks_s * backward
+        backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)
+        forward_s, backward_s = blocks_s * (1 - backward_fraction), blocks_s * backward_fraction
         forward_s[-1] += head_s[..., index] / 3
         backward_s[-1] += head_s[..., index] * 2 / 3
         passes_end_s = one_f_one_b_s(forward_s, backward_s, microbatches, send_s[..., index])
-        ends_s = [passes_end_s[stage] + _after_s(group, c, stage) for stage in range(stages)]
+        ends_s = [passes_end_s[stage] + _after_passes_s(group, constants, stage) for stage in range(stages)]
         seconds[..., index] = np.max(ends_s, axis=0)
     return seconds
 
 
-def _after_s(layouts: Layouts, c: StepConstants, stage: int) -> NDArray[np.float64]:
+def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> NDArray[np.float64]:
     """Return the seconds of a stage after its last backward pass: the update and its collectives, ``(..., N)``."""
     parameters = layouts.parameters_of(stage)
-    update_s = UPDATE_BYTES * parameters / (layouts.data * c.memory_bytes_per_s)
+    update_s = UPDATE_BYTES * parameters / (layouts.data * constants.memory_bytes_per_s)
     wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
-    rate = c.link_bytes_per_s
-    if c.node is not None:
-        rings = np.minimum(layouts.tensor, c.node.devices)
-        crosses_nodes = layouts.tensor * layouts.data > c.node.devices
-        rate = np.where(crosses_nodes, np.minimum(rate, c.node.bytes_per_s / rings), rate)
-    return np.asarray(c.step_s + update_s + wire_bytes / rate)
+    rate, node = constants.link_bytes_per_s, constants.node
+    if node is not None:
+        rings = np.minimum(layouts.tensor, node.devices)
+        crosses_nodes = layouts.tensor * layouts.data > node.devices
+        rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / rings), rate)
+    return np.asarray(constants.step_s + update_s + wire_bytes / rate)
 
 
 STEP_TIMES: dict[str, StepConstants] = {
