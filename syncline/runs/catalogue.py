@@ -47,20 +47,18 @@ def _ignore_line(line: str) -> None:
 def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named network; latency is one way, bandwidth per direction, both None if its links differ."""
 
-    def row(name: str) -> dict[str, Any]:
-        """Return the catalogue's row of a network."""
+    def network_row(name: str) -> dict[str, Any]:
         named_network, preset = network(name), NETWORKS.get(name)
-        link = named_network if isinstance(named_network, Link) else None
+        has_one_link = isinstance(named_network, Link)
         return {
-            "latency_s": link and link.latency_s,
-            "bandwidth_bytes_per_s": link and link.bandwidth_bytes_per_s,
-            "links": named_network.describe(),
-            "fields": network_fields(named_network),
+            "latency_s": named_network.latency_s if has_one_link else None,
+            "bandwidth_bytes_per_s": named_network.bandwidth_bytes_per_s if has_one_link else None,
+            "links": named_network.describe(), "fields": network_fields(named_network),
             "description": preset.description if preset else "",
             "source": preset.source if preset else links.BY_NAME.origin(name),
         }  # fmt: skip
 
-    return _rows_of(links.BY_NAME, row, report)
+    return _rows_of_registry(links.BY_NAME, network_row, report)
 
 
 def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
@@ -79,20 +77,19 @@ def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 def hardware_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named hardware with all fields of `Hardware`, and its memory as text."""
 
-    def row(name: str) -> dict[str, Any]:
+    def hardware_row(name: str) -> dict[str, Any]:
         machine = hardware(name)
         source = machine.source or machines.BY_NAME.origin(name)
         memory = f"{machine.memory_bytes / 2**30:g} GiB" if machine.memory_bytes else "-"
         return dataclasses.asdict(machine) | {"name": name, "source": source, "memory": memory}
 
-    return _rows_of(machines.BY_NAME, row, report)
+    return _rows_of_registry(machines.BY_NAME, hardware_row, report)
 
 
 def model_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per named model with its exact number of parameters; unknown sizes of a torch module are None."""
 
-    def row(name: str) -> dict[str, Any]:
-        """Return the catalogue's row of a model."""
+    def model_row(name: str) -> dict[str, Any]:
         shape = model(name)
         return {
             "parameters": shape.parameters, "fp32_bytes": shape.parameter_bytes(),
@@ -101,55 +98,57 @@ def model_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
             "sequence": shape.sequence, "source": shape.source or models.BY_NAME.origin(name),
         }  # fmt: skip
 
-    return _rows_of(models.BY_NAME, row, report)
+    return _rows_of_registry(models.BY_NAME, model_row, report)
 
 
 def schedule_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per pipeline schedule: its description, and the options that it takes."""
     from syncline.sim.pipelines.schedules import SCHEDULES, schedule_kind  # only here: a quick list loads no simulator
 
-    def row(name: str) -> dict[str, Any]:
-        """Return the catalogue's row of a schedule."""
+    def schedule_row(name: str) -> dict[str, Any]:
         kind = schedule_kind(name)
-        described = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__ or ""
-        options = {"chunks": kind.takes_chunks, "max_in_flight": kind.takes_limits}
-        takes = [option for option, is_taken in options.items() if is_taken]
-        return {"description": first_line(described), "takes": takes, "source": SCHEDULES.origin(name)}
+        docstring = kind.build.__doc__ or sys.modules[kind.build.__module__].__doc__
+        takes = ["chunks"] if kind.takes_chunks else []
+        takes += ["max_in_flight"] if kind.takes_limits else []
+        return {"description": first_line(docstring), "takes": takes, "source": SCHEDULES.origin(name)}
 
-    return _rows_of(SCHEDULES, row, report)
+    return _rows_of_registry(SCHEDULES, schedule_row, report)
 
 
 def study_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per study, by the kind of its specs, with the command that runs them."""
 
-    def row(name: str) -> dict[str, Any]:
+    def study_row(name: str) -> dict[str, Any]:
         study = study_of_kind(name)
-        described = first_line(study.spec.__doc__ or "")
-        return {"command": study.command, "description": described, "source": STUDIES.origin(name)}
+        description = first_line(study.spec.__doc__)
+        return {"command": study.command, "description": description, "source": STUDIES.origin(name)}
 
-    return _rows_of(STUDIES, row, report)
-
-
-def first_line(text: str) -> str:
-    """Return the first line of a docstring without code marks."""
-    return (text.strip().splitlines() or [""])[0].replace("``", "")
+    return _rows_of_registry(STUDIES, study_row, report)
 
 
-def _rows_of(registry: Registry[Any], row: Callable[[str], dict[str, Any]], report: ReportLine) -> CatalogueRows:
-    """Return the row of each name of a registry; report names of installed packages whose row raises an error."""
+def first_line(docstring: str | None) -> str:
+    """Return the first line of a docstring without the backquotes of code; an empty text without a docstring."""
+    return (docstring or "").strip().partition("\n")[0].replace("``", "")
+
+
+def _rows_of_registry(
+    registry: Registry[Any], row_of_name: Callable[[str], dict[str, Any]], report: ReportLine
+) -> CatalogueRows:
+    """Return a row for each name of a registry, and report each name of an installed package that has an error."""
     rows: CatalogueRows = []
     for name in registry.names():
         try:
-            rows.append({"name": name} | row(name))
-        except Exception as error:  # any error of an installed package is reported as the reason
-            if not registry.origin(name):
+            rows.append({"name": name} | row_of_name(name))
+        except Exception as error:  # another package can raise any error
+            is_own_name = not registry.origin(name)
+            if is_own_name:
                 raise
-            report(_unusable(name, error))
+            report(_unusable_line(name, error))
     return rows
 
 
-def _unusable(name: str, error: Exception) -> str:
-    """Return a line with the reason why a name of an installed package cannot be used."""
+def _unusable_line(name: str, error: Exception) -> str:
+    """Return a line for users with the reason why a name of an installed package cannot be used."""
     if isinstance(error, SpecError) and error.value == name:
         return f"{name} cannot be used; expected {error.expected}"
     return f"{name} cannot be used: {error if isinstance(error, SpecError) else error_text(error)}"
@@ -158,31 +157,38 @@ def _unusable(name: str, error: Exception) -> str:
 def method_rows(
     shape: Model = MODELS["gpt-160m"], workers: int = 8, report: ReportLine = _ignore_line
 ) -> CatalogueRows:
-    """Return a row per named method: its traffic with this many workers as a formula, and in bytes for a model."""
+    """Return a row per named method, with its traffic as a formula, and its traffic and memory for a model in bytes.
+
+    Args:
+        shape: sizes of the model.
+        workers: number of workers.
+        report: see `ReportLine`.
+    """
     rows = []
     for name, error in load_plugins().items():
-        report(_unusable(name, error))
+        report(_unusable_line(name, error))
     specs = {name: method_of(name) for name in METHODS}
     for name, spec in sorted(specs.items(), key=lambda item: (item[1].family, item[0])):
         compressor = getattr(spec, "compressor", None)
+        source = spec.source if compressor is None else f"{spec.source}; {compressor.source}"
         try:
             num_kept = spec.kept_elements(shape.tensors, workers)
             rows.append({
-                "name": name, "kind": spec.kind, "family": spec.family,
-                "source": "; ".join([spec.source, *([compressor.source] if compressor else [])]),
+                "name": name, "kind": spec.kind, "family": spec.family, "source": source,
                 "bytes_per_worker_and_step": spec.traffic_formula(workers),
                 "model": shape.name, "workers": workers,
                 "bytes_per_worker": mean_bytes_per_step(spec.exchanges(shape.tensors, workers)),
                 "state_per_parameter": num_kept / shape.parameters,
                 "state_bytes": 4 * num_kept,  # in fp32
                 "memory_bytes": memory_of(spec, shape.tensors, workers).total_bytes,
-                "description": first_line(type(spec).__doc__ or ""),
+                "description": first_line(type(spec).__doc__),
                 "defaults": spec.model_dump(mode="json", exclude={"label", "kind"}),
             })  # fmt: skip
-        except Exception as error:  # any error of an installed package, as above
-            if not METHOD_KINDS.origin(spec.kind):
+        except Exception as error:  # another package can raise any error
+            is_own_method = not METHOD_KINDS.origin(spec.kind)
+            if is_own_method:
                 raise
-            report(_unusable(name, error))
+            report(_unusable_line(name, error))
     return rows
 
 
@@ -190,16 +196,14 @@ def problem_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row per problem with the defaults of its fields."""
     from syncline.problems import PROBLEMS
 
-    def row(name: str) -> dict[str, Any]:
-        """Return the catalogue's row of a problem."""
+    def problem_row(name: str) -> dict[str, Any]:
         problem: Any = PROBLEMS[name]
-        problem_fields = dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ()
-        defaults = {
-            field.name: None if field.default is dataclasses.MISSING else field.default for field in problem_fields
-        }
-        return {"description": first_line(problem.__doc__ or ""), "fields": defaults, "source": PROBLEMS.origin(name)}
+        defaults = {}
+        for field in dataclasses.fields(problem) if dataclasses.is_dataclass(problem) else ():
+            defaults[field.name] = None if field.default is dataclasses.MISSING else field.default
+        return {"description": first_line(problem.__doc__), "fields": defaults, "source": PROBLEMS.origin(name)}
 
-    return _rows_of(PROBLEMS, row, report)
+    return _rows_of_registry(PROBLEMS, problem_row, report)
 
 
 def spec_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
@@ -228,12 +232,14 @@ def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
 def failure_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     """Return a row for each kind of failure in each set of published failure rates."""
-    return [
-        {"name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape}
-        | {"description": published.description, "source": published.source}
-        for name, published in FAILURE_RATES.items()
-        for rate in published.rates
-    ]
+    rows = []
+    for name, published in FAILURE_RATES.items():
+        for rate in published.rates:
+            rows.append({
+                "name": name, "per": rate.per, "mtbf_s": rate.mtbf_s, "shape": rate.shape,
+                "description": published.description, "source": published.source,
+            })  # fmt: skip
+    return rows
 
 
 CATALOGUES: dict[str, Callable[..., CatalogueRows]] = {
@@ -255,10 +261,13 @@ def rows_of_catalogue(question: List, report: ReportLine = _ignore_line) -> Cata
     catalogue = question.catalogue
     if catalogue not in CATALOGUES:
         raise SpecError("list", catalogue, one_of(CATALOGUES, catalogue))
-    options: dict[str, Any] = {"model": question.model, "workers": question.workers}
-    options = {name: value for name, value in options.items() if value is not None}
-    for name, value in options.items() if catalogue != "methods" else ():
-        raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
-    if "model" in options:
-        options["shape"] = model(options.pop("model"), "--model")
+    if catalogue != "methods":
+        for name, value in (("model", question.model), ("workers", question.workers)):
+            if value is not None:
+                raise SpecError(f"--{name}", value, f"no {name}, as a list of {catalogue} depends on none")
+    options: dict[str, Any] = {}
+    if question.model is not None:
+        options["shape"] = model(question.model, "--model")
+    if question.workers is not None:
+        options["workers"] = question.workers
     return CATALOGUES[catalogue](**options, report=report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,7 +29,7 @@ from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_w
 from syncline.runs.training.trained import Trained, goes_by_clock, with_measured_step
 from syncline.specs import CompareSpec, MethodBase
 
-Timed = dict[tuple[str, str], TimedTraining]
+Timings = dict[tuple[str, str], TimedTraining]
 """Timed trainings by (method, network)."""
 
 
@@ -46,7 +45,8 @@ def compare(
     """Train each method once, time it on every network, and write the folder.
 
     Args:
-        out: the folder to write; see ``RunFolder`` for ``exact``.
+        out: path of the folder.
+        exact: see ``RunFolder``.
         jobs: number of processes that train side by side; one per core if None. It changes no number.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the completed steps of each method.
@@ -58,31 +58,36 @@ def compare(
     check_training(spec, *spec.methods)
     spec, step_s = with_measured_step(spec)
 
-    def report(done: list[int]) -> None:
+    def report(steps_by_training: list[int]) -> None:
         """Report for each method the steps that all of its trainings have completed."""
-        assert on_progress is not None
-        counts = iter(done)
-        num_trainings = [len(spec.networks) if goes_by_clock(spec, method) else 1 for method in spec.methods]
-        on_progress([min(itertools.islice(counts, number)) for number in num_trainings])
+        if on_progress is None:
+            return
+        completed, first = [], 0
+        for method in spec.methods:
+            num_trainings = len(spec.networks) if goes_by_clock(spec, method) else 1
+            completed.append(min(steps_by_training[first : first + num_trainings]))
+            first += num_trainings
+        on_progress(completed)
 
     with (
         RunFolder(out, exact) as folder,
         shared_progress(len(trainings(spec))) as progress,
-        watched(progress, on_progress and report),
+        watched(progress, None if on_progress is None else report),
     ):
         folder.spec(spec)
         order = [method.name for method, _ in trainings(spec)]
         trained_in_any_order = _train_all(spec, folder, progress, jobs=jobs or jobs_of(spec))
         finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
         write_measurements(folder, finished)
-        timings: Timed = {}
+        timings: Timings = {}
         for trained in finished:
-            for link in spec.networks:
-                if training := time_with_bounds(spec, trained, link, measured=step_s is not None):
-                    timings[trained.method, link.name] = training
+            for network in spec.networks:
+                timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
+                if timing is not None:
+                    timings[trained.method, network.name] = timing
         target = reachable_target(finished) if spec.target_loss is None else spec.target_loss
         bounds = _bounds(spec, timings)
-        rows = _rows(spec, finished, timings, bounds, target)
+        rows = _rows(spec, finished, timings, bounds=bounds, target=target)
         facts = {
             "seeds": spec.seeds,
             "wall_s": {training.method: training.wall_s for training in finished},
@@ -93,17 +98,10 @@ def compare(
         }
         folder.json("run", environment() | where_trained(spec) | facts)
         if finished:
-            clocks = {key: training.clock for key, training in timings.items()}
-            write_curves(
-                folder,
-                spec,
-                trained=finished,
-                clocks=clocks,
-                networks={link.name: link for link in spec.networks},
-                target=target,
-                bounds=bounds,
-            )
-            timelines = [(*key, clock.timeline) for key, clock in clocks.items()]
+            clocks = {key: timing.clock for key, timing in timings.items()}
+            networks = {network.name: network for network in spec.networks}
+            write_curves(folder, spec, finished, clocks, networks, target=target, bounds=bounds)
+            timelines = [(method, network, clock.timeline) for (method, network), clock in clocks.items()]
             folder.table("timeline", timeline_columns(timelines))
             folder.trace(side_by_side_trace(timelines, spec.num_endpoints))
             write_contributions(folder, finished)
@@ -119,12 +117,12 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
 
     Trainings that were stopped before their first step yield nothing.
     """
-    calls = [
-        partial(train_method, spec, method, progress.reporter(i), TrainingStream(folder.working, i, method.name), link)
-        for i, (method, link) in enumerate(trainings(spec))
-    ]
-    turns = range(len(calls)) if jobs == 1 else longest_first(spec)
-    for trained in side_by_side([calls[i] for i in turns], jobs, progress, shared=[spec.problem]):
+    calls = []
+    for index, (method, network) in enumerate(trainings(spec)):
+        stream = TrainingStream(folder.working, index, method.name)
+        calls.append(partial(train_method, spec, method, progress.reporter(index), stream, network))
+    order = range(len(calls)) if jobs == 1 else longest_first(spec)
+    for trained in side_by_side([calls[index] for index in order], jobs, progress, shared=[spec.problem]):
         if trained.history.steps:
             yield trained
 
@@ -140,23 +138,26 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
         if not goes_by_clock(spec, method):
             pairs.append((method, None))
             continue
-        pairs += [(method.model_copy(update={"label": name_on(spec, method, link)}), link) for link in spec.networks]
+        for network in spec.networks:
+            labelled_method = method.model_copy(update={"label": name_of_training(spec, method, network)})
+            pairs.append((labelled_method, network))
     return pairs
 
 
-def name_on(spec: CompareSpec, method: MethodBase, network: Network) -> str:
+def name_of_training(spec: CompareSpec, method: MethodBase, network: Network) -> str:
     """Return the name of the training of a method that is timed on a network."""
     is_single = not goes_by_clock(spec, method) or len(spec.networks) == 1
     return method.name if is_single else f"{method.name} on {network.name}"
 
 
 def longest_first(spec: CompareSpec) -> list[int]:
-    """Return the indices of the trainings, the longest first, because a long training that starts last delays the end.
+    """Return the indices of a comparison's trainings, the longest first: one that starts last delays the end.
 
     Gradients take equally long in all trainings. A training is longer if its seeds train one after another, then if it
     encodes more fp32 bytes in a step, then if an update has more seconds of matrix products.
     """
-    tensors, work = tensors_of_problem(spec.problem), []
+    tensors = tensors_of_problem(spec.problem)
+    durations = []  # sort keys: each part decides only if all parts before it are equal
     for method, _ in trainings(spec):
         sequential_seeds = len(spec.seeds) if method.one_seed_at_a_time else 1
         encoded_bytes = update_s = 0.0
@@ -164,56 +165,62 @@ def longest_first(spec: CompareSpec) -> list[int]:
             exchanges = method.exchanges(tensors, spec.workers)
             encoded_bytes = sum(float(exchange.encoded_bytes) / exchange.period for exchange in exchanges)
             update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])
-        work.append((sequential_seeds, encoded_bytes, update_s))
-    return sorted(range(len(work)), key=work.__getitem__, reverse=True)
+        durations.append((sequential_seeds, encoded_bytes, update_s))
+    return sorted(range(len(durations)), key=lambda index: durations[index], reverse=True)
 
 
-def _bounds(spec: CompareSpec, timings: Timed) -> Bounds:
-    """Return the bounds of times and speedups by (method, network).
+def _baseline_timing(spec: CompareSpec, timings: Timings, network: Network) -> TimedTraining | None:
+    """Return the timing of the first method on a network; None if it has no time there."""
+    return timings.get((name_of_training(spec, spec.methods[0], network), network.name))
 
-    Bounds of speedups are None if the baseline, the first method, has no time on the network.
+
+def _bounds(spec: CompareSpec, timings: Timings) -> Bounds:
+    """Return the columns with the bounds of times and of speedups over the first method, by (method, network).
+
+    Bounds of speedups are None if the first method has no time on the network.
     """
-    records, links = {}, {link.name: link for link in spec.networks}
-    for (method, network), training in timings.items():
-        base = timings.get((name_on(spec, spec.methods[0], links[network]), network))
-        of_speedup: dict[str, float | None] = {"speedup_low": None, "speedup_high": None}
-        if base is not None:
-            of_speedup = {**speedup_bounds(training.clock, training.variants, base.clock, base.variants)}
-        records[method, network] = training.bounds() | of_speedup
-    return records
+    bounds, networks = {}, {network.name: network for network in spec.networks}
+    for (method, network_name), timing in timings.items():
+        baseline = _baseline_timing(spec, timings, networks[network_name])
+        speedups: dict[str, Any] = {"speedup_low": None, "speedup_high": None}
+        if baseline is not None:
+            speedups = speedup_bounds(timing.clock, timing.variants, baseline.clock, baseline.variants)
+        bounds[method, network_name] = timing.bounds() | speedups
+    return bounds
 
 
 def _rows(
-    spec: CompareSpec, finished: list[Trained], timings: Timed, bounds: Bounds, target: float | None
+    spec: CompareSpec, finished: list[Trained], timings: Timings, bounds: Bounds, target: float | None
 ) -> list[dict[str, Any]]:
     """Return a row for each network and each method that is timed on it.
 
     Speedups compare a method with the first method on the same network; they are None if that method has no time there.
     """
     rows = []
-    by_name = {training.method: training for training in finished}
-    for link in spec.networks:
-        baseline = name_on(spec, spec.methods[0], link)
-        base = timings.get((baseline, link.name))
-        base_reached_s = time_to_target(by_name[baseline], base.clock, target) if base else math.inf
+    trained_by_name = {training.method: training for training in finished}
+    for network in spec.networks:
+        baseline, baseline_reached_s = _baseline_timing(spec, timings, network), math.inf
+        if baseline is not None:
+            trained_baseline = trained_by_name[name_of_training(spec, spec.methods[0], network)]
+            baseline_reached_s = time_to_target(trained_baseline, baseline.clock, target)
         for training in finished:
-            key = training.method, link.name
+            key = training.method, network.name
             if key not in timings:
                 continue
             clock, history = timings[key].clock, training.history
             loss, loss_min, loss_max = final_loss(training)
-            diverged = [step for step in history.diverged_at if step is not None]
+            diverged_steps = [step for step in history.diverged_at if step is not None]
             reached_s = time_to_target(training, clock, target)
-            both_reach = reached_s and math.isfinite(reached_s) and math.isfinite(base_reached_s)
+            both_reach = reached_s > 0 and math.isfinite(reached_s) and math.isfinite(baseline_reached_s)
             rows.append({
-                "method": training.method, "network": link.name, "workers": spec.workers, "steps": history.steps,
+                "method": training.method, "network": network.name, "workers": spec.workers, "steps": history.steps,
                 **clock_record(clock),
-                "speedup": base.clock.step_time_s / clock.step_time_s if base else None,
+                "speedup": None if baseline is None else baseline.clock.step_time_s / clock.step_time_s,
                 **bounds[key],
                 "loss": loss, "loss_min": loss_min, "loss_max": loss_max, "target_loss": target,
-                "time_to_target_s": reached_s, "diverged_at": min(diverged, default=None),
-                "diverged_seeds": len(diverged), "interrupted": history.interrupted,
-                **(training.asynchronous.record() if training.asynchronous is not None else {}),
-                "time_to_target_speedup": base_reached_s / reached_s if both_reach else None,
+                "time_to_target_s": reached_s, "diverged_at": min(diverged_steps, default=None),
+                "diverged_seeds": len(diverged_steps), "interrupted": history.interrupted,
+                **({} if training.asynchronous is None else training.asynchronous.record()),
+                "time_to_target_speedup": baseline_reached_s / reached_s if both_reach else None,
             })  # fmt: skip
     return rows

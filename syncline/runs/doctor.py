@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from rich.console import Group
 from rich.text import Text
@@ -94,31 +95,34 @@ def findings() -> list[Finding]:
 
 def finding_tables(results: Iterable[Finding]) -> list[Group]:
     """Return a table for each group of checks, and a line with the number of missing parts."""
-    all_findings = list(results)
-    lacking = sum(not finding.ok for finding in all_findings)
-    summary = f"not here: {lacking}, as told above; all else works" if lacking else "all that can be used is here"
-    groups = dict.fromkeys(finding.group for finding in all_findings)
-    tables = [
-        table(group, "name found without", [vars(finding) for finding in all_findings if finding.group == group])
-        for group in groups
-    ]
-    return [*tables, Group(Text(summary))]
+    num_missing = 0
+    rows_by_group: dict[str, list[dict[str, Any]]] = {}
+    for finding in results:
+        rows_by_group.setdefault(finding.group, []).append(vars(finding))
+        num_missing += not finding.ok
+    tables = [table(group, "name found without", rows) for group, rows in rows_by_group.items()]
+    if num_missing:
+        return [*tables, Group(Text(f"not here: {num_missing}, as told above; all else works"))]
+    return [*tables, Group(Text("all that can be used is here"))]
 
 
 def _package(name: str) -> Answer:
     """Check whether a Python package is installed, and which version."""
     version = installed_version(name)
-    return version or "none", version is not None, "" if version else f"pip install {name}"
+    return ("none", False, f"pip install {name}") if version is None else (version,)
 
 
 def _cores() -> Answer:
     """Check the number of cores that this process may use."""
     cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
+    found = str(usable) if usable == cores else f"{usable} of {cores}"
     threads = os.environ.get("OMP_NUM_THREADS")
-    text = f"{usable}" + (f" of {cores}" if usable != cores else "")
-    consequence = "trainings run one after another, and launched processes take turns" if usable == 1 else ""
-    return text + (f", OMP_NUM_THREADS={threads}" if threads else ""), usable > 1, consequence
+    if threads:
+        found += f", OMP_NUM_THREADS={threads}"
+    if usable == 1:
+        return found, False, "trainings run one after another, and launched processes take turns"
+    return (found,)
 
 
 def _memory() -> Answer:
@@ -137,8 +141,9 @@ def _folder() -> Answer:
                 lock.release()
     except OSError as error:
         return "none", False, f"nothing can be written here ({error.strerror}); --out names another folder"
-    limitation = "" if has_locks else "no file locks here: two commands must not write the same name at once"
-    return "can be written to" + (", has locks" if has_locks else ""), has_locks, limitation
+    if has_locks:
+        return ("can be written to, has locks",)
+    return "can be written to", False, "no file locks here: two commands must not write the same name at once"
 
 
 def _gpus() -> Answer:
@@ -166,18 +171,18 @@ def _nccl() -> Answer:
     import torch
     import torch.distributed as dist
 
-    has_nccl = dist.is_available() and dist.is_nccl_available()
-    if has_nccl and torch.cuda.is_available():
-        return ("there",)
-    why = "no GPU" if has_nccl else "this torch is built without it"
-    return "built in" if has_nccl else "none", False, f"--backend nccl is refused ({why})"
+    if not dist.is_available() or not dist.is_nccl_available():
+        return "none", False, "--backend nccl is refused (this torch is built without it)"
+    if not torch.cuda.is_available():
+        return "built in", False, "--backend nccl is refused (no GPU)"
+    return ("there",)
 
 
 def _torchrun() -> Answer:
-    """Check whether the shell finds the command ``torchrun``."""
-    neighbour = Path(sys.executable).with_name("torchrun")
-    where = str(neighbour) if neighbour.is_file() else shutil.which("torchrun")
-    return (where,) if where else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
+    """Check whether the command ``torchrun`` is beside Python's interpreter or on the shell's path."""
+    beside_python = Path(sys.executable).with_name("torchrun")
+    path = str(beside_python) if beside_python.is_file() else shutil.which("torchrun")
+    return (path,) if path else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
 
 
 def _namespaces() -> Answer:
@@ -187,34 +192,41 @@ def _namespaces() -> Answer:
         "root": os.geteuid() == 0,
         "the command ip": shutil.which("ip"),
         "/dev/net/tun": Path("/dev/net/tun").exists(),
-        "a C compiler": os.environ.get("CC") or any(map(shutil.which, ("cc", "gcc", "clang"))),
+        "a C compiler": os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc") or shutil.which("clang"),
     }
-    lacks = ", ".join(requirement for requirement, is_present in requirements.items() if not is_present)
-    return ("none", False, f"'python -m benchmarks.shaped' is skipped (it lacks {lacks})") if lacks else ("there",)
+    missing = [requirement for requirement, is_present in requirements.items() if not is_present]
+    if missing:
+        return "none", False, f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(missing)})"
+    return ("there",)
 
 
 def _extra(name: str) -> Answer:
     """Check whether the packages of an extra are installed."""
-    versions = {package: installed_version(package) for package in EXTRAS[name]}
-    lacks = [package for package, version in versions.items() if version is None]
-    if lacks:
-        some = f" (lacks {', '.join(lacks)})" if len(lacks) < len(versions) else ""
-        return "none", False, f"{CONSEQUENCES[name]}: pip install 'syncline[{name}]'{some}"
-    texts = [f"{package} {version}" for package, version in versions.items()]
-    return (texts[0] if len(texts) == 1 else f"{len(texts)} packages",)
+    packages = EXTRAS[name]
+    missing = [package for package in packages if installed_version(package) is None]
+    if missing:
+        remedy = f"pip install 'syncline[{name}]'"
+        if len(missing) < len(packages):
+            remedy += f" (lacks {', '.join(missing)})"
+        return "none", False, f"{CONSEQUENCES[name]}: {remedy}"
+    if len(packages) == 1:
+        return (f"{packages[0]} {installed_version(packages[0])}",)
+    return (f"{len(packages)} packages",)
 
 
 def _browser() -> Answer:
     """Check whether there is a browser for traces and figures."""
-    names = ("xdg-open", "open", "firefox", "chromium", "google-chrome")
-    where = next(filter(None, map(shutil.which, names)), None)
-    return (where,) if where else ("none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine")
+    for command in ("xdg-open", "open", "firefox", "chromium", "google-chrome"):
+        path = shutil.which(command)
+        if path is not None:
+            return (path,)
+    return "none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine"
 
 
-def _offered(kind: str) -> Answer | None:
+def _names_of_others(kind: str) -> Answer | None:
     """Return the names of a kind, such as methods, that other packages add; None without any."""
-    names = ", ".join(sorted(point.name for point in metadata.entry_points(group=f"syncline.{kind}")))
-    return (names,) if names else None
+    names = sorted(entry_point.name for entry_point in metadata.entry_points(group=f"syncline.{kind}"))
+    return (", ".join(names),) if names else None
 
 
 GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
@@ -235,7 +247,7 @@ GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
     "extras": {
         **{name: partial(_extra, name) for name in EXTRAS},
         "browser": _browser,
-        **{f"{kind} of others": partial(_offered, kind) for kind in ENTRY_POINTS},
+        **{f"{kind} of others": partial(_names_of_others, kind) for kind in ENTRY_POINTS},
     },
 }
 """Checks, in the order of the output; a check without an answer has no row."""

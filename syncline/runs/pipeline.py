@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby, product
@@ -44,7 +45,7 @@ MOST_STAGES = 16
 
 
 def largest_of_stages(field: str) -> Callable[[Record], int]:
-    """Return a function from a schedule's row to the largest value of a field over the stages."""
+    """Return a function that takes a schedule's row and returns the largest value of a field among its stages."""
     return lambda row: max(stage[field] for stage in row["per_stage"])
 
 
@@ -81,7 +82,7 @@ PLACEMENT_NOTE = (
 
 
 class SimulatedSchedule(NamedTuple):
-    """A simulated schedule: its name, the network's name, and the timeline."""
+    """A simulated pipeline schedule: its name, the name of the network that joins its stages, and the timeline."""
 
     schedule: str
     network: str
@@ -92,7 +93,8 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     """Simulate a pipeline's schedules on its networks, and write the folder with spec, timelines, trace and figure.
 
     Args:
-        out: the folder to write; see ``RunFolder`` for ``exact``.
+        out: path of the folder.
+        exact: see ``RunFolder``.
         figures: whether the folder gets the figure.
 
     Returns:
@@ -102,90 +104,105 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
         folder.spec(spec)
         simulated, rows = [], []
         for network in spec.links:
-            for name in spec.schedules:
-                placed = run_placed(spec, name, network)
-                simulated.append(SimulatedSchedule(name, network.name, placed.timeline))
-                result = report(placed.timeline, spec.build_schedule(name), spec.stages)
-                row = schedule_row(spec, name, network=network.name, report=result)
-                placement_rows = [
-                    {"placement": rule, "makespan_s": seconds} for rule, seconds in placed.candidates.items()
+            for schedule in spec.schedules:
+                placed = run_placed(spec, schedule, network)
+                simulated.append(SimulatedSchedule(schedule, network.name, placed.timeline))
+                schedule_report = report(placed.timeline, spec.build_schedule(schedule), spec.stages)
+                row = schedule_row(spec, schedule, network=network.name, report=schedule_report)
+                row |= {"placement": placed.placement, "ranks": placed.ranks}
+                row["placements"] = [
+                    {"placement": placement, "makespan_s": makespan_s}
+                    for placement, makespan_s in placed.candidates.items()
                 ]
-                row |= {"placement": placed.placement, "ranks": placed.ranks, "placements": placement_rows}
-                rows.append(row | bounds_columns(spec, name, placed))
+                rows.append(row | bounds_columns(spec, schedule, placed))
         folder.json("run", environment() | {"interrupted": False, "rows": rows})
         folder.table("timeline", timeline_columns(simulated))
-        folder.trace(chrome_trace(*_traced(spec, simulated)))
+        timeline, worker_names = _joined_timeline(spec, simulated)
+        folder.trace(chrome_trace(timeline, worker_names))
         if figures:
             _draw(folder, spec, simulated)
     return {"rows": rows, "folder": str(folder.path), "interrupted": False}
 
 
-def schedule_row(spec: PipelineSpec, name: str, network: str, report: PipelineReport) -> dict[str, Any]:
-    """Return the row of a schedule on a network, from the report on its simulation.
+def schedule_row(spec: PipelineSpec, schedule: str, network: str, report: PipelineReport) -> dict[str, Any]:
+    """Return the row of a schedule on a network: its makespan, its bubble, and the delays and memory of each stage.
 
     Args:
+        schedule: name of the schedule.
         network: name of the network; messages take no time if the spec has no network of this name.
+        report: report on the simulation of the schedule.
     """
-    on = next((link for link in spec.links if link.name == network), FREE)
-    chunks = spec.chunks_of(name)
-    activation_bytes = spec.stored_activation_bytes(chunks)
-    weights = spec.weights_bytes(chunks)
+    networks = {link.name: link for link in spec.links}
+    chunks = spec.chunks_of(schedule)
+    activation_bytes, weights_bytes = spec.stored_activation_bytes(chunks), spec.weights_bytes(chunks)
+    per_stage = []
+    for index, stage in enumerate(report.stages):
+        stage_row = {
+            "stage": index + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
+            "delay_mean": sum(stage.delays) / len(stage.delays), "delays": list(stage.delays),
+            "peak_activations": stage.peak_activations, "weight_versions": stage.weight_versions,
+            "activations_bytes": None, "weights_bytes": None,
+        }  # fmt: skip
+        if activation_bytes is not None:
+            stage_row["activations_bytes"] = stage.peak_activations * activation_bytes[index]
+        if weights_bytes is not None:
+            stage_row["weights_bytes"] = stage.weight_versions * weights_bytes[index]
+        per_stage.append(stage_row)
     return {
-        "schedule": name, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
+        "schedule": schedule, "network": network, "stages": spec.stages, "microbatches": spec.microbatches,
         "chunks": chunks, "replicas": spec.replicas, "flushes": spec.flushes, "averaging": spec.averaging,
-        "makespan_s": report.makespan_s, "closed_form_s": makespan_closed_form_s(spec, name, on),
+        "makespan_s": report.makespan_s,
+        "closed_form_s": makespan_closed_form_s(spec, schedule, networks.get(network, FREE)),
         "bubble": report.bubble,
         "utilisation": sum(stage.utilisation for stage in report.stages) / len(report.stages),
         "microbatches_per_s": report.microbatches_per_s,
-        "per_stage": [
-            {
-                "stage": index + 1, "utilisation": stage.utilisation, "delay_steady": stage.delay_steady,
-                "delay_mean": sum(stage.delays) / len(stage.delays), "delays": list(stage.delays),
-                "peak_activations": stage.peak_activations, "weight_versions": stage.weight_versions,
-                "activations_bytes": activation_bytes and stage.peak_activations * activation_bytes[index],
-                "weights_bytes": weights and stage.weight_versions * weights[index],
-            }
-            for index, stage in enumerate(report.stages)
-        ],
+        "per_stage": per_stage,
     }  # fmt: skip
 
 
-def makespan_closed_form_s(spec: PipelineSpec, name: str, network: Network) -> float | None:
+def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) -> float | None:
     """Return the seconds of a schedule in closed form; None if stages differ or the schedule has no closed form.
 
     Jitter and averaging between replicas are not included. Messages are included only of GPipe on equal links.
     """
-    if name not in CLOSED_FORMS or (schedule_kind(name).takes_limits and spec.max_in_flight is not None):
+    if schedule not in CLOSED_FORMS or (schedule_kind(schedule).takes_limits and spec.max_in_flight is not None):
         return None
-    seconds = spec.stage_seconds(name)
-    if any(len(set(stage_values)) > 1 for stage_values in (*seconds, spec.update)):
+    stage_seconds = spec.stage_seconds(schedule)
+    for values_by_stage in (*stage_seconds, spec.update):
+        if len(set(values_by_stage)) > 1:
+            return None
+    # Flushes of other schedules overlap. Updates of async-1f1b take place within the schedule.
+    if (spec.flushes > 1 and schedule not in ("gpipe", "1f1b")) or (spec.update[0] and schedule == "async-1f1b"):
         return None
-    if (spec.flushes > 1 and name not in ("gpipe", "1f1b")) or (spec.update[0] and name == "async-1f1b"):
+    forward_s, backward_s, weight_s = (values_by_stage[0] for values_by_stage in stage_seconds)
+    # The form of zb-h1 holds if weight gradients fill the bubble, with times as in `pipeline_s`.
+    is_filled = spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
+    if schedule == "zb-h1" and not is_filled:
         return None
-    forward, backward, weight = (stage_values[0] for stage_values in seconds)
-    if name == "zb-h1" and not (spec.microbatches >= spec.stages and weight <= backward <= forward + weight):
-        return None
-    chunks = spec.chunks_of(name)
-    if name == "gpipe" and isinstance(network, Link) and network.duplex == "full":
-        nbytes = spec.pipeline(name).activation_bytes
+    if schedule == "gpipe" and isinstance(network, Link) and network.duplex == "full":
+        nbytes = spec.pipeline(schedule).activation_bytes
         flush_s = gpipe_s(
-            spec.stages, spec.microbatches, forward, backward,
+            spec.stages, spec.microbatches, forward_s, backward_s,
             message_s=network.overhead_s + nbytes / network.goodput_bytes_per_s, latency_s=network.latency_s,
             ahead=messages_ahead(network, nbytes),
         )  # fmt: skip
     else:
-        flush_s = pipeline_s(name, spec.stages, spec.microbatches, forward, backward, weight_s=weight, chunks=chunks)
+        flush_s = pipeline_s(
+            schedule, spec.stages, spec.microbatches, forward_s, backward_s,
+            weight_s=weight_s, chunks=spec.chunks_of(schedule),
+        )  # fmt: skip
     return float(spec.flushes * flush_s + spec.update[0])
 
 
-def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
-    """Return one timeline whose workers are the stages of all schedules, and the workers' names, for a trace."""
+def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
+    """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names."""
     workers = spec.stages * spec.replicas
     share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
-    first = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
-    parts = [schedule.timeline.head(first).to_columns() for schedule in simulated]
+    microbatches = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
+    parts = [schedule.timeline.head(microbatches).to_columns() for schedule in simulated]
+    for index, part in enumerate(parts):
+        part["worker"] = part["worker"] + workers * index
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    columns["worker"] = np.concatenate([part["worker"] + workers * index for index, part in enumerate(parts)])
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
         replica_name = f"replica {replica + 1}, " if spec.replicas > 1 else ""
@@ -194,7 +211,7 @@ def _traced(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple
 
 
 def _title(spec: PipelineSpec, schedule: SimulatedSchedule) -> str:
-    """Return the name of a schedule, with its network if there are several."""
+    """Return the name of a simulated schedule, with its network if the spec has several."""
     return f"{schedule.schedule}, {schedule.network}" if len(spec.networks) > 1 else schedule.schedule
 
 
@@ -207,32 +224,34 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     drawn_schedules = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
     for network, group in groupby(drawn_schedules, key=lambda schedule: schedule.network):
         schedules = list(group)
+        # Stages of the first replica.
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
         until_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
-            shown_spans = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
-            cut_note = (
-                " (its beginning)" if len(shown_spans) < (timeline.computes & (timeline.what != UPDATE)).sum() else ""
-            )
-            panels.append(
-                SchedulePanel(_title(spec, schedule) + cut_note, spec.stages, tasks=shown_spans, group=network)
-            )
+            spans = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
+            title = _title(spec, schedule)
+            if len(spans) < (timeline.computes & (timeline.what != UPDATE)).sum():
+                title += " (its beginning)"
+            panels.append(SchedulePanel(title, spec.stages, tasks=spans, group=network))
     save(draw_schedules(panels), folder.figure("schedules"))
 
 
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
-    """Return the time until which a schedule is drawn, at which the largest number of drawn tasks has ended."""
+    """Return the time in seconds at which the figure of a schedule ends, so that it has at most `MOST_DRAWN` tasks."""
     smallest, largest = MOST_DRAWN
-    count = min(max(smallest, 2 * stages**2), largest)
+    num_tasks = min(max(smallest, 2 * stages**2), largest)
     ends_s = timeline.end_s[timeline.computes]
-    return float(np.partition(ends_s, count)[count]) if len(ends_s) > count else float("inf")
+    if len(ends_s) <= num_tasks:
+        return math.inf
+    return float(np.partition(ends_s, num_tasks)[num_tasks])
 
 
 def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
     """Return a table of the schedules on each network, then a table of the stages on the first network."""
     tables = []
-    has_closed_form = any(row["closed_form_s"] is not None for row in rows)
-    columns, note = (COLUMNS, FORM_NOTE + NOTE) if has_closed_form else (COLUMNS.replace("closed_form_s ", ""), NOTE)
+    columns, note = COLUMNS, FORM_NOTE + NOTE
+    if all(row["closed_form_s"] is None for row in rows):
+        columns, note = COLUMNS.replace("closed_form_s ", ""), NOTE
     for network in spec.links:
         network_rows = [row for row in rows if row["network"] == network.name]
         tables.append(
@@ -242,37 +261,34 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
             )
         )  # fmt: skip
         tables += _placement_tables(network_rows)
-    first = [row for row in rows if row["network"] == spec.links[0].name]
-    hidden = slice(MOST_STAGES // 2, -MOST_STAGES // 2) if spec.stages > MOST_STAGES else slice(0)
-    stages = []
-    for row in first:
-        schedule_stages = [{"schedule": row["schedule"]} | stage for stage in row["per_stage"]]
-        del schedule_stages[hidden]
-        stages += schedule_stages
+    stage_rows = []
+    for row in rows:
+        if row["network"] == spec.links[0].name:
+            for stage in row["per_stage"]:
+                from_either_end = min(stage["stage"], spec.stages + 1 - stage["stage"])
+                if spec.stages <= MOST_STAGES or from_either_end <= MOST_STAGES // 2:
+                    stage_rows.append({"schedule": row["schedule"]} | stage)
     columns = STAGE_COLUMNS + (" activations_bytes weights_bytes" if spec.model else "")
     title = "Stages" if len(spec.links) == 1 else f"Stages, on {spec.links[0].name}"
-    note = STAGE_NOTE + ("" if len(stages) == len(first) * spec.stages else "\nStages in the middle: --json.")
-    tables.append(table(title, columns, rows=stages, note=note, section="schedule"))
+    note = STAGE_NOTE + ("" if spec.stages <= MOST_STAGES else "\nStages in the middle: --json.")
+    tables.append(table(title, columns, rows=stage_rows, note=note, section="schedule"))
     return tables
 
 
 def _placement_tables(rows: list[Record]) -> list[Group]:
     """Return a table of the placements that were timed for each schedule; no table if each has a single one."""
-    lines = []
+    table_rows = []
     for row in rows:
         placements = row.get("placements", ())
-        given_s = next(
-            (placement_row["makespan_s"] for placement_row in placements if placement_row["placement"] == "given"), None
-        )
-        if given_s is not None and len(placements) > 1:
-            for placement_row in placements:
-                lines.append(
-                    {"schedule": row["schedule"], **placement_row, "saved": 1 - placement_row["makespan_s"] / given_s}
-                )
-    if not lines:
+        makespans_s = {placement["placement"]: placement["makespan_s"] for placement in placements}
+        if "given" in makespans_s and len(placements) > 1:
+            for placement in placements:
+                saved_share = 1 - placement["makespan_s"] / makespans_s["given"]
+                table_rows.append({"schedule": row["schedule"], **placement, "saved": saved_share})
+    if not table_rows:
         return []
     columns = "schedule placement makespan_s saved"
-    return [table("Placements of the ranks", columns, lines, note=PLACEMENT_NOTE, section="schedule")]
+    return [table("Placements of the ranks", columns, table_rows, note=PLACEMENT_NOTE, section="schedule")]
 
 
 def _table_title(network: Network, spec: PipelineSpec) -> str:
@@ -286,29 +302,37 @@ def _table_title(network: Network, spec: PipelineSpec) -> str:
         work += f", {spec.flushes:,} flushes"
     if not spec.networks:
         return f"{work}, free links"
-    return f"{work}; " + (f"{network.name}: " if "," not in network.name else "") + network.describe()
+    if "," in network.name:  # a network without a name of its own is called by its description
+        return f"{work}; {network.describe()}"
+    return f"{work}; {network.name}: {network.describe()}"
 
 
 FREE_MESSAGES = Uncertainty(1.0, 1.0, 0, "none, links are free")
 
 
 def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) -> dict[str, Any]:
-    """Return the columns with the bounds of the makespan in seconds, and their basis.
+    """Return the columns with the bounds of a schedule's makespan in seconds, and the basis of the bounds.
 
     Computing times that the user states are exact. Otherwise the pipeline is simulated again with computing at each of
     its bounds. The known errors of simulated messages are those of measured makespans as a whole.
     """
-    machine = spec.hardware if spec.model is not None else None
-    computing = computing_uncertainty(machine, None if spec.model is None else spec.model.width)
+    if spec.model is None:
+        computing = computing_uncertainty(None, None)
+    else:
+        computing = computing_uncertainty(spec.hardware, spec.model.width)
     messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
     makespan_s = placed.timeline.makespan_s
-    variants = [makespan_s * factor for factor in (1.0, 1.0, messages.low, messages.high)]
+    # Makespans with computing at its lower and its upper bound, then with messages at theirs.
+    variants_s = [makespan_s, makespan_s, makespan_s * messages.low, makespan_s * messages.high]
     if computing is not EXACT:
         pipeline = spec.pipeline(schedule)
-        times = (pipeline.durations.forward_s, pipeline.durations.backward_s, pipeline.durations.weight_s)
         for variant, factor in enumerate((computing.low, computing.high)):
-            durations = Durations(*(factor * np.asarray(seconds) for seconds in times))
-            variants[variant] = run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
-    low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(value) for value in variants])
+            durations = Durations(
+                factor * np.asarray(pipeline.durations.forward_s),
+                factor * np.asarray(pipeline.durations.backward_s),
+                factor * np.asarray(pipeline.durations.weight_s),
+            )
+            variants_s[variant] = run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
+    low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(seconds) for seconds in variants_s])
     basis = basis_text(computing.basis, messages.basis)
     return {"makespan_low_s": float(low_s), "makespan_high_s": float(high_s), "basis": basis}

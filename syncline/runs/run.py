@@ -38,7 +38,8 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        out: the folder to write; see ``RunFolder`` for ``exact``.
+        out: path of the folder.
+        exact: see ``RunFolder``.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
 
@@ -65,15 +66,16 @@ def run(
         write_measurements(folder, [trained])
         network = spec.network
         timing = time_with_bounds(spec, trained, network, measured=step_s is not None)
-        bounds = timing.bounds() if timing else {}
-        rows = [row | bounds for row in run_records(trained, timing and timing.clock, network, spec.workers)]
+        bounds = {} if timing is None else timing.bounds()
+        records = run_records(trained, None if timing is None else timing.clock, network, spec.workers)
+        rows = [record | bounds for record in records]
         facts = {"wall_s": trained.wall_s, "interrupted": trained.history.interrupted, "problem": trained.facts}
         facts |= where_trained(spec) | {"measured_step_s": step_s}
         folder.json("run", environment() | {"seeds": spec.seeds} | facts | {"rows": rows})
-        if timing:
+        if timing is not None:
             key, clock = (trained.method, network.name), timing.clock
             write_curves(folder, spec, [trained], {key: clock}, {network.name: network}, bounds={key: bounds})
-            folder.table("timeline", timeline_columns([(*key, clock.timeline)]))
+            folder.table("timeline", timeline_columns([(trained.method, network.name, clock.timeline)]))
             folder.trace(chrome_trace(clock.timeline, names_of_workers(clock.timeline, spec.num_endpoints)))
             write_contributions(folder, [trained])
             if figures:
@@ -83,11 +85,11 @@ def run(
 
 
 def steps_of(spec: Experiment) -> int:
-    """Return the number of steps that an experiment will make.
+    """Return the number of steps that an experiment will make, as counted by the progress of `run`.
 
     A run makes the steps of its spec. A study makes the steps of all its trainings and votes.
     """
-    return spec.steps if isinstance(spec, RunSpec) else sum(piece.length for piece in _pieces(spec))
+    return spec.steps if isinstance(spec, RunSpec) else sum(piece.length for piece in _pieces_of_study(spec))
 
 
 def run_study(
@@ -102,7 +104,8 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        out: the folder to write; see ``RunFolder`` for ``exact``.
+        out: path of the folder.
+        exact: see ``RunFolder``.
         jobs: number of processes side by side; the study's own number if None. It changes no number.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
@@ -110,24 +113,26 @@ def run_study(
     Returns:
         ``rows``, ``folder``, ``interrupted``. After Ctrl-C there are rows of the finished pieces.
     """
-    study, pieces = study_of(spec), _pieces(spec)
-    jobs = jobs or study.jobs(spec)
+    study, pieces = study_of(spec), _pieces_of_study(spec)
+    if jobs is None:
+        jobs = study.jobs(spec)
 
-    def report(done: list[int]) -> None:
+    def report(steps_by_piece: list[int]) -> None:
         if on_progress:
-            on_progress(sum(done))
+            on_progress(sum(steps_by_piece))
+
+    def none_first(record: dict[str, Any]) -> list[tuple[bool, Any]]:
+        """Return a key that sorts records by their values in turn, with None before all others."""
+        return [(value is not None, "" if value is None else value) for value in record.values()]
 
     with RunFolder(out, exact) as folder, shared_progress(len(pieces)) as progress, watched(progress, report):
         folder.spec(spec)
         records: list[dict[str, Any]] = []
         calls = [partial(piece.call, progress.reporter(index)) for index, piece in enumerate(pieces)]
-        for new in side_by_side(calls, jobs, progress):
-            records += new
-            if new:  # rewritten after each piece, so that a crash of the next one loses nothing
-                # Sorted, with None before other values, because the order in which pieces finish is random.
-                sorted_records = sorted(
-                    records, key=lambda r: [(v is not None, "" if v is None else v) for v in r.values()]
-                )
+        for piece_records in side_by_side(calls, jobs, progress):
+            records += piece_records
+            if piece_records:  # rewritten after each piece, so that a crash of the next one loses nothing
+                sorted_records = sorted(records, key=none_first)  # because pieces finish in a random order
                 folder.table("metrics", {name: [record[name] for record in sorted_records] for name in records[0]})
         rows = study.rows(spec, records)
         interrupted = progress.stopped
@@ -138,14 +143,14 @@ def run_study(
     return {"rows": rows, "folder": str(folder.path), "interrupted": interrupted}
 
 
-def _pieces(spec: Experiment) -> list[Any]:
+def _pieces_of_study(spec: Experiment) -> list[Any]:
     """Return the parts of a study's work, which can run in parallel; see `syncline.specs.study.Piece`."""
     pieces = study_of(spec).pieces
     assert pieces is not None, "a study that answers at once"
     return pieces(spec)
 
 
-ALWAYS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
+COMMON_COLUMNS = {*TRAINING, *CLOCK, "loss", "diverged_at"}
 """Columns of every timed training; further columns depend on the problem, the method and the clock."""
 
 
@@ -158,8 +163,10 @@ def check_columns(spec: Experiment, columns: str | None) -> None:
     Args:
         columns: names with commas between, or ``all``.
     """
-    names = set() if columns is None else {name.strip() for name in columns.split(",")}
-    if columns is None or names <= ALWAYS or names == {ALL} or not isinstance(spec, RunSpec | CompareSpec):
+    if columns is None or not isinstance(spec, RunSpec | CompareSpec):
+        return
+    names = {name.strip() for name in columns.split(",")}
+    if names <= COMMON_COLUMNS or names == {ALL}:
         return
     one_step_spec = spec.model_copy(update={"steps": 1, "seeds": spec.seeds[:1], "timeline_steps": 0})
     rows: list[dict[str, object]] = []

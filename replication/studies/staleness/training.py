@@ -85,8 +85,9 @@ def train_late(
 
         return histories_in_turn(train_seed, chosen_seeds, spec.steps, on_step)
     comm = SimulatedCommunicator(1, replicas=len(chosen_seeds))
-    parts = delayed_parts(training, spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device), comm)
+    task = spec.problem.build(rows_of(comm, chosen_seeds), device=spec.device)
+    delayed_task, optimizer, scheduler = delayed_parts(training, task, comm)
     return train(
-        parts.task, parts.optimizer, chosen_seeds, spec.steps,
-        eval_every=spec.eval_every, schedule=parts.schedule, on_step=on_step,
+        delayed_task, optimizer, chosen_seeds, spec.steps,
+        eval_every=spec.eval_every, schedule=scheduler, on_step=on_step,
     )  # fmt: skip

@@ -67,7 +67,7 @@ class Stages:
         delays = stage_delays(spec.stages).tolist() if is_update_per_gradient else [0] * spec.stages
         self.optimizers = [
             stage_optimizer(
-                spec.training.method, self.task, named=list(self.parameters_of(stage).items()), stage=stage,
+                spec.training.method, self.task, named_params=list(self.parameters_of(stage).items()), stage=stage,
                 delays=delays, seed=self._seed,
             )
             for stage in range(spec.stages)

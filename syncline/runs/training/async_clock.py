@@ -31,7 +31,7 @@ from syncline.specs import MethodBase, Training
 
 
 class SampledPace:
-    """Random durations of the workers' steps; the first T are those that synchronous workers would have.
+    """Sampled durations of the workers' steps; the first T are those that synchronous workers would have.
 
     Args:
         spec: spec of the training; it has T, the number of steps, and the jitter.
@@ -45,30 +45,35 @@ class SampledPace:
 
     def _sample(self, steps: int) -> None:
         """Draw the durations of the first ``steps`` steps of all workers."""
-        times = self._spec.step_times(self._base_s, steps, self._work)
-        self._steps, self._times = steps, times
-        self._same: list[float] | None = times[0].tolist() if len(times) and not times.strides[0] else None
+        self._durations_s = self._spec.step_times(self._base_s, steps, self._work)
+        self._constant_s: list[float] | None = None  # by worker, if all its steps take equally long
+        is_broadcast = not self._durations_s.strides[0]  # one row stands for all steps
+        if len(self._durations_s) and is_broadcast:
+            self._constant_s = self._durations_s[0].tolist()
 
     def any_alike(self) -> bool:
         """Return whether any two workers have the same durations of their first T steps."""
-        return len(np.unique(self._times[: self._spec.steps], axis=1).T) < self._spec.workers
+        distinct_workers = np.unique(self._durations_s[: self._spec.steps], axis=1)
+        return distinct_workers.shape[1] < self._spec.workers
 
     def __call__(self, worker: int, number: int) -> float:
         """Return the seconds of a worker's step ``number``, counted from 0."""
-        if self._same is not None:
-            return self._same[worker]
-        if number >= self._steps:
-            self._sample(max(2 * self._steps, number + 1))  # a longer sample begins with the same steps
-        return float(self._times[number, worker])
+        if self._constant_s is not None:
+            return self._constant_s[worker]
+        if number >= len(self._durations_s):  # a longer sample begins with the same steps
+            self._sample(max(2 * len(self._durations_s), number + 1))
+        return float(self._durations_s[number, worker])
 
 
 @dataclass(frozen=True)
 class AsyncPlan:
-    """An asynchronous training before the simulation of its events.
+    """An asynchronous training before the simulation of its events; `play` simulates them.
 
     Args:
+        spec: spec of the training.
         served: settings of the server, and of the protocol between workers and server.
         base_s: seconds of a step without jitter.
+        network: network that joins the workers and the server.
         work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
     """
 
@@ -78,25 +83,26 @@ class AsyncPlan:
     network: Network
     work: tuple[float, ...] | None = None
 
-    def play(self, watching: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
-        """Simulate the events of the training, with computing and communication times multiplied by factors.
+    def play(self, observer: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
+        """Simulate the events of the training.
 
         Args:
-            watching: an object that is called at each event, for example to do the training's math.
+            observer: an object that is called at each event, for example to do the training's math.
+            factors: factors on the seconds of computing and communication.
         """
         spec, failures, workers = self.spec, self.spec.failures, self.spec.workers
         network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
-        served_network, place = with_server(network, workers)
-        links = topology(spec.faults.network(served_network, served_network.workers), served_network.workers)
+        network_with_server, server_place = with_server(network, workers)
+        places = network_with_server.workers
+        links = topology(spec.faults.network(network_with_server, places), places)
         absences = None
-        if failures is not None:  # as the first seed draws them
+        if failures is not None:  # the first seed draws them for all seeds
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
         return simulate_async_workers(
             self.served, self.pace(factors),
-            topology=ServerTopology(links, workers, places_of_handlers(workers, place, self.served.groups)),
-            observer=watching,
-            starts_s=spec.compute.start_offsets or None,
-            delay=spec.faults.delay(links, served_network.workers, spec.seeds[0]),
+            topology=ServerTopology(links, workers, places_of_handlers(workers, server_place, self.served.groups)),
+            observer=observer, starts_s=spec.compute.start_offsets or None,
+            delay=spec.faults.delay(links, places, spec.seeds[0]),
             keep_steps=spec.timeline_steps, absences=absences,
         )  # fmt: skip
 
@@ -116,20 +122,27 @@ def async_plan(
     """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
     Args:
+        spec: spec of the training.
+        method: an asynchronous method.
+        tensors: shapes of the model's parameters, which decide the size of updates and models.
         base_s: seconds of a step without jitter.
+        network: network that joins the workers and the server.
         work: duration of each worker's step relative to ``base_s``, if batches differ.
     """
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
-    period, hierarchy = getattr(method, "period", 1), asynchronous.hierarchy
+    global_server = None
+    if asynchronous.hierarchy is not None:
+        group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
+        global_server = UpperServer(group_sizes, asynchronous.hierarchy.merge_period)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
-    update_bytes = sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers))
     served = ServerSettings(
-        spec.workers, spec.steps * spec.workers, asynchronous.local_steps(period, speeds),
+        spec.workers, spec.steps * spec.workers, asynchronous.local_steps(getattr(method, "period", 1), speeds),
         buffer_size=asynchronous.updates_per_version, synchronous=asynchronous.synchronous,
         grace_period_s=asynchronous.grace_period, participants=asynchronous.participants, seed=spec.seeds[0],
-        hierarchy=UpperServer(hierarchy.groups_of(spec.workers), hierarchy.merge_period) if hierarchy else None,
-        update_bytes=update_bytes, model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
+        hierarchy=global_server,
+        update_bytes=sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers)),
+        model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )  # fmt: skip
     return AsyncPlan(spec, served, base_s, network, work)
 
@@ -161,15 +174,15 @@ class AsyncTrained:
 
     def record(self) -> dict[str, Any]:
         """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker."""
-        columns, workers = self.result.columns(), self.plan.served.workers
-        ages = columns["age"]
+        updates, workers = self.result.columns(), self.plan.served.workers
+        merge_ages = np.array([merge.age for merge in self.result.merges], dtype=np.int64)
         return {
             "versions": self.result.versions,
-            "age_mean": float(ages.mean()) if len(ages) else 0.0,
-            "age_max": int(ages.max(initial=0)),
+            "age_mean": float(updates["age"].mean()) if len(updates["age"]) else 0.0,
+            "age_max": int(updates["age"].max(initial=0)),
             "ages": self.result.ages().tolist(),
-            "ages_above": np.bincount(np.array([merge.age for merge in self.result.merges], dtype=np.int64)).tolist(),
-            "contributions": np.bincount(columns["worker"].astype(np.int64), minlength=workers).tolist(),
+            "ages_above": np.bincount(merge_ages).tolist(),
+            "contributions": np.bincount(updates["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.result.steps_of(workers).tolist(),
             "waited_s": self.result.wait_s.tolist(),
             "waited_for_s": self.waited_for_s().sum(0).tolist(),
@@ -185,13 +198,13 @@ class AsyncTrained:
         The messages of local servers to a global one are included.
         """
         served = self.plan.served
-        clock = async_training_clock(self.result, served, self.steps)
-        updates = np.sort(self.result.columns()["sent_s"])
-        merges = np.sort(np.array([merge.sent_s for merge in self.result.merges]))
-        sent_bytes: Floats = np.zeros(len(clock.step_end_s))
-        for sent_s, nbytes in ((updates, served.update_bytes), (merges, served.model_bytes)):
-            num_sent = np.searchsorted(sent_s, clock.step_end_s, side="right")
-            sent_bytes += num_sent.astype(np.float64) * (nbytes / served.workers)
+        step_end_s = async_training_clock(self.result, served, self.steps).step_end_s
+        update_sent_s = self.result.columns()["sent_s"]
+        merge_sent_s = np.array([merge.sent_s for merge in self.result.merges])
+        sent_bytes: Floats = np.zeros(len(step_end_s))
+        for sent_s, message_bytes in ((update_sent_s, served.update_bytes), (merge_sent_s, served.model_bytes)):
+            num_sent = np.searchsorted(np.sort(sent_s), step_end_s, side="right")
+            sent_bytes += num_sent.astype(np.float64) * (message_bytes / served.workers)
         return sent_bytes
 
 
@@ -207,17 +220,17 @@ def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int
         steps: number of completed steps of the training.
     """
     workers = served.workers
-    ends_s = result.step_end_s[workers - 1 :: workers][:steps].copy()
+    step_end_s = result.step_end_s[workers - 1 :: workers][:steps].copy()  # of every P-th local step
     if len(result.step_end_s) == served.steps:
-        ends_s[-1] = result.end_s
-    wall_s, worker_steps = float(ends_s[-1]), steps * workers
+        step_end_s[-1] = result.end_s
+    wall_s, num_local_steps = float(step_end_s[-1]), steps * workers
+    worker_end_s = np.zeros(workers)
+    np.maximum.at(worker_end_s, result.step_worker, result.step_end_s)
+    waited_s = float(result.wait_s.sum()) / num_local_steps
     sent_bytes = len(result.contributions) * served.update_bytes + len(result.merges) * served.model_bytes
-    last_s = np.zeros(workers)
-    np.maximum.at(last_s, result.step_worker, result.step_end_s)
-    waited_s = float(result.wait_s.sum()) / worker_steps
     return Clock(
-        step_end_s=ends_s, end_s=last_s, step_time_s=wall_s / steps,
-        compute_s=float(result.compute_s.sum()) / worker_steps, encode_s=0.0, trigger_s=0.0, optimizer_s=0.0,
-        communication_s=waited_s, exposed_communication_s=waited_s, bytes_per_worker=sent_bytes / worker_steps,
+        step_end_s=step_end_s, end_s=worker_end_s, step_time_s=wall_s / steps,
+        compute_s=float(result.compute_s.sum()) / num_local_steps, encode_s=0.0, trigger_s=0.0, optimizer_s=0.0,
+        communication_s=waited_s, exposed_communication_s=waited_s, bytes_per_worker=sent_bytes / num_local_steps,
         wall_s=wall_s, evaluator="events", timeline=result.timeline, failed=result.failed,
     )  # fmt: skip

@@ -30,13 +30,13 @@ from syncline.runs.training.async_workers import (
     Rates,
     Team,
     Teams,
-    alone,
     evaluate_model,
     gradient_server,
     inner_of,
     lr_factors,
     outer_rules,
     refuse_buffers,
+    single_workers,
     teams_of,
 )
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
@@ -56,6 +56,7 @@ def train_async(
 
     Args:
         spec: problem, workers, steps, seeds.
+        method: an asynchronous method.
         network: the network, which decides the order in which updates arrive.
         on_step: see `syncline.runs.training.train_and_time.train_method`.
         stream: see `syncline.runs.training.train_and_time.train_method`.
@@ -97,7 +98,7 @@ def train_async(
 
 
 def batch_work(
-    spec: Training, method: MethodBase, whole_s: float, build: Callable[[Rows, Problem], Task]
+    spec: Training, method: MethodBase, full_batch_s: float, build: Callable[[Rows, Problem], Task]
 ) -> tuple[float, ...] | None:
     """Return the duration of each worker's step relative to a step of the problem's batch size.
 
@@ -105,22 +106,24 @@ def batch_work(
     step, the duration is proportional to the samples; otherwise it follows from the FLOPs of each batch.
 
     Args:
-        whole_s: seconds of a step of the problem's batch size.
+        spec: spec of the training.
+        method: an asynchronous method.
+        full_batch_s: seconds of a step of the problem's batch size.
         build: function that builds the task of some rows of a problem.
     """
     asynchronous = asynchronous_of(method)
     if asynchronous is None or asynchronous.dynamic_local_updates != "batch":
         return None
-    batches = batches_of(spec, asynchronous)
+    batch_sizes = batch_sizes_of(spec, asynchronous)
     if spec.compute.seconds is not None:
-        return tuple(samples / float(spec.problem.batch_size) for samples in batches)
-    work_by_batch: dict[float, float] = {}
-    for batch, problem in zip(batches, problems_of(spec, batches), strict=True):
-        if batch not in work_by_batch:
+        return tuple(batch_size / float(spec.problem.batch_size) for batch_size in batch_sizes)
+    work_by_size: dict[float, float] = {}
+    for batch_size, problem in zip(batch_sizes, problems_of(spec, batch_sizes), strict=True):
+        if batch_size not in work_by_size:
             batch_spec = spec.model_copy(update={"problem": problem})
             task = build(Rows(spec.seeds, (0,), spec.workers), problem)
-            work_by_batch[batch] = base_s(batch_spec, task.flops_per_step) / whole_s
-    return tuple(work_by_batch[batch] for batch in batches)
+            work_by_size[batch_size] = base_s(batch_spec, task.flops_per_step) / full_batch_s
+    return tuple(work_by_size[batch_size] for batch_size in batch_sizes)
 
 
 class ArrivedUpdate(NamedTuple):
@@ -138,6 +141,8 @@ class AsyncWorkers(EventObserver):
     workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
 
     Args:
+        spec: spec of the training.
+        method: an asynchronous method.
         build: function that builds the task of some rows of a problem, which may have a worker's own batch size.
         recorder: object that collects losses and metrics.
         on_step: function that is called with the number of completed steps of the training.
@@ -162,40 +167,47 @@ class AsyncWorkers(EventObserver):
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
         self.spec, self.asynchronous, self.recorder, self.on_step = spec, asynchronous, recorder, on_step
-        self.local = isinstance(method, DiLoCoSpec)
-        self.batches = batches_of(spec, asynchronous)
-        problems, drawn_blocks = problems_of(spec, self.batches), DrawnBlocks()
-        self.teams = [
-            Team(
-                workers,
-                build(Rows(spec.seeds, workers, world_size=spec.workers, drawn=drawn_blocks), problems[workers[0]]),
-                len(spec.seeds),
-            )
-            for workers in teams or alone(spec.workers)
-        ]
-        self.team = {worker: team for team in self.teams for worker in team.workers}
+        self.has_local_steps = isinstance(method, DiLoCoSpec)
+        self.wire = WIRE_FORMATS[method.wire_format]
+
+        # Workers, in teams.
+        self.batch_sizes = batch_sizes_of(spec, asynchronous)
+        problems, drawn_blocks = problems_of(spec, self.batch_sizes), DrawnBlocks()
+        self.teams: list[Team] = []
+        for workers in teams or single_workers(spec.workers):
+            rows = Rows(spec.seeds, workers, world_size=spec.workers, drawn=drawn_blocks)
+            self.teams.append(Team(workers, build(rows, problems[workers[0]]), len(spec.seeds)))
+        self.team_of = {worker: team for team in self.teams for worker in team.workers}
+
+        # Servers: a single one with the model, or one for each group, with a copy of the model, below a global one.
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         refuse_buffers(spec, self.server_task)
         self.params: list[Tensor] = list(self.server_task.params.values())
-        self.wire = WIRE_FORMATS[method.wire_format]
-        groups = () if asynchronous.hierarchy is None else asynchronous.hierarchy.groups_of(spec.workers)
-        self.server_of = np.repeat(np.arange(max(len(groups), 1)), groups or spec.workers).tolist()
-        self.models = [[p.detach().clone() for p in self.params] for _ in groups] or [self.params]
-        self.factors = lr_factors(spec)
-        self.servers: Sequence[ServerRule]
-        self.rates: list[Rates]  # of the optimizers that follow the schedule: workers' or the server's
-        if isinstance(method, DiLoCoSpec):
-            self.inner = inner_of(method)
-            self.servers = outer_rules(method, asynchronous, self.models)
-            self.rates = [self._rates_of(team) for team in self.teams]
-        else:
-            server = gradient_server(method, self.server_task, len(spec.seeds))
-            self.servers, self.rates = [server], [Rates(server.optimizer, self.factors, spec)]
+        self.models = [self.params]
         if asynchronous.hierarchy is not None:
-            self.above = GlobalServer(asynchronous.hierarchy, self.params, self.models)
+            group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
+            self.server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
+            self.models = [[p.detach().clone() for p in self.params] for _ in group_sizes]
+            self.global_server = GlobalServer(asynchronous.hierarchy, self.params, self.models)
+        else:
+            self.server_of = [0] * spec.workers
+        self.lr_factors = lr_factors(spec)
+        self.rules: Sequence[ServerRule]
+        self.rates: list[Rates]  # of the optimizers that follow the schedule: each team's, or the server's
+        if isinstance(method, DiLoCoSpec):
+            self.inner_method = inner_of(method)
+            self.rules = outer_rules(method, asynchronous, self.models)
+            self.rates = [self._new_inner_optimizer(team) for team in self.teams]
+        else:
+            rule = gradient_server(method, self.server_task, len(spec.seeds))
+            self.rules, self.rates = [rule], [Rates(rule.optimizer, self.lr_factors, spec)]
+
+        # State.
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
-        self.begins = [self._snapshot(self.server_of[worker]) if self.local else [] for worker in range(spec.workers)]
-        self.num_since = [0] * spec.workers  # local steps of each worker since its last update
+        self.start_models: list[list[Tensor]] = []  # by worker: the model before its local steps
+        for server in self.server_of:
+            self.start_models.append(self._snapshot(server) if self.has_local_steps else [])
+        self.steps_since_update = [0] * spec.workers
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
         self.num_steps = self.num_updates = 0
         self.losses: list[Tensor] = []  # of local steps since the training's last step
@@ -207,83 +219,88 @@ class AsyncWorkers(EventObserver):
         self.step_as(worker, number, self.num_steps)
 
     def step_as(self, worker: int, number: int, count: int) -> None:
-        """Make a worker's local step, with the learning rate of step ``count``, see `Rates.set`."""
-        team = self.team[worker]
-        if team.steps(worker, number) and self.local:
+        """Make a worker's local step ``number``, with the learning rate of step ``count`` over all workers."""
+        team = self.team_of[worker]
+        is_first_of_team = team.compute_step(worker, number)
+        if is_first_of_team and self.has_local_steps:
             rates = self.rates[self.teams.index(team)]
             rates.set(count)
             rates.optimizer.step()
         self.losses.append(team.loss_of(worker))
         self.num_steps += 1
-        self.num_since[worker] += 1
+        self.steps_since_update[worker] += 1
         if self.num_steps % self.spec.workers == 0:
-            self._note()
+            self._record_step()
 
     def arrive(self, worker: int, age: int) -> None:
         """Queue a worker's update at its server, with weights by its age and its number of local steps.
 
         The update stays unchanged in the worker's rows until the server's next version or the worker's next model.
         """
-        share = self.asynchronous.share(self.num_since[worker], self.batches[worker])
+        share = self.asynchronous.share(self.steps_since_update[worker], self.batch_sizes[worker])
         self.arrived[self.server_of[worker]].append(ArrivedUpdate(worker, self.asynchronous.weight(age), share))
-        self.num_since[worker] = 0
+        self.steps_since_update[worker] = 0
+
+    def _reference_model(self, server: int, worker: int) -> list[Tensor]:
+        """Return the model from which a worker's model after its local steps is subtracted."""
+        return self.models[server] if self.asynchronous.reference == "server" else self.start_models[worker]
 
     @torch.no_grad()
-    def _take(self, server: int) -> None:
+    def _apply_arrived(self, server: int) -> None:
         """Pass the updates that have arrived to the server's rule, in order of arrival."""
-        for arrival in self.arrived[server]:
-            team = self.team[arrival.worker]
-            if self.local:
-                begins = self.models[server] if self.asynchronous.reference == "server" else self.begins[arrival.worker]
-                ends = [team.worker_rows(p, arrival.worker) for p in team.params]
-                update = list(torch._foreach_sub(begins, ends))
+        for worker, weight, share in self.arrived[server]:
+            team = self.team_of[worker]
+            if self.has_local_steps:
+                worker_model = [team.worker_rows(p, worker) for p in team.params]
+                update = list(torch._foreach_sub(self._reference_model(server, worker), worker_model))
             else:
-                update = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in team.params]
-                update = [team.worker_rows(g, arrival.worker) for g in update]
+                update = [team.worker_rows(gradient, worker) for gradient in team.gradients()]
             if not self.wire.exact_dtype:
-                update = [self.wire.decode(self.wire.encode(u), u.dtype) for u in update]
-            self.servers[server].add_update(update, arrival.weight, arrival.share)
+                update = [self.wire.decode(self.wire.encode(tensor), tensor.dtype) for tensor in update]
+            self.rules[server].add_update(update, weight, share)
         self.arrived[server] = []
 
     @torch.no_grad()
-    def _taken_together(self, server: int) -> bool:
-        """Pass a team's updates to the server as one mean, if they alone have arrived, and with equal weights.
+    def _apply_mean_of_team(self, server: int) -> bool:
+        """Pass the arrived updates to the server's rule as one mean, and return whether this was possible.
 
-        Return whether this was done.
+        It is possible if they are the updates of one whole team, with equal weights, and travel without rounding.
         """
         arrived = self.arrived[server]
-        team = self.team[arrived[0].worker] if arrived else None
-        if team is None or len(arrived) == 1 or not self.wire.exact_dtype:
+        if len(arrived) < 2 or not self.wire.exact_dtype:
             return False
-        workers = tuple(arrival.worker for arrival in arrived)
-        first = self.begins[arrived[0].worker]
-        if workers != team.workers or len({arrival[1:] for arrival in arrived}) > 1:
+        first_worker, weight, share = arrived[0]
+        team, start_model = self.team_of[first_worker], self.start_models[first_worker]
+        if tuple(arrival.worker for arrival in arrived) != team.workers:
             return False
-        if self.local and any(self.begins[worker] is not first for worker in workers):
-            return False
-        begins = self.models[server] if self.asynchronous.reference == "server" else first
-        return self.servers[server].set_mean_update(team.mean(begins if self.local else None), arrived[0].weight)
+        for arrival in arrived:
+            if (arrival.weight, arrival.share) != (weight, share):
+                return False
+            if self.has_local_steps and self.start_models[arrival.worker] is not start_model:
+                return False
+        reference = self._reference_model(server, first_worker) if self.has_local_steps else None
+        return self.rules[server].set_mean_update(team.mean_update(reference), weight)
 
     def version(self, count: int, server: int) -> None:
-        """Make a new version of a server's model from the updates that have arrived."""
-        if not self.local:
+        """Make a new version of a server's model from the ``count`` updates that have arrived."""
+        if not self.has_local_steps:
             self.rates[0].set(self.num_updates)
-        if self._taken_together(server):
+        if self._apply_mean_of_team(server):
             self.arrived[server] = []
-        self._take(server)
-        self.servers[server].make_version()
+        self._apply_arrived(server)
+        self.rules[server].make_version()
         self.snapshots[server] = None
         self.num_updates += count
 
     @torch.no_grad()
     def reply(self, worker: int) -> None:
         """Send a worker its server's current model; the worker is idle until the model arrives."""
-        server, team = self.server_of[worker], self.team[worker]
+        server, team = self.server_of[worker], self.team_of[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
-            self._take(server)
+            self._apply_arrived(server)  # the model replaces the rows in which the worker's update is
         torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
-        if self.local:
-            self.begins[worker] = self._snapshot(server)
+        if self.has_local_steps:
+            self.start_models[worker] = self._snapshot(server)
 
     @torch.no_grad()
     def _snapshot(self, server: int) -> list[Tensor]:
@@ -295,34 +312,34 @@ class AsyncWorkers(EventObserver):
 
     def fail(self, worker: int) -> None:
         """Reset a worker's optimizer, whose state a failing machine loses; the next model replaces the parameters."""
-        if self.local:
-            self.num_since[worker] = 0
-            number = self.teams.index(self.team[worker])  # a team of one
-            self.rates[number] = self._rates_of(self.teams[number])
+        if self.has_local_steps:
+            self.steps_since_update[worker] = 0
+            team = self.team_of[worker]  # it has no other worker, see `teams_of`
+            self.rates[self.teams.index(team)] = self._new_inner_optimizer(team)
 
-    def _rates_of(self, team: Team) -> Rates:
+    def _new_inner_optimizer(self, team: Team) -> Rates:
         """Return a new inner optimizer of a team's workers, which do not communicate, with its learning rates."""
-        optimizer = self.inner.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
-        return Rates(optimizer, self.factors, self.spec)
+        optimizer = self.inner_method.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
+        return Rates(optimizer, self.lr_factors, self.spec)
 
     # Events of local servers below a global one.
 
     def send_up(self, server: int) -> None:
         """Send a local server's progress to the global server."""
-        self.above.send_up(server)
+        self.global_server.send_up(server)
 
     def arrive_up(self, server: int, age: int) -> None:
         """Apply a local server's update to the global model."""
-        self.above.arrive_up(server)
+        self.global_server.arrive_up(server)
 
     def reply_up(self, server: int) -> None:
         """Send the current global model to a local server, which continues meanwhile."""
-        self.above.reply_up(server)
+        self.global_server.reply_up(server)
 
     def merge(self, server: int) -> None:
-        """Merge the global model that has arrived into the local model."""
-        self._take(server)  # earlier arrivals meet the model before the merge
-        self.above.merge(server)
+        """Merge the global model that has arrived into a local server's model."""
+        self._apply_arrived(server)  # earlier arrivals meet the model before the merge
+        self.global_server.merge(server)
         self.snapshots[server] = None
 
     # Measurements.
@@ -333,38 +350,41 @@ class AsyncWorkers(EventObserver):
         for name, value in evaluate_model(self.server_task).items():
             self.recorder.evaluation.setdefault(name, StepLog()).append(value)
 
-    def _note(self) -> None:
+    def _record_step(self) -> None:
         """Record a complete step of the training: P local steps of any workers."""
         for name, value in self.server_task.trace().items():
             self.recorder.trace.setdefault(name, StepLog()).append(value)
         self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
         self.losses = []
-        rounds_done = self.num_steps // self.spec.workers
-        self.on_step(rounds_done)
-        if rounds_done == self.spec.steps:
+        done = self.num_steps // self.spec.workers
+        self.on_step(done)
+        if done == self.spec.steps:
             return  # evaluated when the last update has arrived
-        if self.spec.eval_every and rounds_done % self.spec.eval_every == 0:
-            self.evaluate(rounds_done)
-        if rounds_done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
+        if self.spec.eval_every and done % self.spec.eval_every == 0:
+            self.evaluate(done)
+        if done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
             raise EndSimulation
 
 
-def batches_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:
+def batch_sizes_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:
     """Return the number of samples in each worker's step; 1 if the problem has no batch size.
 
     Raises:
         SpecError: the method adapts the batches to the workers' speeds, but the problem has no batch size.
     """
-    batch = getattr(spec.problem, "batch_size", None)
-    if batch is None:
+    batch_size = getattr(spec.problem, "batch_size", None)
+    if batch_size is None:
         if async_spec.dynamic_local_updates == "batch":
             expected = f"yes or no, as {spec.problem.name} has no batch_size"
             raise SpecError("method.asynchronous.dynamic_local_updates", async_spec.dynamic_local_updates, expected)
         return (1.0,) * spec.workers
-    return async_spec.batches(batch, spec.relative_speeds or (1.0,) * spec.workers)
+    return async_spec.batches(batch_size, spec.relative_speeds or (1.0,) * spec.workers)
 
 
-def problems_of(spec: Training, batches: Sequence[float]) -> list[Problem]:
+def problems_of(spec: Training, batch_sizes: Sequence[float]) -> list[Problem]:
     """Return the problem with each worker's batch size."""
-    batch = getattr(spec.problem, "batch_size", 1)
-    return [spec.problem if samples == batch else replace(spec.problem, batch_size=int(samples)) for samples in batches]
+    problems = []
+    for batch_size in batch_sizes:
+        is_changed = batch_size != getattr(spec.problem, "batch_size", 1)
+        problems.append(replace(spec.problem, batch_size=int(batch_size)) if is_changed else spec.problem)
+    return problems

@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from syncline.runs.training.async_clock import AsyncPlan
 
 
-INNER = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
+INNER_FIELDS = ("rule", "lr", "other_lr", "weight_decay", "clip_norm")
 """Fields of a method that a worker's inner optimizer takes over."""
 
 
 def inner_of(method: DiLoCoSpec) -> DDPSpec:
     """Return the inner optimizer of a worker of DiLoCo, as a method that sends nothing."""
-    knobs: dict[str, Any] = {name: getattr(method, name) for name in INNER}
-    return DDPSpec(**knobs)
+    inner_fields: dict[str, Any] = {name: getattr(method, name) for name in INNER_FIELDS}
+    return DDPSpec(**inner_fields)
 
 
 class Rates:
@@ -44,11 +44,12 @@ class Rates:
     Args:
         optimizer: the optimizer, with its initial learning rates.
         factors: learning-rate factor of each step, see `lr_factors`.
+        spec: spec of the training.
     """
 
     def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
         self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
-        self.initial = [group["lr"] for group in optimizer.param_groups]
+        self.initial_lrs = [group["lr"] for group in optimizer.param_groups]
 
     def set(self, count: int) -> None:
         """Set the learning rate for local step number ``count``, counted from 0 over all P workers.
@@ -57,8 +58,8 @@ class Rates:
         """
         if self.factors is not None:
             factor = self.factors[min(count // self.workers, self.steps - 1)]
-            for group, lr in zip(self.optimizer.param_groups, self.initial, strict=True):
-                group["lr"] = lr * factor
+            for group, initial_lr in zip(self.optimizer.param_groups, self.initial_lrs, strict=True):
+                group["lr"] = initial_lr * factor
 
 
 def lr_factors(spec: Training) -> list[float] | None:
@@ -79,6 +80,8 @@ class LocalWorker:
     """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer.
 
     Args:
+        spec: spec of the training.
+        method: an asynchronous method.
         task: task on this worker's rows.
         factors: learning-rate factor of each step of the training.
     """
@@ -91,19 +94,19 @@ class LocalWorker:
         self.wire = WIRE_FORMATS[method.wire_format]
         self.comm = SimulatedCommunicator(1, len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
-        self.since = 0  # local steps since the last update
-        self.inner: DDPSpec | None = None
-        self.begin: list[Tensor] = []
+        self.steps_since_update = 0
+        self.inner_method: DDPSpec | None = None
+        self.start_model: list[Tensor] = []
         if isinstance(method, DiLoCoSpec):
-            self.inner = inner_of(method)
-            self.begin = [p.detach().clone() for p in self.params]
-        self._new_optimizer()
+            self.inner_method = inner_of(method)
+            self.start_model = [p.detach().clone() for p in self.params]
+        self._reset_optimizer()
 
-    def _new_optimizer(self) -> None:
-        """Make an optimizer without state, in methods with local steps."""
+    def _reset_optimizer(self) -> None:
+        """Replace the optimizer by one without state, in methods with local steps."""
         self.optimizer: Method | None = None
-        if self.inner is not None:
-            self.optimizer = self.inner.build(parameter_groups(self.task), self.comm)
+        if self.inner_method is not None:
+            self.optimizer = self.inner_method.build(parameter_groups(self.task), self.comm)
             self.rates = Rates(self.optimizer, self.factors, self.spec)
 
     def gradients(self, number: int) -> Tensor:
@@ -115,7 +118,7 @@ class LocalWorker:
         if self.optimizer is not None:
             self.rates.set(count)
             self.optimizer.step()
-        self.since += 1
+        self.steps_since_update += 1
 
     @torch.no_grad()
     def update(self) -> list[Tensor]:
@@ -128,20 +131,21 @@ class LocalWorker:
             return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
         if self.asynchronous.reference == "server":
             return [p.detach() for p in self.params]
-        return [begin - p for begin, p in zip(self.begin, self.params, strict=True)]
+        return [start - p for start, p in zip(self.start_model, self.params, strict=True)]
 
     @torch.no_grad()
     def take(self, model: Sequence[Tensor]) -> None:
         """Replace the worker's model by the server's."""
-        for p, x in zip(self.params, model, strict=True):
-            p.copy_(x)
-        for begin, x in zip(self.begin, model, strict=False):
-            begin.copy_(x)
+        for p, tensor in zip(self.params, model, strict=True):
+            p.copy_(tensor)
+        if self.start_model:
+            for start, tensor in zip(self.start_model, model, strict=True):
+                start.copy_(tensor)
 
     def fail(self) -> None:
         """Reset the optimizer, whose state a failing machine loses; the server's next model replaces the parameters."""
-        self.since = 0
-        self._new_optimizer()
+        self.steps_since_update = 0
+        self._reset_optimizer()
 
 
 Teams = tuple[tuple[int, ...], ...]
@@ -161,7 +165,7 @@ class Team:
         """Store the task of these workers; none of their steps is pending."""
         self.workers, self.task, self.seeds = workers, task, seeds
         self.params: list[Tensor] = list(task.params.values())
-        self._place = {worker: index for index, worker in enumerate(workers)}
+        self._index_of_worker = {worker: index for index, worker in enumerate(workers)}
         self._comm = SimulatedCommunicator(len(workers), seeds)
         self._losses: Tensor | None = None
         self._pending: set[int] = set()
@@ -171,17 +175,18 @@ class Team:
         """Return the number of rows of the task, S x W."""
         return self.seeds * len(self.workers)
 
-    def steps(self, worker: int, number: int) -> bool:
-        """Make step ``number`` of a worker; return True if this call computed the gradients of the whole team.
+    def compute_step(self, worker: int, number: int) -> bool:
+        """Compute a worker's step ``number``; return True if this call computed the gradients of the whole team.
 
         The members of a team step at the same simulated times. The first member that steps at such a time computes the
         gradients of all members in one batch. The other members use the gradients of that batch.
         """
-        first = worker not in self._pending
-        if first:
-            self._losses, self._pending = self.task.step_gradients(number), set(self.workers)
+        is_first = worker not in self._pending
+        if is_first:
+            self._losses = self.task.step_gradients(number)
+            self._pending = set(self.workers)
         self._pending.discard(worker)
-        return first
+        return is_first
 
     def loss_of(self, worker: int) -> Tensor:
         """Return a worker's loss in the last step, ``(S,)``."""
@@ -192,24 +197,31 @@ class Team:
         """Return one worker's rows, ``(S, *s)``, of a tensor with the rows of the whole team, ``(S W, *s)``."""
         if len(self.workers) == 1:
             return x
-        return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._place[worker]]
+        return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._index_of_worker[worker]]
 
-    def mean(self, begins: list[Tensor] | None) -> list[Tensor]:
+    def gradients(self) -> list[Tensor]:
+        """Return the gradient of each parameter, ``(S W, *s)``; zeros for a parameter without a gradient."""
+        return [p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.params]
+
+    def mean_update(self, start_model: list[Tensor] | None) -> list[Tensor]:
         """Return the mean of the workers' updates, ``(S, *s)`` each, with the bits of an all-reduce among them.
 
         Args:
-            begins: the model that all workers began with; None if an update is a gradient.
+            start_model: the model from which the workers' models are subtracted; None if an update is a gradient.
         """
-        count = len(self.workers)
-        if begins is None:
-            updates = [p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.params]
+        num_workers = len(self.workers)
+        if start_model is None:
+            updates = self.gradients()
         else:
-            updates = [b.repeat_interleave(count, 0).sub_(p.detach()) for b, p in zip(begins, self.params, strict=True)]
-        return [x[::count].clone() for x in self._comm.all_reduce_coalesced(updates)]
+            updates = []
+            for start, p in zip(start_model, self.params, strict=True):
+                updates.append(start.repeat_interleave(num_workers, 0).sub_(p.detach()))
+        # After the all-reduce the rows of a seed's workers are equal: the first one is kept.
+        return [x[::num_workers].clone() for x in self._comm.all_reduce_coalesced(updates)]
 
 
-def alone(workers: int) -> Teams:
-    """Return the teams if each worker computes by itself: one for each worker."""
+def single_workers(workers: int) -> Teams:
+    """Return one team for each worker, as each worker computes by itself."""
     return tuple((worker,) for worker in range(workers))
 
 
@@ -222,21 +234,22 @@ def teams_of(plan: AsyncPlan) -> Teams:
     """
     spec, workers = plan.spec, plan.served.workers
     if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
-        return alone(workers)  # a failed worker steps at other times than its team, and a team needs equal batches
+        # A failed worker steps at other times than its team, and a team needs equal batches.
+        return single_workers(workers)
     played = plan.play()
-    groups = plan.served.groups
-    server_of = np.repeat(np.arange(max(len(groups), 1)), groups or workers).tolist()
+    group_sizes = plan.served.groups or (workers,)
+    server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
     teams: dict[tuple[int, bytes], list[int]] = {}
     for worker in range(workers):
         ends_s = played.step_end_s[played.step_worker == worker]
         if len(ends_s) and not (np.diff(ends_s) > 0).all():
-            return alone(workers)
+            return single_workers(workers)  # two steps at one time: the order of events decides
         teams.setdefault((server_of[worker], ends_s.tobytes()), []).append(worker)
     return tuple(tuple(members) for members in teams.values())
 
 
 def gradient_server(method: MethodBase, task: Task, seeds: int) -> GradientServer:
-    """Return the rule of a server that receives gradients: the method's optimizer on the task's parameters."""
+    """Return the update rule of a server that receives gradients: the method's optimizer on the task's parameters."""
     synchronous_method = method.model_copy(update={"asynchronous": None})
     return GradientServer(synchronous_method.build(parameter_groups(task), SimulatedCommunicator(1, seeds)))
 
@@ -260,18 +273,17 @@ def outer_rules(
 ) -> list[DelayedNesterov] | list[OuterServer]:
     """Return for each server the rule that applies pseudo-gradients, the updates of local steps, to its model."""
     lr, momentum = method.outer_lr, method.outer_momentum
-    if async_spec.momentum == "delayed":
-        return [
-            DelayedNesterov(model, lr, momentum, async_spec.buffer_size, async_spec.momentum_activation)
-            for model in models
-        ]
-    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+    if async_spec.momentum != "delayed":
+        return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
+    period, activation = async_spec.buffer_size, async_spec.momentum_activation
+    return [DelayedNesterov(model, lr, momentum, period, activation) for model in models]
 
 
 class SingleServer:
     """The only server of an asynchronous training, run as a process of its own: the model and the update rule.
 
     Args:
+        spec: spec of the training.
         method: an asynchronous method without a global server above the server.
         task: task whose parameters are the model.
         factors: learning-rate factor of each step of the training.
@@ -285,29 +297,29 @@ class SingleServer:
         refuse_buffers(spec, task)
         self.wire = WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
-        self.from_server = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
+        self.receives_models = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
         self.rates: Rates | None = None
         self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
-            self.rule = outer_rules(method, asynchronous, [self.params])[0]
+            (self.rule,) = outer_rules(method, asynchronous, [self.params])
         else:
-            self.rule = server = gradient_server(method, task, len(spec.seeds))
-            self.rates = Rates(server.optimizer, factors, spec)
+            self.rule = rule = gradient_server(method, task, len(spec.seeds))
+            self.rates = Rates(rule.optimizer, factors, spec)
 
     @torch.no_grad()
-    def take(self, sent: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+    def take(self, update: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
         """Pass a worker's update to the rule.
 
         Args:
-            sent: the update, see `LocalWorker.update`, decoded from its wire format.
+            update: the update, see `LocalWorker.update`, decoded from its wire format.
             age: number of versions that the model is newer than the worker's.
             steps: number of local steps in the update.
             tokens: tokens or samples of each step.
         """
-        if self.from_server:
-            sent = [x - p for x, p in zip(self.params, sent, strict=True)]
-        self.rule.add_update(sent, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
+        if self.receives_models:
+            update = [x - worker_x for x, worker_x in zip(self.params, update, strict=True)]
+        self.rule.add_update(update, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
 
     def version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""

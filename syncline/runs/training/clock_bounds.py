@@ -23,29 +23,31 @@ def clock_bounds(
     """Return the mean step times with computing and communication at their bounds, and the bases of the bounds.
 
     Args:
-        network: network on which it is timed.
-        retime: function that times the training with computing and communication multiplied by factors.
+        spec: spec of the training.
+        network: network on which the training is timed.
+        clock: clock of the training with times as predicted.
+        retime: function that times the training again, with factors on the seconds of computing and communication.
         measured: whether the seconds of computing were measured on this machine.
     """
     computing = timed_computing_uncertainty() if measured else spec.compute.uncertainty()
     communication = communication_uncertainty(network, spec.algorithm_on(network))
-    step_times = []
+    step_times_s = []
     for factors in at_bounds(computing, communication):
-        retimed_clock = clock if factors == AS_PREDICTED else retime(factors)
-        step_times.append(np.array((retimed_clock or clock).step_time_s))
-    return StepTimeVariants(*step_times), basis_text(computing.basis, communication.basis)
+        retimed_clock = None if factors == AS_PREDICTED else retime(factors)
+        step_times_s.append(np.array(clock.step_time_s if retimed_clock is None else retimed_clock.step_time_s))
+    return StepTimeVariants(*step_times_s), basis_text(computing.basis, communication.basis)
 
 
 def bounds_record(clock: Clock, varied: StepTimeVariants, basis: str) -> dict[str, Any]:
-    """Return the columns with the bounds of the mean step's and all steps' seconds, and the bases of the bounds.
+    """Return the columns with the bounds of the seconds of a mean step and of all steps, and their bases.
 
     Nine of ten measured trainings are expected between the bounds.
     """
-    low_s, high_s = (float(side) for side in combined_bounds(np.array(clock.step_time_s), varied))
-    all_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
+    low_s, high_s = combined_bounds(np.array(clock.step_time_s), varied)
+    num_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
     return {
-        "step_time_low_s": low_s, "step_time_high_s": high_s, "wall_clock_low_s": low_s * all_steps,
-        "wall_clock_high_s": high_s * all_steps, "basis": basis,
+        "step_time_low_s": float(low_s), "step_time_high_s": float(high_s),
+        "wall_clock_low_s": float(low_s) * num_steps, "wall_clock_high_s": float(high_s) * num_steps, "basis": basis,
     }  # fmt: skip
 
 

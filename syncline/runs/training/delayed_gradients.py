@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,29 +74,28 @@ class DelayedTraining:
     eval_every: int = 0
     device: torch.device | str = "cpu"
 
-    def rates(self, optimizer: Any) -> Any:
-        """Return torch's scheduler of the learning rates; the remedy ``discount`` makes them smaller by the delay."""
-        warmup, cooldown = self.schedule.warmup_steps, self.schedule.cooldown_steps
-        anneal = self.remedy.anneal_steps if self.remedy and self.remedy.kind == "discount" else 0
+    def learning_rate_scheduler(self, optimizer: Any) -> Any:
+        """Return torch's scheduler of the learning rates; the remedy ``discount`` lowers those of late gradients."""
+        anneal_steps = 0
+        if self.remedy is not None and self.remedy.kind == "discount":
+            anneal_steps = self.remedy.anneal_steps or 0
+
+        def schedule_factor(step: int) -> float:
+            return wsd_factor(step, self.steps, self.schedule.warmup_steps, self.schedule.cooldown_steps)
+
         delays = [group["delay"] for group in optimizer.param_groups]
-        return discounted(
-            optimizer, delays, anneal_steps=anneal or 0, factor=lambda t: wsd_factor(t, self.steps, warmup, cooldown)
-        )
-
-
-class DelayedParts(NamedTuple):
-    """The inputs of the training loop: the task with late gradients, its optimizer, and torch's scheduler."""
-
-    task: DelayedTask
-    optimizer: Method
-    schedule: Any
+        return discounted(optimizer, delays, anneal_steps=anneal_steps, factor=schedule_factor)
 
 
 def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
-    """Return by parameter the delay of its gradient in updates; of a landscape's point a tensor with each coordinate's.
+    """Return the delay of each parameter's gradient, in updates, by the parameter's name.
+
+    The only parameter of a landscape is a point ``x``; its coordinates lie in different stages, and its delay is a
+    tensor with the delay of each coordinate.
 
     Args:
         task: the task with its parameters.
+        stages: number of stages of the pipeline.
         kind: ``per-stage``, or ``uniform`` for the first stage's delay everywhere.
 
     Raises:
@@ -108,48 +106,52 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
         return dict.fromkeys(names, stages - 1)
     per_stage = stage_delays(stages).tolist()
     if names == ["x"]:
-        count = task.params["x"][0].numel()
-        if stages > count:
-            raise SpecError("stages", stages, f"at most {count}, as many as there are coordinates")
-        return {"x": coordinate_delays(count, stages, per_stage).to(task.params["x"].device)}
+        num_coordinates = task.params["x"][0].numel()
+        if stages > num_coordinates:
+            raise SpecError("stages", stages, f"at most {num_coordinates}, as many as there are coordinates")
+        return {"x": coordinate_delays(num_coordinates, stages, per_stage).to(task.params["x"].device)}
     return {name: per_stage[stage] for name, stage in parameter_stages(names, stages).items()}
 
 
 def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return torch's parameter groups: neighbouring parameters with the same delay, matrices and others apart."""
+    """Return torch's parameter groups: neighbouring parameters with the same delay, matrices and others apart.
 
-    def delay_and_is_matrix(named_parameter: tuple[str, Any]) -> tuple[int, bool]:
-        """Return a parameter's delay, the largest of its coordinates, and whether the parameter is a matrix."""
-        name, _ = named_parameter
+    The delay of a group is the largest of its coordinates.
+    """
+    groups: list[dict[str, Any]] = []
+    for name, param in task.params.items():
         delay = delays[name]
-        return (delay if isinstance(delay, int) else int(delay.max())), name in task.matrices
+        settings = {"matrix": name in task.matrices, "delay": delay if isinstance(delay, int) else int(delay.max())}
+        if not groups or {key: groups[-1][key] for key in settings} != settings:
+            groups.append({"params": [], **settings})
+        groups[-1]["params"].append((name, param))
+    return groups
 
-    runs = groupby(task.params.items(), key=delay_and_is_matrix)
-    return [{"params": list(run), "matrix": matrix, "delay": delay} for (delay, matrix), run in runs]
 
+def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> tuple[DelayedTask, Method, Any]:
+    """Return a task with late gradients, its optimizer, and torch's scheduler of the learning rates.
 
-def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> DelayedParts:
-    """Return a task with late gradients, its optimizer and its scheduler; see `delays_of` for errors."""
+    Raises:
+        SpecError: there are more stages than the model has blocks or coordinates.
+    """
     delays = delays_of(task, training.stages, training.delay)
     optimizer = training.method.build(delay_groups(task, delays), comm)
-    remedy, prediction = training.remedy, None
-    if remedy and remedy.kind == "look-ahead":
+    remedy, predict_weights = training.remedy, None
+    if remedy is not None and remedy.kind == "look-ahead":
 
-        def prediction(name: str, _: Tensor) -> Tensor:
+        def predict_weights(name: str, _: Tensor) -> Tensor:
             return look_ahead(optimizer, task.params[name], delays[name])
 
-    delayed = DelayedTask(task, delays, prediction)
-    if remedy and remedy.kind == "compensation":
-        names = [name for group in optimizer.param_groups for name in group["param_names"]]
+    delayed_task = DelayedTask(task, delays, predict_weights)
+    if remedy is not None and remedy.kind == "compensation":
         assert remedy.strength is not None
-        optimizer.reducer = DelayCompensation(
-            lambda number: delayed.stale[names[number]], remedy.strength, optimizer.reducer
-        )
-    return DelayedParts(delayed, optimizer, training.rates(optimizer))
+        names = [name for group in optimizer.param_groups for name in group["param_names"]]
 
+        def stale_weights(number: int) -> Tensor:
+            return delayed_task.stale[names[number]]
 
-FP32_BYTES, OTHER_BYTES = 4, 2
-"""Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
+        optimizer.reducer = DelayCompensation(stale_weights, remedy.strength, optimizer.reducer)
+    return delayed_task, optimizer, training.learning_rate_scheduler(optimizer)
 
 
 def train_by_events(
@@ -167,28 +169,25 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
     task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
-    parts = split_into_stages(problem.initial_network(seed).to(training.device), stages)
+    modules = split_into_stages(problem.initial_network(seed).to(training.device), stages)
     delays = stage_delays(stages).tolist()
-    optimizers = [
-        stage_optimizer(
-            training.method, task, named=list(part.named_parameters()), stage=stage, delays=delays, seed=seed
-        )
-        for stage, part in enumerate(parts)
-    ]
-    rates = [training.rates(optimizer) for optimizer in optimizers]
-    pipeline_schedule = schedule("async-1f1b", stages, training.steps)
-    targets: dict[int, Tensor] = {}
-    weights: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of the stages that made them
+    optimizers = []
+    for stage, module in enumerate(modules):
+        named_params = list(module.named_parameters())
+        optimizers.append(stage_optimizer(training.method, task, named_params, stage=stage, delays=delays, seed=seed))
+    schedulers = [training.learning_rate_scheduler(optimizer) for optimizer in optimizers]
+    targets: dict[int, Tensor] = {}  # by number of the batch, from its forward pass in stage 0 to its loss
+    snapshots: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of the stages that made them
     recorder, num_updates = Recorder(), 0
 
-    def evaluate_at(stage: int, done: int) -> None:
-        """Store a stage's weights after ``done`` updates; stage 0 makes its updates last, and then evaluates all."""
-        if done in (0, training.steps) or (training.eval_every and done % training.eval_every == 0):
-            named_params = {name: p.detach().clone()[None] for name, p in parts[stage].named_parameters()}
-            weights.setdefault(done, {}).update(named_params)
+    def evaluate_if_due(stage: int, updates: int) -> None:
+        """Store a stage's weights after ``updates`` updates; stage 0 updates last, and evaluates the whole model."""
+        if updates in (0, training.steps) or (training.eval_every and updates % training.eval_every == 0):
+            stage_weights = {name: p.detach().clone()[None] for name, p in modules[stage].named_parameters()}
+            snapshots.setdefault(updates, {}).update(stage_weights)
             if stage == 0:
-                recorder.eval_step.append(done)
-                for name, value in task.evaluate(weights.pop(done)).items():
+                recorder.eval_step.append(updates)
+                for name, value in task.evaluate(snapshots.pop(updates)).items():
                     recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     def inputs(batch: int) -> Tensor:
@@ -199,20 +198,21 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     def loss(logits: Tensor, batch: int) -> Tensor:
         return F.cross_entropy(logits.flatten(0, -2), targets.pop(batch).flatten())
 
-    def after_update(stage: int, done: int) -> None:
-        """Move a stage's learning rate on after its update ``done``, evaluate if it is time, and report progress."""
+    def after_update(stage: int, updates: int) -> None:
+        """Move a stage's learning rate on after its update, evaluate if it is time, and report progress."""
         nonlocal num_updates
-        rates[stage].step()
+        schedulers[stage].step()
         if stage == 0:
-            num_updates = done
-        evaluate_at(stage, done)
-        if stage == 0 and on_step and done < training.steps:
-            on_step(done)
+            num_updates = updates
+        evaluate_if_due(stage, updates)
+        if stage == 0 and on_step and updates < training.steps:
+            on_step(updates)
 
     for stage in reversed(range(stages)):
-        evaluate_at(stage, 0)
+        evaluate_if_due(stage, 0)
+    pipeline_schedule = schedule("async-1f1b", stages, training.steps)
     math = PipelineMath(
-        pipeline_schedule, parts, inputs, loss, optimizers, training.backward_weights, after_update=after_update
+        pipeline_schedule, modules, inputs, loss, optimizers, training.backward_weights, after_update=after_update
     )
     interrupted = False
     try:
@@ -230,41 +230,46 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
 
 
 def stage_optimizer(
-    method: MethodBase, task: Task, named: list[tuple[str, nn.Parameter]], stage: int, delays: list[int], seed: int
+    method: MethodBase,
+    task: Task,
+    named_params: list[tuple[str, nn.Parameter]],
+    stage: int,
+    delays: list[int],
+    seed: int,
 ) -> Method:
     """Return the optimizer of a pipeline's stage, with its matrices and its other parameters in separate groups.
 
     Args:
+        method: method of all stages.
         task: the task of the whole model, which names the matrices.
-        named: names and parameters of the stage.
+        named_params: names and parameters of the stage.
         stage: number of the stage, from 0.
         delays: delay of each stage's gradients in updates.
+        seed: seed of the training; each stage has random numbers of its own.
     """
     groups = []
     for is_matrix in (True, False):
-        params = [(name, p) for name, p in named if (name in task.matrices) == is_matrix]
+        params = [(name, p) for name, p in named_params if (name in task.matrices) == is_matrix]
         if params:
-            group = {"params": params, "matrix": is_matrix, "delay": delays[stage], "delays": tuple(delays)}
-            groups.append(group)
+            groups.append({"params": params, "matrix": is_matrix, "delay": delays[stage], "delays": tuple(delays)})
     optimizer = method.build(groups, SimulatedCommunicator(1), worker_axis=False)
-    optimizer.seeds = (seed64(seed, "stage", stage),)  # each stage has its own draws
+    optimizer.seeds = (seed64(seed, "stage", stage),)
     return optimizer
 
 
 def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     """Return the settings of a run with late gradients; a synchronous pipeline counts as one stage, without delay."""
-    assert spec.pipeline is not None
+    pipeline = spec.pipeline
+    assert pipeline is not None
     return DelayedTraining(
-        spec.problem, method, stages=spec.pipeline.stages if spec.pipeline.has_delayed_gradients else 1,
-        steps=spec.steps,
-        remedy=remedy_of(method), backward_weights=spec.pipeline.backward_weights, schedule=spec.schedule,
-        eval_every=spec.eval_every,
-        device=training_device(spec.device),
+        spec.problem, method, stages=pipeline.stages if pipeline.has_delayed_gradients else 1, steps=spec.steps,
+        remedy=remedy_of(method), backward_weights=pipeline.backward_weights, schedule=spec.schedule,
+        eval_every=spec.eval_every, device=training_device(spec.device),
     )  # fmt: skip
 
 
 def goes_by_events(spec: Training) -> bool:
-    """Return whether a training follows simulated events, because the delay line only supports stashed weights."""
+    """Return whether stages train in the order of simulated events, because the delay line needs stashed weights."""
     return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
 
@@ -276,19 +281,15 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     base_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
     report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
-    wall_s = time.perf_counter() - start_s
-    shapes = tuple(task_tensors(task))
-    staged = stages_of_run(spec, method, task.flops_per_step, history.steps)
     return Trained(
-        method.name,
-        history,
-        ledger=[],
-        facts=task.describe(),
-        flops_per_step=task.flops_per_step,
-        wall_s=wall_s,
-        tensors=shapes,
-        stages=staged,
-    )
+        method.name, history, ledger=[], facts=task.describe(), flops_per_step=task.flops_per_step,
+        wall_s=time.perf_counter() - start_s, tensors=tuple(task_tensors(task)),
+        stages=stages_of_run(spec, method, task.flops_per_step, history.steps),
+    )  # fmt: skip
+
+
+FP32_BYTES, OTHER_BYTES = 4, 2
+"""Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
 
 
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:
@@ -297,7 +298,10 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     A third of the seconds is the forward pass, because a backward pass has twice its FLOPs.
 
     Args:
-        flops: FLOPs of a batch.
+        spec: spec of the run.
+        method: method whose update adds to the seconds.
+        flops: FLOPs of a batch; None if they cannot be counted.
+        steps: number of completed steps.
     """
     pipeline, problem = spec.pipeline, spec.problem
     assert pipeline is not None
@@ -309,18 +313,20 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
     update_s = added_s(method, model, machine, pipeline.stages)
-    return _in_steps(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
+    return _trained_stages(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
-    """Return the work of a run's stages in all steps, for the model that the clock times if that is another one."""
+    """Return the work of a run's stages in all steps, for the model ``timed``, or for the trained model if None."""
     assert spec.pipeline is not None
-    clock = timed or TimedModelSpec(hardware=spec.compute.machine)
-    work = stage_work(method, *clock.model_and_tokens(spec.problem), clock.hardware, spec.pipeline.stages)
-    return _in_steps(spec, work, spec.steps)
+    if timed is None:
+        timed = TimedModelSpec(hardware=spec.compute.machine)
+    model, tokens = timed.model_and_tokens(spec.problem)
+    work = stage_work(method, model, tokens, timed.hardware, spec.pipeline.stages)
+    return _trained_stages(spec, work, spec.steps)
 
 
-def _in_steps(spec: Training, work: StageWork, steps: int) -> TrainedStages:
+def _trained_stages(spec: Training, work: StageWork, steps: int) -> TrainedStages:
     """Return the stages of a run with their work and number of steps; a synchronous pipeline has micro-batches."""
     assert spec.pipeline is not None
     microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches

@@ -40,24 +40,27 @@ def compare_figures(
     Loss is drawn against the simulated seconds, with a panel per network, and against steps.
 
     Args:
+        folder: the folder of the comparison.
+        spec: the spec of the comparison.
+        trained: the trained methods.
         clocks: clocks by (method, network).
         target: loss that is marked; None without one.
     """
     if is_interrupted():
         return
-    networks = {link.name: link for link in spec.networks}
-    curves = [
-        _curve(training, {name: clock for (method, name), clock in clocks.items() if method == training.method})
-        for training in trained
-    ]
+    networks = {network.name: network for network in spec.networks}
+    curves = []
+    for training in trained:
+        method_clocks = {network: clock for (method, network), clock in clocks.items() if method == training.method}
+        curves.append(_curve(training, method_clocks))
     if all(len(curve.clock_s) == len(networks) for curve in curves):
-        panels = {"loss_against_clock": networks}
+        networks_by_figure = {"loss_against_clock": networks}
     else:  # trainings that exist on one network only
-        panels = {f"loss_against_clock_{name}": {name: network} for name, network in networks.items()}
-    for figure_name, links in panels.items():
-        timed_curves = [curve for curve in curves if links.keys() <= curve.clock_s.keys()]
+        networks_by_figure = {f"loss_against_clock_{name}": {name: network} for name, network in networks.items()}
+    for figure_name, panels in networks_by_figure.items():
+        timed_curves = [curve for curve in curves if panels.keys() <= curve.clock_s.keys()]
         if timed_curves:
-            figure = loss_against_clock(timed_curves, links, loss_label=loss_label(spec), target=target)
+            figure = loss_against_clock(timed_curves, panels, loss_label=loss_label(spec), target=target)
             save(figure, folder.figure(figure_name))
     save(loss_against_steps(curves, loss_label=loss_label(spec), target=target), folder.figure("loss_against_steps"))
     _async_figures(folder, trained)
@@ -77,12 +80,9 @@ def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock
     strip = strip_of(clock.timeline)
     if strip is not None:
         shown_timeline, title = strip
-        start_s = float(shown_timeline.start_s.min())
-        end_s = float(shown_timeline.end_s.max())
-        save(
-            timeline_strip(shown_timeline.to_columns(), first_s=start_s, last_s=end_s, title=title),
-            folder.figure("timeline"),
-        )
+        start_s, end_s = float(shown_timeline.start_s.min()), float(shown_timeline.end_s.max())
+        figure = timeline_strip(shown_timeline.to_columns(), first_s=start_s, last_s=end_s, title=title)
+        save(figure, folder.figure("timeline"))
     _async_figures(folder, [trained])
     _landscape_figures(folder, spec, [trained])
 
@@ -97,18 +97,19 @@ def _curve(trained: Trained, clocks: Mapping[str, Clock]) -> Curve:
 def _async_figures(folder: RunFolder, trained: list[Trained]) -> None:
     """Draw, for asynchronous methods, the ages of updates, the updates of each worker, and their waits for others."""
     ages: dict[str, list[int]] = {}
-    counts: dict[str, list[int]] = {}
-    waits: dict[str, np.ndarray] = {}
+    contributions: dict[str, list[int]] = {}
+    waits_s: dict[str, np.ndarray] = {}
     for training in trained:
         if training.asynchronous and training.asynchronous.result.contributions:
             record = training.asynchronous.record()
-            ages[training.method], counts[training.method] = record["ages"], record["contributions"]
+            ages[training.method], contributions[training.method] = record["ages"], record["contributions"]
             waited_s = training.asynchronous.waited_for_s()
-            waits |= {training.method: waited_s} if waited_s.any() else {}
+            if waited_s.any():
+                waits_s[training.method] = waited_s
     if ages:
-        save(ages_and_contributions(ages, counts), folder.figure("ages"))
-    if waits:
-        save(waiting_matrix(waits), folder.figure("waits"))
+        save(ages_and_contributions(ages, contributions), folder.figure("ages"))
+    if waits_s:
+        save(waiting_matrix(waits_s), folder.figure("waits"))
 
 
 def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]) -> None:
@@ -118,26 +119,27 @@ def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]
     """
     if not all("distance" in training.history.trace for training in trained):
         return
-    series = [
-        SeedSeries(training.method, np.arange(1, training.history.steps + 1), training.history.trace["distance"].T)
-        for training in trained
-    ]
-    is_surface = hasattr(spec.problem, "oracle") and not getattr(spec.problem, "shift_std", 0.0)
-    if is_surface and all("position" in training.history.trace for training in trained):
-        paths = {training.method: training.history.trace["position"][:, 0] for training in trained}
-        figure = landscape_convergence(series, _landscape_of(spec, trained[0]), paths)
+    series = []
+    for training in trained:
+        steps = np.arange(1, training.history.steps + 1)
+        series.append(SeedSeries(training.method, steps, training.history.trace["distance"].T))
+    is_one_surface = hasattr(spec.problem, "oracle") and not getattr(spec.problem, "shift_std", 0.0)
+    if is_one_surface and all("position" in training.history.trace for training in trained):
+        first_seed_paths = {training.method: training.history.trace["position"][:, 0] for training in trained}
+        figure = landscape_convergence(series, _surface_of_landscape(spec, trained[0]), first_seed_paths)
     else:
         figure = distance_over_steps(series)
     save(figure, folder.figure("distance"))
 
 
-def _landscape_of(spec: Training, trained: Trained) -> Surface:
-    """Return the surface on which a landscape problem of two variables is drawn."""
+def _surface_of_landscape(spec: Training, trained: Trained) -> Surface:
+    """Return the surface of a landscape problem of two variables, with its start and its optimum, for a figure."""
     oracle = spec.problem.oracle(dtype=torch.float64)
 
-    def f(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        return oracle(torch.from_numpy(np.stack([x, y], axis=-1)))[0].numpy()
+    def losses(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        loss, *_ = oracle(torch.from_numpy(np.stack([x, y], axis=-1)))
+        return loss.numpy()
 
     start = tuple(spec.problem.start_point().tolist())
     optimum = tuple(trained.facts["optima"][0])
-    return Surface(f, start, optimum)
+    return Surface(losses, start, optimum)

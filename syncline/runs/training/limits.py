@@ -44,12 +44,13 @@ PROCESSES_PER_CORE = 64
 
 def check_processes(field: str, processes: int) -> None:
     """Refuse more processes at once than this machine can start; ``field`` is the name of their number in the error."""
-    available_bytes, (open_files, _) = memory_bytes(), resource.getrlimit(resource.RLIMIT_NOFILE)
     largest = PROCESSES_PER_CORE * (os.cpu_count() or 1)
+    available_bytes = memory_bytes()
     if available_bytes is not None:
         largest = min(largest, int(available_bytes / PROCESS_BYTES))
-    if open_files != resource.RLIM_INFINITY:  # each process has a connection to every other
-        largest = min(largest, open_files // 2)
+    max_open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if max_open_files != resource.RLIM_INFINITY:  # each process has a connection to every other
+        largest = min(largest, max_open_files // 2)
     if processes > largest:
         expected = f"at most {largest} processes on this machine, by its cores, memory and files"
         raise SpecError(field, processes, expected)
@@ -92,12 +93,15 @@ def _memory_error(
 ) -> SpecError:
     """Return the error of a training that needs more memory than there is."""
     copies = spec.workers * len(spec.seeds)
+    # The error names the field of which a smaller value saves most memory.
     if needed.batches > needed.models:
         field, value = "problem.batch_size", spec.problem.batch_size
     elif copies == 1:
         field, value = "problem", spec.problem.name
+    elif spec.workers >= len(spec.seeds):
+        field, value = "workers", spec.workers
     else:
-        field, value = ("workers", spec.workers) if spec.workers >= len(spec.seeds) else ("seeds", len(spec.seeds))
+        field, value = "seeds", len(spec.seeds)
     parameters = sum(tensor.elements for tensor in tensors)
     needs = f"{format_bytes(needed.total)} of memory at least ({parameters:,} parameters, {copies:,} copies)"
     where = "GPU" if on_gpu else "machine"
@@ -154,11 +158,12 @@ def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorS
 
     from syncline.comm import SimulatedCommunicator  # only here: torch is slow to load
 
-    def parameter(tensor: TensorShape) -> torch.nn.Parameter:
-        return torch.nn.Parameter(torch.empty(1, *tensor.shape, device="meta").expand(rows, *tensor.shape))
-
-    rows = spec.workers * len(spec.seeds)
-    groups = [{"params": [(tensor.name, parameter(tensor))], "matrix": tensor.is_matrix} for tensor in tensors]
+    copies = spec.workers * len(spec.seeds)
+    groups = []
+    for tensor in tensors:
+        without_memory = torch.empty(1, *tensor.shape, device="meta").expand(copies, *tensor.shape)
+        parameter = torch.nn.Parameter(without_memory)
+        groups.append({"params": [(tensor.name, parameter)], "matrix": tensor.is_matrix})
     comm = SimulatedCommunicator(spec.workers, len(spec.seeds), spec.faults.membership(spec.workers))
     optimizer: Method = method.build(groups, comm)
     return optimizer
@@ -171,7 +176,8 @@ def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     function returns three times as much.
     """
     tokens = getattr(spec.problem, "batch_size", 0) * getattr(spec.problem, "context", 1)
-    return 3.0 * BYTES[spec.dtype] * tokens * sum(sum(t.shape) for t in tensors if len(t.shape) == 2)
+    inputs_and_outputs = sum(sum(tensor.shape) for tensor in tensors if len(tensor.shape) == 2)
+    return 3.0 * BYTES[spec.dtype] * tokens * inputs_and_outputs
 
 
 def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
@@ -219,7 +225,10 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
 
 def _input_size(tensors: list[TensorShape]) -> int:
     """Return the number of inputs of the first matrix; 0 without a matrix."""
-    return next((tensor.shape[1] for tensor in tensors if len(tensor.shape) == 2), 0)
+    for tensor in tensors:
+        if len(tensor.shape) == 2:
+            return tensor.shape[1]
+    return 0
 
 
 def gpu_memory_bytes() -> float:
@@ -231,15 +240,17 @@ def gpu_memory_bytes() -> float:
 
 def memory_bytes() -> float | None:
     """Return the memory in bytes that this process can have, the smallest of several limits; None if none is known."""
-    limits = []
+    limits_bytes = []
     with suppress(OSError, ValueError):  # a system without this information
-        limits.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
+        limits_bytes.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
     for path in map(Path, CGROUPS):
         text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
-        limits += [float(text)] if text.isdecimal() else []  # "max" means no limit
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    limits += [float(limit)] if limit != resource.RLIM_INFINITY and limit > 0 else []
-    return min(limits, default=None)
+        if text.isdecimal():  # "max" means no limit
+            limits_bytes.append(float(text))
+    address_space_bytes, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if address_space_bytes != resource.RLIM_INFINITY and address_space_bytes > 0:
+        limits_bytes.append(float(address_space_bytes))
+    return min(limits_bytes, default=None)
 
 
 def check_progress(spec: Training, method: MethodBase) -> None:
@@ -247,24 +258,25 @@ def check_progress(spec: Training, method: MethodBase) -> None:
 
     The seconds of a step count if the spec states them.
     """
-    failures, asynchronous = spec.failures, asynchronous_of(method)
+    failures = spec.failures
     if failures is None:
         return
     step_s = spec.compute.seconds or 0.0
-    if asynchronous is not None:  # the other workers do not wait for an absent worker
-        own_mtbf_s = group_mtbf_s(failures.failure_rates(), 1)  # a failure of a shared part stops a worker, too
-        event = f"a worker of {method.name} fails every {format_seconds(own_mtbf_s)}"
-        _check_rate(failures.restart_time + step_s, own_mtbf_s, event)
+    if asynchronous_of(method) is not None:  # the other workers do not wait for an absent worker
+        worker_mtbf_s = group_mtbf_s(failures.failure_rates(), 1)  # a failure of a shared part stops a worker, too
+        event = f"a worker of {method.name} fails every {format_seconds(worker_mtbf_s)}"
+        _check_rate(failures.restart_time + step_s, worker_mtbf_s, event)
         _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
         needed_s = failures.detection_timeout + failures.regroup_time + step_s
         min_workers = failures.min_workers
-    else:  # all workers return to the last checkpoint: a restart, loading, and at least one step
+    else:  # all workers return to the last checkpoint: a restart, loading, and the steps up to a new checkpoint
         checkpoint, min_workers = failures.checkpoint, spec.workers
-        load_s = checkpoint.restore_time if checkpoint.restore_time is not None else checkpoint.write_time or 0.0
-        interval = checkpoint.interval
-        work_s = max(step_s, interval) if isinstance(interval, float) and step_s else step_s
+        load_s = checkpoint.write_time or 0.0 if checkpoint.restore_time is None else checkpoint.restore_time
+        work_s = step_s
+        if isinstance(checkpoint.interval, float) and step_s:
+            work_s = max(step_s, checkpoint.interval)
         needed_s = failures.restart_time + load_s + work_s
     mtbf_s = failures.mtbf_s(spec.workers)
     _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
@@ -301,8 +313,9 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
             continue
         first, stop = outage.workers(failures.workers_per_node, failures.workers_per_site(workers))
         is_away[first:stop] = True
-        num_left = workers - int(is_away.sum()) + failures.spares
+        num_away = int(is_away.sum())
+        num_left = workers - num_away + failures.spares
         if num_left < needed:
-            why = no_progress(outage.start, f"{num_left} workers are left, and {needed} are needed{suffix}")
-            expected = f"machines that come back, or spares: {why}"
-            raise SpecError("failures.outages", f"{int(is_away.sum())} of {workers} away for good", expected)
+            reason = no_progress(outage.start, f"{num_left} workers are left, and {needed} are needed{suffix}")
+            expected = f"machines that come back, or spares: {reason}"
+            raise SpecError("failures.outages", f"{num_away} of {workers} away for good", expected)

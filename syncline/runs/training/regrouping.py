@@ -51,12 +51,16 @@ class GroupHistory:
 
 @dataclass(frozen=True)
 class ReformedGroup:
-    """A training whose group re-forms, before its simulation.
+    """A synchronous training whose workers form a new group at each failure; `play` simulates it.
 
     Args:
+        spec: spec of the training, with its failures.
         method: a synchronous method.
+        network: network on which the training is timed.
+        tensors: shapes of the model's parameters.
         state_bytes: bytes of a checkpoint.
-        clock_of: function from collectives, factors and the mask of present workers, ``(T, P)``, to the clock.
+        clock_of: function that returns the clock of a training from its collectives, the factors on computing and
+            communication times, and the mask of the workers that are present in each step, ``(T, P)``.
     """
 
     spec: Training
@@ -74,38 +78,39 @@ class ReformedGroup:
         """
         spec, failures = self.spec, self.spec.failures
         assert failures is not None
-        works: dict[bytes, SavedSteps] = {}
-        saving: list[CheckpointTimes] = []
+        times_by_group: dict[bytes, SavedSteps] = {}
+        checkpoint_times: CheckpointTimes | None = None
 
-        def work_of(present: Present) -> SavedSteps:
+        def group_times(present: Present) -> SavedSteps:
             """Return the times of the steps and checkpoints of a group with these members, ``(P,)``."""
-            if present.tobytes() not in works:
+            nonlocal checkpoint_times
+            key = present.tobytes()
+            if key not in times_by_group:
                 ends_s = np.concatenate([[0.0], self._constant_group_clock(present.copy(), factors).step_end_s])
-                if not saving:  # the first call is for all workers, which begin the training
+                if checkpoint_times is None:  # the first call is for all workers, which begin the training
                     fetch_s = rejoin_s(self.network, spec.workers, copies=spec.workers, copy_bytes=self.state_bytes)
-                    step_s = float(ends_s[-1]) / spec.steps
-                    saving.append(failures.checkpoint_costs(step_s, spec.workers, self.state_bytes, rejoin_s=fetch_s))
-                works[present.tobytes()] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), saving[0])
-            return works[present.tobytes()]
+                    checkpoint_times = failures.checkpoint_costs(
+                        float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes, rejoin_s=fetch_s
+                    )
+                times_by_group[key] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), checkpoint_times)
+            return times_by_group[key]
 
         history = GroupHistory(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
 
-        def record_steps(start_s: float, first: int, done: int, present: Present, joined: list[int]) -> None:
-            """Store steps ``first`` to ``done`` - 1 of a group that began at ``start_s``, in place of lost steps."""
-            work = work_of(present)
-            earlier = {step: workers for step, workers in history.joined.items() if step < first}
-            history.joined = earlier | {first: joined}
-            history.present[first:done] = present
-            history.step_end_s[first:done] = [
-                start_s + work.end_s(step) - work.ready_s(first) for step in range(first + 1, done + 1)
-            ]
+        def record_steps(start_s: float, first: int, stop: int, present: Present, joined: list[int]) -> None:
+            """Store steps ``first`` to ``stop`` - 1 of a group that began at ``start_s``, in place of lost steps."""
+            times = group_times(present)
+            history.joined = {step: workers for step, workers in history.joined.items() if step < first}
+            history.joined[first] = joined
+            history.present[first:stop] = present
+            for step in range(first, stop):
+                history.step_end_s[step] = start_s + times.end_s(step + 1) - times.ready_s(first)
 
-        outages = failures.outages_of(spec.workers, spec.seeds[0])
-        period = int(getattr(self.method, "period", 1))
-        group = failures.failing_group(spec.workers)
         history.costs = ElasticTraining(
-            group, spec.steps, work_of, outages, whole_steps=True, period=period, on_steps=record_steps
-        ).simulate()
+            failures.failing_group(spec.workers), spec.steps, group_times,
+            failures.outages_of(spec.workers, spec.seeds[0]),
+            whole_steps=True, period=int(getattr(self.method, "period", 1)), on_steps=record_steps,
+        ).simulate()  # fmt: skip
         if history.costs.stuck is not None:
             raise SynclineError(f"failures: {history.costs.stuck}")
         return history
@@ -113,19 +118,19 @@ class ReformedGroup:
     def _constant_group_clock(self, present: Present, factors: Factors) -> Clock:
         """Return the clock of a training in which the workers of a mask, ``(P,)``, make all steps."""
         spec, members = self.spec, tuple(np.flatnonzero(present).tolist())
-        exchanges = self.method.exchanges(list(self.tensors), len(members)) if len(members) > 1 else []
-        # Payloads without a compressing wire format travel in the training's dtype, as in its ledger.
-        width_ratio = BYTES[spec.dtype] / FP32_BYTES if getattr(self.method, "wire", None) in (None, "dense") else 1.0
-        calls = [
-            call._replace(payload_bytes=width_ratio * call.payload_bytes)
-            for call in calls_of(exchanges, spec.steps, members)
-        ]
+        calls: list[Call] = []
+        if len(members) > 1:
+            calls = calls_of(self.method.exchanges(list(self.tensors), len(members)), spec.steps, members)
+        if getattr(self.method, "wire", None) in (None, "dense"):
+            # Payloads without a compressing wire format travel in the training's dtype, as in its ledger.
+            width_ratio = BYTES[spec.dtype] / FP32_BYTES
+            calls = [call._replace(payload_bytes=width_ratio * call.payload_bytes) for call in calls]
         return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
 
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """A re-forming group with the simulated history that its math follows."""
+    """A training whose workers form a new group at each failure, with the simulated history that its math follows."""
 
     group: ReformedGroup
     history: GroupHistory
@@ -133,13 +138,16 @@ class TrainedGroup:
     def membership(self) -> Membership | None:
         """Return the absences and joins of workers by step, or None if all workers take part in all steps."""
         present = self.history.present
-        away_workers = []
+        absences = []
         for worker in range(present.shape[1]):
             is_away = np.concatenate([[False], ~present[:, worker], [False]]).astype(np.int8)
-            edges = np.flatnonzero(np.diff(is_away)).tolist()  # first step of each absence, and first step after it
-            away_workers += [Absence(worker, first, stop) for first, stop in zip(edges[::2], edges[1::2], strict=True)]
-        joined_at = {step: workers for step, workers in self.history.joined.items() if workers}
-        return Membership(present.shape[1], away_workers, joined_at) if away_workers or joined_at else None
+            change = np.diff(is_away)
+            first_steps, steps_after = np.flatnonzero(change == 1).tolist(), np.flatnonzero(change == -1).tolist()
+            absences += [Absence(worker, first, after) for first, after in zip(first_steps, steps_after, strict=True)]
+        joined = {step: workers for step, workers in self.history.joined.items() if workers}
+        if not absences and not joined:
+            return None
+        return Membership(present.shape[1], absences, joined)
 
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
         """Return the clock of the first ``steps`` steps on the training's network, and None on another.

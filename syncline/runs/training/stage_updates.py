@@ -16,7 +16,7 @@ from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
 from syncline.specs import MethodBase
 
-LENGTH = 4
+WARM_UP_LENGTH = 4
 """Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""
 
 
@@ -32,9 +32,9 @@ class UpdateTimes:
     update_s: float
     first_s: float
 
-    def seconds_until(self, done: ArrayLike) -> np.ndarray:
-        """Return the seconds after which ``done`` updates have ended; 0 for no update."""
-        count = np.asarray(done, dtype=float)
+    def seconds_until(self, num_updates: ArrayLike) -> np.ndarray:
+        """Return the seconds after which so many updates have ended; 0 for no update."""
+        count = np.asarray(num_updates, dtype=float)
         return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)
 
 
@@ -59,7 +59,7 @@ class StageWork:
 
 
 def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
-    """Return the work of a batch of ``tokens`` tokens, from the model's FLOPs on a machine.
+    """Return the work of a batch of ``tokens`` tokens in each of the stages, from the model's FLOPs on a machine.
 
     An activation has 4 bytes if the machine's precision is fp32, else 2.
     """
@@ -69,11 +69,12 @@ def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hard
 
 
 def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
-    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only layers count."""
-    block = [tensor for tensor in model.tensors if tensor.name.partition(".")[0] == "0"]
-    counts, delays = stage_blocks(model, stages), stage_delays(stages).tolist()
-    of_block = [method.added_update_s(block, machine, delay, stages) for delay in delays]
-    return tuple(count * seconds for count, seconds in zip(counts, of_block, strict=True))
+    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
+    first_block = [tensor for tensor in model.tensors if tensor.name.startswith("0.")]
+    seconds = []
+    for num_blocks, delay in zip(stage_blocks(model, stages), stage_delays(stages).tolist(), strict=True):
+        seconds.append(num_blocks * method.added_update_s(first_block, machine, delay, stages))
+    return tuple(seconds)
 
 
 @lru_cache(maxsize=1024)
@@ -82,21 +83,20 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
 
     The time between updates is the difference of two simulations, divided by the difference of their lengths.
     """
-    stages = len(work.forward_s)
-    num_warmup, num_microbatches = LENGTH * stages, 2 * LENGTH * stages
-    short_s, long_s = (
-        max(_ends_s("async-1f1b", work, network, microbatches=batches)) for batches in (num_warmup, num_microbatches)
-    )
-    update_s = (long_s - short_s) / (num_microbatches - num_warmup)
-    return UpdateTimes(update_s, long_s - (num_microbatches - 1) * update_s)
+    short_length = WARM_UP_LENGTH * len(work.forward_s)
+    long_length = 2 * short_length
+    short_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=short_length))
+    long_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=long_length))
+    update_s = (long_s - short_s) / (long_length - short_length)
+    return UpdateTimes(update_s, first_s=long_s - (long_length - 1) * update_s)
 
 
 @lru_cache(maxsize=1024)
 def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
     """Return the update times of synchronous 1F1B, in which all stages update after a batch's last micro-batch."""
-    ends_s = _ends_s("1f1b", work.part(microbatches), network, microbatches)
+    ends_s = _stage_ends_s("1f1b", work.part(microbatches), network, microbatches)
     update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
-    return UpdateTimes(update_s, update_s)
+    return UpdateTimes(update_s, first_s=update_s)
 
 
 def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
@@ -104,32 +104,34 @@ def updates_of(work: StageWork, network: Network, microbatches: int | None = Non
     return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
 
 
-def _ends_s(name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
-    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``; updates of 1f1b are not included.
+def _stage_ends_s(schedule_name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
+    """Return the seconds at which each stage ends its last micro-batch, ``(K,)``; updates of 1f1b are not included."""
+    timeline = _simulated_schedule(schedule_name, work, network, microbatches)
+    ends_s = []
+    for stage in range(len(work.forward_s)):
+        is_task_of_stage = timeline.computes & (timeline.worker == stage)
+        ends_s.append(float(timeline.end_s[is_task_of_stage].max()))
+    return ends_s
+
+
+def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
+    """Return the simulated timeline of a pipeline schedule, ``1f1b`` or ``async-1f1b``.
 
     Args:
-        name: name of the schedule: ``1f1b`` or ``async-1f1b``.
+        schedule_name: name of the schedule.
         work: work of a micro-batch.
         network: network that joins the stages.
+        microbatches: number of micro-batches.
     """
-    timeline = _simulated(name, work, network, microbatches)
-    stages = range(len(work.forward_s))
-    return [float(timeline.end_s[timeline.computes & (timeline.worker == stage)].max()) for stage in stages]
-
-
-def _simulated(name: str, work: StageWork, network: Network, microbatches: int) -> Timeline:
-    """Return the simulated timeline of a schedule; `_ends_s` describes the arguments."""
     stages = len(work.forward_s)
-    forward = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
-    backward = 2 * forward
-    if name == "async-1f1b":
-        for stage, added in enumerate(work.update_s):
+    forward_s = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
+    backward_s = 2 * forward_s
+    if schedule_name == "async-1f1b":
+        for stage, update_s in enumerate(work.update_s):
             # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
-            forward[stage, stages - stage :] += added
-    durations = Durations(forward, backward)
-    return run_pipeline(
-        Pipeline(schedule(name, stages, microbatches), stages, durations, work.activation_bytes), network
-    )
+            forward_s[stage, stages - stage :] += update_s
+    tasks = schedule(schedule_name, stages, microbatches)
+    return run_pipeline(Pipeline(tasks, stages, Durations(forward_s, backward_s), work.activation_bytes), network)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ class TrainedStages:
 
     Args:
         work: work of a batch.
+        steps: number of completed steps.
         kept_steps: number of steps that the timeline keeps.
         microbatches: number of micro-batches of a synchronous batch; None if the pipeline is asynchronous.
     """
@@ -166,9 +169,10 @@ class TrainedStages:
         compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
         if self.microbatches is None:
-            timeline = _simulated("async-1f1b", work, network, microbatches=min(self.steps, max(self.kept_steps, 1)))
+            shown_steps = min(self.steps, max(self.kept_steps, 1))
+            timeline = _simulated_schedule("async-1f1b", work, network, microbatches=shown_steps)
         else:  # the first batch
-            timeline = _simulated("1f1b", work.part(self.microbatches), network, self.microbatches)
+            timeline = _simulated_schedule("1f1b", work.part(self.microbatches), network, self.microbatches)
         return Clock(
             step_end_s=ends_s, end_s=np.full(stages, wall_s), step_time_s=wall_s / self.steps, compute_s=compute_s,
             encode_s=0.0, trigger_s=0.0, optimizer_s=0.0, communication_s=waited_s, exposed_communication_s=waited_s,

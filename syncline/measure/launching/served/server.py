@@ -37,7 +37,7 @@ from syncline.measure.processes.watchdog import Progress
 from syncline.problems import Rows
 from syncline.runs.folders.result_files import plain
 from syncline.runs.training.async_clock import async_plan
-from syncline.runs.training.async_training import batches_of
+from syncline.runs.training.async_training import batch_sizes_of
 from syncline.runs.training.async_workers import SingleServer, lr_factors
 from syncline.runs.training.trained import base_s, build_task, task_tensors
 from syncline.sim.failures.costs import no_progress
@@ -86,7 +86,7 @@ class _Server(EventObserver):
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
-        self.tokens = batches_of(spec, self.math.asynchronous)
+        self.tokens = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
         served = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).served
         self.model_bytes = int(served.model_bytes)

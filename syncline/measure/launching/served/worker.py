@@ -28,7 +28,7 @@ from syncline.measure.processes.stopwatch import Stopwatch
 from syncline.measure.processes.watchdog import Progress
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
-from syncline.runs.training.async_training import batches_of, problems_of
+from syncline.runs.training.async_training import batch_sizes_of, problems_of
 from syncline.runs.training.async_workers import LocalWorker, lr_factors
 from syncline.runs.training.trained import build_task
 from syncline.specs import RunSpec
@@ -126,7 +126,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     method = spec.method.in_precision(spec.number_format)
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
-    problem = problems_of(spec, batches_of(spec, asynchronous))[rank]
+    problem = problems_of(spec, batch_sizes_of(spec, asynchronous))[rank]
     task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, **spec.arithmetic)
     local_worker = LocalWorker(spec, method, task, lr_factors(spec))
     watch = Stopwatch(progress, device)
@@ -183,5 +183,5 @@ def _work(
             update = [local_worker.wire.encode(u) for u in update]
         report = {"begun_ns": begun_ns, "steps": steps, "losses": torch.stack(losses).double().tolist()}
         server.send(report | {"laps": watch.take_laps()}, update)
-        local_worker.since = 0
+        local_worker.steps_since_update = 0
         watch.progress.enter()
