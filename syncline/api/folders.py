@@ -21,7 +21,7 @@ from syncline.planner.collectives import CostQuestion
 from syncline.planner.transfer import transfers_of
 from syncline.questions.results import Report
 from syncline.registry import specs_as_data
-from syncline.runs.folders.result_files import ROWS, check_rows, read_noted
+from syncline.runs.folders.result_files import ROWS, check_rows, read_run_record
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.report.reported import reported
 from syncline.runs.sweep.folder import NAME as SWEPT
@@ -88,7 +88,7 @@ def _loaded(path: Path) -> Result:
         return result
     if not os.path.lexists(path / "run.json"):
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
-    record = read_noted(path / "run.json")
+    record = read_run_record(path / "run.json")
     return _replays(record, path) if record.get("command") in ("trace", "whatif") else _run_result(record, path)
 
 

@@ -38,7 +38,7 @@ def print_runs(question: Runs) -> None:
         say(f"no run folders in {folder}/; 'syncline compare' writes one")
         return
     new_console().print(run_index.runs_table(entries, folder))
-    if any(entry.state in run_index.LEFT for entry in entries):
+    if any(entry.state in run_index.UNFINISHED for entry in entries):
         elsewhere = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
         say(f"what was killed is removed by: syncline rm --partial{elsewhere}")
 
@@ -89,11 +89,11 @@ def print_rm(question: Rm) -> None:
     folder = question.folder
     entries = {entry.path: entry for entry in (run_index.find_run(name, folder) for name in question.runs or ())}
     if question.partial and os.path.exists(folder):
-        entries |= {entry.path: entry for entry in run_index.run_entries(folder) if entry.state in run_index.LEFT}
+        entries |= {entry.path: entry for entry in run_index.run_entries(folder) if entry.state in run_index.UNFINISHED}
     for entry in entries.values():
         if entry.state == "running":
             raise SpecError("run", str(entry.path), "a folder that no process is writing")
-    finished = [entry for entry in entries.values() if entry.state not in run_index.LEFT]
+    finished = [entry for entry in entries.values() if entry.state not in run_index.UNFINISHED]
     if finished and not question.yes and not _agreed(finished):
         say("nothing is removed")
         raise typer.Exit(1)

@@ -59,7 +59,7 @@ class ClusterFile:
             raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
-        for remnant in self._claim.remains():
+        for remnant in self._claim.leftovers():
             remnant.unlink()  # `write` writes the file at once, at the end
 
     def __enter__(self) -> ClusterFile:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
-from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -57,13 +56,13 @@ class RunFolder:
     """
 
     def __init__(self, path: Path, exact: bool = False) -> None:
-        """Lock the folder's name, and keep or remove what dead processes left under it."""
+        """Lock the folder's name, and rename or remove the folders that dead processes left under it."""
         self._lock = lock_path(path, exact=exact, kind="folder")
         self.path, self.working = self._lock.path, self._lock.working()
         self._lock.on_abandon = self._abandon
         try:
-            for leftover in self._lock.remains():
-                _keep(leftover, self.path)
+            for leftover in self._lock.leftovers():
+                _rename_or_remove(leftover, self.path)
             self.working.mkdir()
             (self.working / "figures").mkdir()
         except OSError as error:
@@ -73,29 +72,34 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        """Give the finished folder its final name; keep it as unfinished after an error."""
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, __: TracebackType | None) -> None:
+        """Give the finished folder its final name; after an error it stays under its temporary name."""
         try:
-            if kind is None:
+            if error is None:
                 shutil.rmtree(self.working / streams.FOLDER, ignore_errors=True)  # the tables have the same rows
                 write_manifest(self.working)
                 self.path = free_path(self.path)  # a program without locks may have taken the name meanwhile
                 self.working.rename(self.path)
+            elif not isinstance(error, SynclineError | KeyboardInterrupt):  # a defect: all files may help
+                error.add_note(self._unfinished_note())
             else:
-                expected = issubclass(kind, SynclineError | KeyboardInterrupt)
-                note = self._abandon() if expected else _kept_in(self.working)
-                if error is not None and note:
+                note = self._abandon()
+                if note is not None:
                     error.add_note(note)
         except OSError as failure:  # from the manifest, or from the renaming
-            failure.add_note(_kept_in(self.working))
+            failure.add_note(self._unfinished_note())
             raise
         finally:
             self._lock.release()
 
+    def _unfinished_note(self) -> str:
+        """Return the line that tells users where unfinished results are."""
+        return f"what was finished until then is in {self.working}"
+
     def _abandon(self) -> str | None:
         """Remove the folder if it has no finished file; otherwise return a line that names its path."""
-        if _worth_keeping(self.working):
-            return _kept_in(self.working)
+        if _has_results(self.working):
+            return self._unfinished_note()
         shutil.rmtree(self.working, ignore_errors=True)  # a parallel training may still write
         return None
 
@@ -109,16 +113,17 @@ class RunFolder:
             pq.write_table(table.cast(described(table.schema, f"{name}.parquet")), target)
 
     def long_table(self, name: str, parts: Iterable[pa.Table]) -> None:
-        """Write ``NAME.parquet`` from parts with one schema, of which one is in memory at a time; no file if none."""
-        tables = iter(parts)
-        first = next(tables, None)
+        """Write ``NAME.parquet`` from parts with one schema, one after another; no file if there are no parts."""
+        remaining_parts = iter(parts)
+        first = next(remaining_parts, None)
         if first is None:
             return
         with (
             atomic_path(self.working / f"{name}.parquet") as target,
             pq.ParquetWriter(target, described(first.schema, f"{name}.parquet", "run"), compression="zstd") as writer,
         ):
-            for part in chain([first], tables):
+            writer.write_table(first)
+            for part in remaining_parts:
                 writer.write_table(part)
 
     def json(self, name: str, value: Any) -> None:
@@ -145,15 +150,12 @@ class RunFolder:
 
 
 def environment() -> dict[str, Any]:
-    """Return what a result depends on besides its spec: versions, the commit of a checkout, and the processor."""
+    """Return the facts besides a spec that decide a result: versions, the commit of a checkout, and the processor."""
     return {
-        "syncline": __version__,
-        "git_commit": git_commit(),
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "processor": processor_record(),
+        "syncline": __version__, "git_commit": git_commit(), "python": platform.python_version(),
+        "machine": platform.machine(), "processor": processor_record(),
         "packages": {name: installed_version(name) for name in PACKAGES},
-    }
+    }  # fmt: skip
 
 
 def installed_version(package: str) -> str | None:
@@ -176,37 +178,35 @@ def processor_record() -> dict[str, Any]:
         cpuinfo = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
     flags = re.search(r"^flags\s*:\s*(.+)$", cpuinfo, re.MULTILINE)
-    present = set(flags[1].split()) if flags else set()
+    instruction_sets = []
+    if flags is not None:
+        instruction_sets = [name for name in INSTRUCTION_SETS if name in flags[1].split()]
+    aten = mkl = None
     torch = sys.modules.get("torch")
-    mkl = torch and re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
+    if torch is not None:
+        aten = torch.backends.cpu.get_cpu_capability()
+        mkl = re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
     return {
         "model": model[1] if model else platform.processor() or None,
-        "instructions": next((name for name in INSTRUCTION_SETS if name in present), None),
-        "aten": torch and torch.backends.cpu.get_cpu_capability(),
-        "mkl": mkl[1] if mkl else None,
+        "instructions": instruction_sets[0] if instruction_sets else None,
+        "aten": aten, "mkl": mkl[1] if mkl else None,
         "settings": {name: os.environ[name] for name in CODE_PATH_SETTINGS if name in os.environ},
-    }
+    }  # fmt: skip
 
 
-def _kept_in(working: Path) -> str:
-    """Return the line that tells users where unfinished results are."""
-    return f"what was finished until then is in {working}"
-
-
-def _worth_keeping(working: Path) -> bool:
+def _has_results(working: Path) -> bool:
     """Return whether an unfinished folder has results: a table, recorded steps, or lines of launched processes."""
-    return any(
-        path.stat().st_size
-        for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl")
-        for path in working.glob(pattern)
-    )
+    for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl"):
+        if any(path.stat().st_size for path in working.glob(pattern)):
+            return True
+    return False
 
 
-def _keep(leftover: Path, path: Path) -> None:
+def _rename_or_remove(leftover: Path, path: Path) -> None:
     """Rename the unfinished folder of a dead process to ``NAME-killed``, or remove it if it has no results."""
     if not leftover.is_dir():
         leftover.unlink()
-    elif not _worth_keeping(leftover):
+    elif not _has_results(leftover):
         shutil.rmtree(leftover)
     else:
         streams.merge(leftover)

@@ -23,8 +23,8 @@ class PathLock:
         on_abandon: function that a signal calls before it ends the process, see `syncline.interrupts.Deferral`.
     """
 
-    def __init__(self, path: Path, lock: int | None) -> None:
-        self.path, self._lock = path, lock
+    def __init__(self, path: Path, descriptor: int | None) -> None:
+        self.path, self._descriptor = path, descriptor
         self.on_abandon: Callable[[], str | None] | None = None
         self._deferral = Deferral(self._abandon)
 
@@ -33,47 +33,49 @@ class PathLock:
         """Lock the name of a result, and return the lock; None if another process has it."""
         with Deferral():
             while True:
-                lock = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT, 0o666)
+                descriptor = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT, 0o666)
                 try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError as error:
-                    os.close(lock)
-                    # On a file system without locks only the working names differ.
-                    return None if isinstance(error, BlockingIOError) else cls(path, None)
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    os.close(descriptor)
+                    return None
+                except OSError:  # a file system without locks: only the working names differ
+                    os.close(descriptor)
+                    return cls(path, None)
                 with suppress(FileNotFoundError):
-                    if os.path.samestat(os.fstat(lock), os.stat(_lock_of(path))):
-                        return cls(path, lock)
-                os.close(lock)  # the last owner removed the file between the two calls, so this lock has no name
+                    if os.path.samestat(os.fstat(descriptor), os.stat(_lock_file(path))):
+                        return cls(path, descriptor)
+                os.close(descriptor)  # the last owner removed the file between the two calls: try again
 
     @property
     def is_sure(self) -> bool:
         """Return whether the file system has locks; on one without locks another process may write the same name."""
-        return self._lock is not None
+        return self._descriptor is not None
 
     def _abandon(self) -> str | None:
         """Call ``on_abandon``, and remove the lock's file."""
         try:
             return self.on_abandon() if self.on_abandon is not None else None
         finally:
-            _lock_of(self.path).unlink(missing_ok=True)
+            _lock_file(self.path).unlink(missing_ok=True)
 
     def release(self) -> None:
         """Release the name; a second call has no effect."""
-        _lock_of(self.path).unlink(missing_ok=True)
-        if self._lock is not None:
-            os.close(self._lock)
-        self._lock = None
+        _lock_file(self.path).unlink(missing_ok=True)
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
         self._deferral.end()
 
     def working(self) -> Path:
         """Return the path under which this process writes results until they are complete."""
         return self.path.with_name(f".{self.path.name}.partial-{os.getpid()}")
 
-    def remains(self) -> list[Path]:
-        """Return the paths that dead processes left under working names of this name."""
+    def leftovers(self) -> list[Path]:
+        """Return the paths of unfinished results of this name that dead processes left, ``.NAME.partial-PID``."""
         prefix = f".{self.path.name}.partial-"
-        leftovers = (path for path in self.path.parent.iterdir() if path.name.removeprefix(prefix).isdecimal())
-        return sorted(path for path in leftovers if path.name.startswith(prefix))
+        paths = [path for path in self.path.parent.iterdir() if path.name.startswith(prefix)]
+        return sorted(path for path in paths if path.name.removeprefix(prefix).isdecimal())
 
 
 def is_locked(path: Path, pid: int | None = None) -> bool:
@@ -82,8 +84,8 @@ def is_locked(path: Path, pid: int | None = None) -> bool:
     On a file system without locks the result is whether the process with the id ``pid`` exists.
     """
     try:
-        with _lock_of(path).open("r+b") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with _lock_file(path).open("r+b") as lock_file:
+            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     except OSError:  # no lock, or a file system without locks
@@ -116,21 +118,21 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name in numbered(path, suffix):
-            lock = None if os.path.lexists(name) else PathLock.acquire(name)
-            if lock is not None and not os.path.lexists(name):  # no other process made it in the meantime
+        for candidate in numbered_paths(path, suffix):
+            lock = None if os.path.lexists(candidate) else PathLock.acquire(candidate)
+            if lock is not None and not os.path.lexists(candidate):  # no other process made it in the meantime
                 return lock
             if lock is not None:
                 lock.release()
             if exact:
-                busy = "" if os.path.lexists(name) else ", and nobody writes"
+                busy = "" if os.path.lexists(candidate) else ", and nobody writes"
                 raise SpecError("--out", str(path), f"a {kind} that does not exist yet{busy}")
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
     raise AssertionError("numbers do not end")
 
 
-def numbered(path: Path, suffix: str = "") -> Iterator[Path]:
+def numbered_paths(path: Path, suffix: str = "") -> Iterator[Path]:
     """Yield ``path``, ``path-2``, ``path-3``, ...; the number is before the suffix."""
     yield path
     for number in itertools.count(2):
@@ -139,9 +141,12 @@ def numbered(path: Path, suffix: str = "") -> Iterator[Path]:
 
 def free_path(path: Path) -> Path:
     """Return the first of ``path``, ``path-2``, ... that does not exist, not even as a dangling link."""
-    return next(name for name in numbered(path) if not os.path.lexists(name))
+    for candidate in numbered_paths(path):
+        if not os.path.lexists(candidate):
+            return candidate
+    raise AssertionError("numbers do not end")
 
 
-def _lock_of(path: Path) -> Path:
-    """Return the path of the file whose lock protects a name."""
+def _lock_file(path: Path) -> Path:
+    """Return the path of the file whose lock protects a path."""
     return path.with_name(f".{path.name}.lock")

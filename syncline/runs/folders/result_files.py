@@ -50,7 +50,9 @@ class ColumnType:
         """Return the type of the column in Parquet: text, 64-bit integers or 64-bit floats."""
         import pyarrow as pa
 
-        return pa.string() if str in self.python else pa.float64() if float in self.python else pa.int64()
+        if str in self.python:
+            return pa.string()
+        return pa.float64() if float in self.python else pa.int64()
 
     def accepts(self, value: Any) -> bool:
         """Return whether a value in JSON is of this type."""
@@ -65,12 +67,14 @@ class ColumnType:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-        if not any(getattr(pa.types, predicate)(kind) for predicate in self.arrow):
-            return self.optional and pa.types.is_null(kind)
+        value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        if not any(getattr(pa.types, predicate)(value_type) for predicate in self.arrow):
+            return self.optional and pa.types.is_null(value_type)
         if column.null_count and not self.optional:
             return False
-        return not self.finite or not pa.types.is_floating(kind) or pc.all(pc.is_finite(column)).as_py() is not False
+        if self.finite and pa.types.is_floating(value_type):
+            return pc.all(pc.is_finite(column)).as_py() is not False  # None without values
+        return True
 
 
 _NUMBERS = ("is_integer", "is_floating")
@@ -98,41 +102,41 @@ def type_of(name: str) -> ColumnType:
     return TYPES.get(column_of(name).type, NUMBER_OR_NONE)
 
 
-def _columns(names: str) -> ColumnTypes:
-    """Return the types of some columns, whose names are separated by spaces."""
+def _types_of(names: str) -> ColumnTypes:
+    """Return the types of columns whose names are separated by spaces."""
     return {name: type_of(name) for name in names.split()}
 
 
-CURVES = _columns("method network seed step seconds bytes loss train_loss")
-TIMELINE = _columns("method network worker stream what label start_s end_s nbytes step") | {"nbytes": NUMBER_OR_NONE}
-LEDGER = _columns("method step label collective payload_bytes")
-SWEEP_METRICS = _columns("step eval_loss")
-FINALS = _columns("method seed step loss step_time_s bytes_per_worker")
-AVERAGES = _columns("method seed step averaged trigger")
-NETWORKS = _columns("method setting network step_time_s")
-SWEEP_RUNS = _columns("run configuration training method values")
+CURVES = _types_of("method network seed step seconds bytes loss train_loss")
+TIMELINE = _types_of("method network worker stream what label start_s end_s nbytes step") | {"nbytes": NUMBER_OR_NONE}
+LEDGER = _types_of("method step label collective payload_bytes")
+SWEEP_METRICS = _types_of("step eval_loss")
+FINALS = _types_of("method seed step loss step_time_s bytes_per_worker")
+AVERAGES = _types_of("method seed step averaged trigger")
+NETWORKS = _types_of("method setting network step_time_s")
+SWEEP_RUNS = _types_of("run configuration training method values")
 """Columns of the list ``runs`` in a ``sweep.json``."""
 
-CLOCK = _columns(
+CLOCK = _types_of(
     "step_time_s compute_s communication_s communication_share exposed_communication_s bytes_per_worker wall_clock_s"
 )
-TRAINING = _columns("method network workers steps")
+TRAINING = _types_of("method network workers steps")
 
 ROWS: dict[str, ColumnTypes] = {
-    "run": TRAINING | _columns("seed diverged_at"),
-    "compare": TRAINING | CLOCK | _columns("speedup loss diverged_at"),
-    "collectives": _columns("collective algorithm network workers nbytes protocol chosen_by contention fastest"),
-    "launch": TRAINING | CLOCK | _columns("seed diverged_at"),
-    "pipeline": _columns("schedule network makespan_s closed_form_s bubble utilisation microbatches_per_s per_stage"),
-    "project": _columns("workers network"),
-    "trace": TRAINING | CLOCK | _columns("hardware speedup"),
-    "sweep": _columns("method network workers seed"),
+    "run": TRAINING | _types_of("seed diverged_at"),
+    "compare": TRAINING | CLOCK | _types_of("speedup loss diverged_at"),
+    "collectives": _types_of("collective algorithm network workers nbytes protocol chosen_by contention fastest"),
+    "launch": TRAINING | CLOCK | _types_of("seed diverged_at"),
+    "pipeline": _types_of("schedule network makespan_s closed_form_s bubble utilisation microbatches_per_s per_stage"),
+    "project": _types_of("workers network"),
+    "trace": TRAINING | CLOCK | _types_of("hardware speedup"),
+    "sweep": _types_of("method network workers seed"),
 }
 """By command, the columns of its rows in ``run.json`` that the command's tables need."""
 
 EVERY_ROW: ColumnTypes = {
     **dict.fromkeys(("method", "network", "schedule", "basis", "stuck"), TEXT_OR_NONE),
-    "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, **_columns("diverged_at loss speedup"),
+    "seed": WHOLE_OR_NONE, "steps": NUMBER_OR_NONE, **_types_of("diverged_at loss speedup"),
 }  # fmt: skip
 """The types of columns that mean the same in the rows of all commands; a row may lack them."""
 
@@ -142,12 +146,14 @@ def plain(value: Any) -> Any:
     if hasattr(value, "as_plain"):  # rows that are stored as columns
         return value.as_plain()
     if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(inner) for inner in value]
-    if hasattr(value, "tolist"):
+        return [plain(item) for item in value]
+    if hasattr(value, "tolist"):  # an array or a number of NumPy
         return plain(value.tolist())
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 def json_text(value: Any) -> str:
@@ -181,7 +187,7 @@ def read_object(path: Path) -> dict[str, Any]:
     return value
 
 
-def read_noted(path: Path) -> dict[str, Any]:
+def read_run_record(path: Path) -> dict[str, Any]:
     """Return the JSON object of a ``run.json`` or ``sweep.json``, which has a list of objects in ``rows``.
 
     Raises:
@@ -195,23 +201,29 @@ def read_noted(path: Path) -> dict[str, Any]:
 
 
 def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str = "rows") -> None:
-    """Check the rows of a JSON file.
+    """Refuse rows of a JSON file that lack a column or have a value of another type.
 
     Args:
+        rows: the rows as they were read.
         path: the file, for the error.
         columns: columns that each row must have. Without columns the rows may have any, as those of a study.
         name: name of the list in the file.
+
+    Raises:
+        SpecError: a row is no object, lacks a column, or has a value of another type.
     """
     for index, row in enumerate(rows):
         where = f"folder.{path}.{name}.{index}"
         if not isinstance(row, dict):
             raise SpecError(where, row, "an object")
-        for column, kind in ((EVERY_ROW | columns) if columns else {}).items():
+        if not columns:
+            continue
+        for column, column_type in (EVERY_ROW | columns).items():
             if column in columns and column not in row:
                 raise SpecError(where, sorted(row), f"a row with {column!r}")
-            if column in row and not kind.accepts(row[column]):
-                raise SpecError(f"{where}.{column}", row[column], kind.name)
-        for column, value in row.items() if columns else ():
+            if column in row and not column_type.accepts(row[column]):
+                raise SpecError(f"{where}.{column}", row[column], column_type.name)
+        for column, value in row.items():
             if column.endswith(("_s", "_bytes", "_share")) and not _is_quantity(value):
                 raise SpecError(f"{where}.{column}", value, NUMBER_OR_NONE.name)
 
@@ -227,7 +239,9 @@ def is_row(row: Any, columns: ColumnTypes) -> bool:
 
 def _is_quantity(value: Any) -> bool:
     """Return whether a value is a number, None, or a list of such values."""
-    return all(map(_is_quantity, value)) if isinstance(value, list) else NUMBER_OR_NONE.accepts(value)
+    if isinstance(value, list):
+        return all(_is_quantity(item) for item in value)
+    return NUMBER_OR_NONE.accepts(value)
 
 
 def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = None) -> pa.Table:
@@ -252,11 +266,11 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
     except (pa.ArrowException, ValueError) as error:
         raise SpecError("folder", str(path), f"a file of Parquet ({error_text(error)})") from None
     for name in columns if only is None else only:
-        kind = columns.get(name)
+        column_type = columns.get(name)
         if table.column_names.count(name) != 1:
             raise SpecError(f"folder.{path}", table.column_names, f"a table with one column {name!r}")
-        if kind is not None and not kind.accepts_column(table[name]):
-            raise SpecError(f"folder.{path}.{name}", str(table[name].type), f"a column of {kind.name}")
+        if column_type is not None and not column_type.accepts_column(table[name]):
+            raise SpecError(f"folder.{path}.{name}", str(table[name].type), f"a column of {column_type.name}")
     return table
 
 
@@ -267,7 +281,7 @@ def write_manifest(folder: Path) -> None:
     """Write the hashes of all files in a folder into its manifest, which must be the last file that is written."""
     working = folder / f".{MANIFEST}.partial"  # a fixed name: one process writes a folder, a kill leaves one file
     working.unlink(missing_ok=True)
-    files = {name: _entry(folder / name) for name in _names(folder)}
+    files = {name: _size_and_hash(folder / name) for name in _listed_names(folder)}
     working.write_text(json.dumps({"hash": "sha256", "files": files}, indent=1) + "\n", encoding="utf-8")
     working.replace(folder / MANIFEST)
 
@@ -292,42 +306,45 @@ def verify(folder: Path) -> list[dict[str, str]]:
         raise SpecError("run", str(folder), expected)
     with refuse_changed_files(folder):
         listed: dict[str, Any] = dict(read_json(folder / MANIFEST)["files"])
-    names = list(_names(folder))
+    names = list(_listed_names(folder))
     rows = [{"state": "missing", "file": name} for name in listed if name not in names]
     for name in names:
         if name not in listed:
             rows.append({"state": "added", "file": name})
-        elif not stat.S_ISREG((folder / name).lstat().st_mode) or _entry(folder / name) != listed[name]:
+        elif not stat.S_ISREG((folder / name).lstat().st_mode) or _size_and_hash(folder / name) != listed[name]:
             rows.append({"state": "changed", "file": name})
-        if "/" in name and name.endswith(f"/{MANIFEST}"):
-            inside = name.removesuffix(MANIFEST)
-            rows += [row | {"file": inside + row["file"]} for row in verify(folder / inside)]
+        if name.endswith(f"/{MANIFEST}"):
+            subfolder = name.removesuffix(MANIFEST)
+            rows += [row | {"file": subfolder + row["file"]} for row in verify(folder / subfolder)]
     return sorted(rows, key=lambda row: row["file"])
 
 
 def num_files(folder: Path) -> int:
-    """Return how many files are listed in the manifests of a folder and of its subfolders."""
-    subfolders = [folder / name.removesuffix(MANIFEST) for name in _names(folder) if name.endswith(f"/{MANIFEST}")]
-    return len(read_json(folder / MANIFEST)["files"]) + sum(map(num_files, subfolders))
+    """Return the number of files that the manifests of a folder and of its subfolders list."""
+    count = len(read_json(folder / MANIFEST)["files"])
+    for name in _listed_names(folder):
+        if name.endswith(f"/{MANIFEST}"):
+            count += num_files(folder / name.removesuffix(MANIFEST))
+    return count
 
 
-def _names(folder: Path, inside: str = "") -> Iterator[str]:
-    """Yield the relative paths of the files that a folder's manifest lists.
+def _listed_names(folder: Path, subfolder: str = "") -> Iterator[str]:
+    """Yield the relative paths of the files in a subfolder that the folder's manifest lists.
 
-    Of a folder inside that has its own manifest, only that manifest is listed.
+    Of a subfolder that has its own manifest, only that manifest is listed.
     """
-    for path in sorted((folder / inside).iterdir()):
-        name = f"{inside}{path.name}"
+    for path in sorted((folder / subfolder).iterdir()):
+        name = f"{subfolder}{path.name}"
         if not path.is_dir() or path.is_symlink():
             if name != MANIFEST:
                 yield name
         elif (path / MANIFEST).is_file():
             yield f"{name}/{MANIFEST}"
         else:
-            yield from _names(folder, f"{name}/")
+            yield from _listed_names(folder, f"{name}/")
 
 
-def _entry(path: Path) -> dict[str, Any]:
-    """Return what the manifest says of a file: size in bytes and hash."""
+def _size_and_hash(path: Path) -> dict[str, Any]:
+    """Return a file's entry in the manifest: its size in bytes and its hash."""
     with path.open("rb") as file:
         return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}

@@ -19,7 +19,7 @@ from syncline.errors import SpecError, one_of
 from syncline.planner.tables.table import table
 from syncline.questions.results import Same
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
-from syncline.runs.folders.result_files import object_or_none, read_noted
+from syncline.runs.folders.result_files import object_or_none, read_run_record
 from syncline.runs.processes.progress import rough
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
@@ -29,7 +29,7 @@ State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"
 ``NAME-killed``. ``running``: a process is writing it.
 """
 
-LEFT = ("killed", "partial")
+UNFINISHED = ("killed", "partial")
 """States of folders that no process will finish."""
 
 REPLICATION_FILES = ("README.md", "search.parquet")
@@ -38,7 +38,7 @@ REPLICATION_FILES = ("README.md", "search.parquet")
 PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
 KILLED = re.compile(r".+-killed(-\d+)?")
 
-Noted = dict[str, Any]
+JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,6 @@ def run_entry(path: Path) -> RunEntry | None:
         return None
     spec = object_or_none(path / "spec.yaml") or {}
     rows = [row for row in _rows(run_record or sweep_record) if isinstance(row, dict)]
-    files = [file for file in path.rglob("*") if file.is_file() and not file.is_symlink()]
-    sizes = [file.stat() for file in files]
-    marks = [file.stat() for file in (path / "run.json", path / "sweep.json") if file.is_file()] or sizes
     if sweep_record is not None:
         kind = "sweep"
     elif run_record is not None and "launch" in run_record:
@@ -111,19 +108,23 @@ def run_entry(path: Path) -> RunEntry | None:
         kind = "validate"
     else:
         kind = str(spec.get("kind") or (run_record or {}).get("command") or "-")
-    workers = [row.get("workers", spec.get("workers")) for row in rows or [{}]]
+    workers = spec.get("workers")
+    if rows:
+        workers_by_row = [row.get("workers", workers) for row in rows]
+        all_equal = all(repr(other) == repr(workers_by_row[0]) for other in workers_by_row)
+        workers = workers_by_row[0] if all_equal else None
+    files = {file: file.stat() for file in path.rglob("*") if file.is_file() and not file.is_symlink()}
+    # A finished folder is as old as its record; an unfinished one as its latest file.
+    times_s = [record.stat().st_mtime for record in (path / "run.json", path / "sweep.json") if record.is_file()]
+    if not times_s:
+        times_s = [stat.st_mtime for stat in files.values()] or [path.stat().st_mtime]
     return RunEntry(
-        path=path,
-        kind=kind,
-        state=state,
-        written_s=max((stat.st_mtime for stat in marks), default=path.stat().st_mtime),
-        methods=_values(rows, "method") or _values(rows, "schedule") or _named(spec, "method", "schedule"),
-        networks=_named(spec, "network") or _values(rows, "network"),
-        workers=workers[0] if len(set(map(repr, workers))) == 1 and isinstance(workers[0], int) else None,
-        rows=len(rows),
-        files=len(files),
-        nbytes=sum(stat.st_size for stat in sizes),
-    )
+        path=path, kind=kind, state=state, written_s=max(times_s),
+        methods=_values(rows, "method") or _values(rows, "schedule") or _names_in_spec(spec, "method", "schedule"),
+        networks=_names_in_spec(spec, "network") or _values(rows, "network"),
+        workers=workers if isinstance(workers, int) else None, rows=len(rows), files=len(files),
+        nbytes=sum(stat.st_size for stat in files.values()),
+    )  # fmt: skip
 
 
 MOST_NAMES = 3
@@ -138,32 +139,32 @@ NOTE = (
 def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
     """Return the table that ``syncline runs`` prints: a row for each run folder."""
 
-    def trained(row: dict[str, Any]) -> str:
-        methods, networks = (first_of(row[name], MOST_NAMES) for name in ("methods", "networks"))
-        return (methods or "-") + (f" on {networks}" if networks else "")
-
     now_s = time.time()
-    rows = [entry.record() | {"age_text": rough(now_s - entry.written_s)} for entry in entries]
-    return table(
-        f"{folder}/", "name kind state age_text trained size_bytes", rows, note=NOTE,
-        values={"trained": trained},
-    )  # fmt: skip
+    rows = []
+    for entry in entries:
+        trained = first_of(entry.methods, MOST_NAMES) or "-"
+        if entry.networks:
+            trained += f" on {first_of(entry.networks, MOST_NAMES)}"
+        rows.append(entry.record() | {"age_text": rough(now_s - entry.written_s), "trained": trained})
+    return table(f"{folder}/", "name kind state age_text trained size_bytes", rows, note=NOTE)
 
 
 def find_run(name: str, folder: Path) -> RunEntry:
     """Return the run that a user names by a path, or by a name in the folder of run folders."""
-    for path in (Path(name), folder / name):
+    paths = (Path(name), folder / name)
+    for path in paths:
         entry = run_entry(Path(os.path.normpath(path)))
         if entry is not None:
             return entry
-    for path in (Path(name), folder / name):
-        for mark in (path / "run.json", path / "sweep.json"):
-            if os.path.lexists(mark):
-                read_noted(mark)  # it refuses a file that cannot be read
-    if os.path.lexists(name) or os.path.lexists(folder / name):
+    for path in paths:
+        for record_path in (path / "run.json", path / "sweep.json"):
+            if os.path.lexists(record_path):
+                read_run_record(record_path)  # it raises an error that says why the file cannot be read
+    if any(os.path.lexists(path) for path in paths):
         raise SpecError("run", name, "a run folder, with a run.json; see 'syncline runs'")
-    names = [candidate.path.name for candidate in run_entries(folder)] if os.path.isdir(folder) else []
-    raise SpecError("run", name, (one_of(names, name) if names else "a run folder") + "; see 'syncline runs'")
+    names = [entry.path.name for entry in run_entries(folder)] if os.path.isdir(folder) else []
+    expected = one_of(names, name) if names else "a run folder"
+    raise SpecError("run", name, f"{expected}; see 'syncline runs'")
 
 
 def finished_run(run: str, folder: Path) -> RunEntry:
@@ -175,7 +176,7 @@ def finished_run(run: str, folder: Path) -> RunEntry:
     entry = find_run(run, folder)
     if entry.kind != "sweep" and entry.state == "running":
         raise SpecError("run", run, "a run that is finished; this one is being written")
-    if entry.kind != "sweep" and entry.state in LEFT:
+    if entry.kind != "sweep" and entry.state in UNFINISHED:
         expected = f"a run that was finished; this one was killed, and what it left is in {entry.path}/"
         raise SpecError("run", run, expected)
     return entry
@@ -201,41 +202,54 @@ def remove_run(entry: RunEntry) -> None:
     current = Path.cwd()
     if path.resolve() in (current, *current.parents):
         raise SpecError("run", str(path), "a folder that you are not in")
-    partial = PARTIAL.fullmatch(path.name)
+    final_name, pid = path.name, None
+    partial_name = PARTIAL.fullmatch(path.name)
+    if partial_name is not None:
+        final_name, pid = partial_name[1], int(partial_name[2])
     try:
-        lock = PathLock.acquire(path.with_name(partial[1]) if partial else path)
+        lock = PathLock.acquire(path.with_name(final_name))
         if lock is None:
             raise SpecError("run", str(path), "a folder that no process is writing")
         try:
-            if partial and not lock.is_sure and is_alive(int(partial[2])):
+            if pid is not None and not lock.is_sure and is_alive(pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            shutil.rmtree(path if partial else path.rename(lock.working()))
+            shutil.rmtree(path.rename(lock.working()) if pid is None else path)
         finally:
             lock.release()
     except OSError as error:
         raise SpecError("run", str(path), f"a folder that can be removed ({error.strerror})") from None
 
 
-def _state(path: Path, record: Noted | None, swept: Noted | None) -> State | None:
-    """Return the state of a folder, from its path and its ``run.json`` or ``sweep.json``; None if it is no run's."""
-    partial = PARTIAL.fullmatch(path.name)
-    if partial:
-        alive = is_locked(path.with_name(partial[1]), int(partial[2]))
-        return ("running" if alive else "partial") if _has_beginnings(path) else None
-    if swept is not None and isinstance(swept.get("runs"), list):
-        sweep_state: State = "whole" if len(_rows(swept)) == len(swept["runs"]) else "interrupted"
-        return "running" if is_locked(path) else sweep_state
-    if record is not None and "syncline" in record and (isinstance(record.get("rows"), list) or "row" in record):
-        return "failed" if record.get("failed") else "interrupted" if record.get("interrupted") else "whole"
-    return "killed" if KILLED.fullmatch(path.name) and _has_beginnings(path) else None
+def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject | None) -> State | None:
+    """Return the state of a folder, from its name and its ``run.json`` or ``sweep.json``; None if it is no run's."""
+    partial_name = PARTIAL.fullmatch(path.name)
+    state: State | None = None
+    if partial_name is not None:
+        if _is_unfinished_run(path):
+            state = "running" if is_locked(path.with_name(partial_name[1]), int(partial_name[2])) else "partial"
+    elif sweep_record is not None and isinstance(sweep_record.get("runs"), list):
+        state = "whole" if len(_rows(sweep_record)) == len(sweep_record["runs"]) else "interrupted"
+        if is_locked(path):
+            state = "running"
+    elif (
+        run_record is not None
+        and "syncline" in run_record
+        and (isinstance(run_record.get("rows"), list) or "row" in run_record)
+    ):
+        state = "interrupted" if run_record.get("interrupted") else "whole"
+        if run_record.get("failed"):
+            state = "failed"
+    elif KILLED.fullmatch(path.name) and _is_unfinished_run(path):
+        state = "killed"
+    return state
 
 
-def _has_beginnings(path: Path) -> bool:
-    """Return whether a folder is empty or has a folder for figures, as a new `RunFolder`."""
+def _is_unfinished_run(path: Path) -> bool:
+    """Return whether a folder without a record is a `RunFolder`: it is empty or has a folder for figures."""
     return (path / "figures").is_dir() or not any(path.iterdir())
 
 
-def _rows(record: Noted | None) -> Sequence[Any]:
+def _rows(record: JsonObject | None) -> Sequence[Any]:
     """Return the rows of the object in a ``run.json`` or ``sweep.json``; a run of a sweep has a single ``row``."""
     if record is None:
         return ()
@@ -243,23 +257,25 @@ def _rows(record: Noted | None) -> Sequence[Any]:
     return rows if isinstance(rows, list) else ()
 
 
-def _values(rows: Iterable[Noted], name: str) -> tuple[str, ...]:
-    """Return the distinct values of a field of rows, in their order."""
-    return tuple(dict.fromkeys(str(row[name]) for row in rows if row.get(name) is not None))
+def _values(rows: Iterable[JsonObject], column: str) -> tuple[str, ...]:
+    """Return the distinct values of a column of rows, in their order."""
+    return tuple(dict.fromkeys(str(row[column]) for row in rows if row.get(column) is not None))
 
 
-def _named(spec: Noted, *fields: str) -> tuple[str, ...]:
+def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
     """Return the names in fields of a spec, such as ``method`` or its plural ``methods``."""
     names: list[str] = []
     for field in fields:
-        plural = spec.get(f"{field}s")
-        for value in plural if isinstance(plural, list) else [spec[field]] if field in spec else []:
+        values = spec.get(f"{field}s")
+        if not isinstance(values, list):
+            values = [spec[field]] if field in spec else []
+        for value in values:
             if isinstance(value, str):
                 names.append(value)
             elif isinstance(value, dict):
-                keys = ("label", "name", "preset", "kind")
-                names.append(next((str(value[key]) for key in keys if value.get(key)), ""))
-    return tuple(filter(None, names))
+                labels = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
+                names += labels[:1]
+    return tuple(name for name in names if name)
 
 
 def folders_of_one_kind(question: Same) -> tuple[Path, Path]:
@@ -269,8 +285,14 @@ def folders_of_one_kind(question: Same) -> tuple[Path, Path]:
         SpecError: a folder cannot be shown, or the folders are of different kinds.
     """
     first, second = finished_folder(question.a, question.folder), finished_folder(question.b, question.folder)
-    kinds = [entry.kind if (entry := run_entry(path)) else "replication" for path in (first, second)]
-    if kinds[0] != kinds[1]:
-        expected = f"a folder of kind {kinds[0]}, as {question.a} is; this is one of kind {kinds[1]}"
+    first_kind, second_kind = _kind(first), _kind(second)
+    if first_kind != second_kind:
+        expected = f"a folder of kind {first_kind}, as {question.a} is; this is one of kind {second_kind}"
         raise SpecError("run", question.b, expected)
     return first, second
+
+
+def _kind(folder: Path) -> str:
+    """Return the kind of a folder of results: that of its run, or ``replication``."""
+    entry = run_entry(folder)
+    return "replication" if entry is None else entry.kind

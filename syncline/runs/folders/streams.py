@@ -41,7 +41,8 @@ class TrainingStream:
     def __init__(self, folder: Path, number: int, method: str) -> None:
         self.method = method
         (folder / FOLDER).mkdir(exist_ok=True)
-        self.metrics, self.ledger = (folder / FOLDER / f"{number}-{kind}.arrows" for kind in ("metrics", "ledger"))
+        self.metrics = folder / FOLDER / f"{number}-metrics.arrows"
+        self.ledger = folder / FOLDER / f"{number}-ledger.arrows"
 
 
 class SeedStream:
@@ -58,16 +59,16 @@ class SeedStream:
     ) -> None:
         """Begin without written rows."""
         self._stream, self._seeds, self._recorder, self._ledger = stream, seeds, recorder, ledger
-        self._rows = self._calls = 0
+        self._num_written_rows = self._num_written_calls = 0
         self._due_s = 0.0
 
-    def note(self, done: int) -> None:
+    def write_if_due(self, done: int) -> None:
         """Write the new rows after ``done`` steps if it is time; the last row waits, as it may get an evaluation."""
-        begun_s = time.monotonic()
-        if done > 1 and begun_s >= self._due_s:  # the row before the first step has no traces, which give the columns
+        start_s = time.monotonic()
+        if done > 1 and start_s >= self._due_s:  # the row before the first step has no traces, which give the columns
             self._write(done)
-            ended_s = time.monotonic()
-            self._due_s = ended_s + max(SECONDS_BETWEEN_WRITES, (ended_s - begun_s) / SHARE_OF_TIME)
+            end_s = time.monotonic()
+            self._due_s = end_s + max(SECONDS_BETWEEN_WRITES, (end_s - start_s) / SHARE_OF_TIME)
 
     def finish(self) -> None:
         """Write the rows that still wait in memory."""
@@ -76,82 +77,93 @@ class SeedStream:
 
     def _write(self, rows: int) -> None:
         """Write the rows before number ``rows`` that are not written yet, and the calls since the last write."""
-        first, method = self._rows, self._stream.method
+        first, method = self._num_written_rows, self._stream.method
         history = self._recorder.part(self._seeds, first, rows)
-        schema, end = metrics_schema([history]), first + history.steps + (first == 0)
-        parts = [
-            metrics_table(method, history, s, schema, begin=first, end=end, first=first)
-            for s in range(len(history.seeds))
-        ]
-        append(self._stream.metrics, pa.concat_tables(parts))
-        calls = self._ledger.records[self._calls :] if self._ledger is not None else []
+        end = first + history.steps
+        if first == 0:  # row 0 is before the first step
+            end += 1
+        schema, tables = metrics_schema([history]), []
+        for seed_index in range(len(history.seeds)):
+            tables.append(metrics_table(method, history, seed_index, schema, begin=first, end=end, first=first))
+        append(self._stream.metrics, pa.concat_tables(tables))
+        self._num_written_rows = rows
+        calls = [] if self._ledger is None else self._ledger.records[self._num_written_calls :]
         if calls:
             append(self._stream.ledger, {"method": [method] * len(calls)} | columns_of(calls))
-        self._rows, self._calls = rows, self._calls + len(calls)
+            self._num_written_calls += len(calls)
 
 
 def metrics_schema(histories: Iterable[History]) -> pa.Schema:
     """Return the schema of ``metrics.parquet``: method, seed, step, then the quantities of any of the histories."""
-    kinds: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
-
-    def add(column: str, values: np.ndarray) -> None:
-        kind = {"i": pa.int64(), "u": pa.int64(), "b": pa.bool_()}.get(values.dtype.kind, pa.float64())
-        kinds.setdefault(column, kind)
-
+    types: dict[str, pa.DataType] = {"method": pa.string(), "seed": pa.int64(), "step": pa.int64()}
     for history in histories:
-        kinds.setdefault("train_loss", pa.float64())
+        types.setdefault("train_loss", pa.float64())
         for name, values in history.evaluation.items():
-            add(f"eval_{name}", values)
+            types.setdefault(f"eval_{name}", _arrow_type(values))
         for name, values in history.trace.items():
             for column in trace_columns(name, values):
-                add(column, values)
-    return pa.schema(list(kinds.items()))
+                types.setdefault(column, _arrow_type(values))
+    return pa.schema(list(types.items()))
+
+
+def _arrow_type(values: np.ndarray) -> pa.DataType:
+    """Return the type in which Parquet files store an array: 64-bit integers or floats, or true and false."""
+    if values.dtype.kind == "b":
+        return pa.bool_()
+    return pa.int64() if values.dtype.kind in "iu" else pa.float64()
 
 
 def trace_columns(name: str, values: np.ndarray) -> list[str]:
     """Return the column names of a trace ``(T, S, ...)``: one for each component of a step's and seed's value."""
-    return [name] if values.ndim == 2 else [f"{name}_{i}" for i in range(int(np.prod(values.shape[2:])))]
+    if values.ndim == 2:
+        return [name]
+    return [f"{name}_{component}" for component in range(int(np.prod(values.shape[2:])))]
 
 
 def metrics_table(
-    method: str, history: History, s: int, schema: pa.Schema, begin: int, end: int, first: int = 0
+    method: str, history: History, seed_index: int, schema: pa.Schema, begin: int, end: int, first: int = 0
 ) -> pa.Table:
     """Return rows ``begin`` to ``end - 1`` of the metrics of one seed; row t is after t steps.
 
     Args:
+        method: name of the method.
         history: the training's losses, evaluations and traces.
-        s: index of the seed.
+        seed_index: index of the seed in the history.
         schema: schema of the table, see `metrics_schema`.
+        begin: first row.
         end: row after the last one.
         first: number of steps before the history's first one, if the history is a part of a training.
     """
-    count, num_before = end - begin, int(begin == 0)
-    rows_after = slice(begin + num_before - max(first, 1), end - max(first, 1))
+    num_rows, num_before = end - begin, int(begin == 0)  # row 0, before the first step, has no loss and no trace
+    history_rows = slice(begin + num_before - max(first, 1), end - max(first, 1))
+
+    def after_steps(values: np.ndarray) -> pa.Array:
+        """Return the column of a quantity of each step, with null in row 0."""
+        column = np.zeros(num_rows, dtype=values.dtype)
+        column[num_before:] = values[history_rows]
+        return pa.array(column, mask=np.arange(num_rows) < num_before)
+
     columns: dict[str, Any] = {
-        "method": pa.repeat(pa.scalar(method, pa.string()), count),
-        "seed": np.full(count, history.seeds[s]),
+        "method": pa.repeat(pa.scalar(method, pa.string()), num_rows),
+        "seed": np.full(num_rows, history.seeds[seed_index]),
         "step": np.arange(begin, end),
+        "train_loss": after_steps(history.loss[:, seed_index]),
     }
-
-    def later(values: np.ndarray) -> pa.Array:
-        column = np.zeros(count, dtype=values.dtype)
-        column[num_before:] = values[rows_after]
-        return pa.array(column, mask=np.arange(count) < num_before)
-
-    columns["train_loss"] = later(history.loss[:, s])
     for name, values in history.evaluation.items():
         steps = history.eval_step[: len(values)]
-        in_block = (steps >= begin) & (steps < end)
-        column, unknown = np.zeros(count, dtype=values.dtype), np.ones(count, dtype=bool)
-        column[steps[in_block] - begin], unknown[steps[in_block] - begin] = values[: len(steps), s][in_block], False
-        columns[f"eval_{name}"] = pa.array(column, mask=unknown)
+        in_table = (steps >= begin) & (steps < end)
+        rows = steps[in_table] - begin
+        column, is_missing = np.zeros(num_rows, dtype=values.dtype), np.ones(num_rows, dtype=bool)
+        column[rows], is_missing[rows] = values[: len(steps), seed_index][in_table], False
+        columns[f"eval_{name}"] = pa.array(column, mask=is_missing)
     for name, values in history.trace.items():
-        flat = values[:, s].reshape(history.steps, -1)
-        columns |= {column: later(flat[:, i]) for i, column in enumerate(trace_columns(name, values))}
-    arrays = [
-        pa.array(columns[field.name]).cast(field.type) if field.name in columns else pa.nulls(count, field.type)
-        for field in schema
-    ]
+        components = values[:, seed_index].reshape(history.steps, -1).T
+        for column_name, component in zip(trace_columns(name, values), components, strict=True):
+            columns[column_name] = after_steps(component)
+    arrays = []
+    for field in schema:
+        is_known = field.name in columns
+        arrays.append(pa.array(columns[field.name]).cast(field.type) if is_known else pa.nulls(num_rows, field.type))
     return pa.table(arrays, schema=schema)
 
 
@@ -184,19 +196,18 @@ def merge(folder: Path) -> None:
     """
     for kind in ("metrics", "ledger"):
         paths = sorted((folder / FOLDER).glob(f"*-{kind}.arrows"), key=lambda path: int(path.name.split("-")[0]))
-        parts = [table for table in map(read, paths) if table is not None]
-        if kind == "metrics":
-            parts = [
-                table.filter(pc.equal(table["seed"], seed))
-                for table in parts
-                for seed in table["seed"].unique().to_pylist()
-            ]
+        parts: list[pa.Table] = []
+        for path in paths:
+            table = read(path)
+            if table is not None and kind == "metrics":
+                parts += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
+            elif table is not None:
+                parts.append(table)
         if parts:
             with atomic_path(folder / f"{kind}.parquet") as target:
                 pq.write_table(pa.concat_tables(parts, promote_options="permissive"), target)
-    merged_folder = (
-        folder / f".{FOLDER}.merged"
-    )  # renamed at once, so that the tables are never made from half of the streams
+    # The folder is renamed at once, so that the tables are never made from half of the streams.
+    merged_folder = folder / f".{FOLDER}.merged"
     if (folder / FOLDER).is_dir():
         (folder / FOLDER).replace(merged_folder)
     shutil.rmtree(merged_folder, ignore_errors=True)

@@ -70,46 +70,44 @@ def call_results(
     """
     start_server()
     context = get_context("forkserver" if IS_FORKED else "spawn")
-    sent_calls, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
-    settings = dict(os.environ), os.getcwd(), max(1, (os.cpu_count() or 1) // jobs), all_are_sent, folder
+    pickled_calls, all_are_sent = pickle_calls(calls, shared, folder), context.Event()
+    threads = max(1, (os.cpu_count() or 1) // jobs)
     other_children = set(active_children())
-    pool = ProcessPoolExecutor(max(1, min(jobs, len(sent_calls))), context, _settle, settings)
+    pool = ProcessPoolExecutor(
+        max(1, min(jobs, len(pickled_calls))), context,
+        initializer=_set_up_process, initargs=(dict(os.environ), os.getcwd(), threads, all_are_sent, folder),
+    )  # fmt: skip
     try:
         with children_without_signals(), _without_main():
-            futures = [pool.submit(_answer, call) for call in sent_calls]
+            futures = [pool.submit(_pickled_result, call) for call in pickled_calls]
             # The pool only notices new processes when a call is submitted: without this one it would not notice the end
             # of the last process.
             pool.submit(int)
     finally:
         all_are_sent.set()
-    return _finished(pool, futures, set(active_children()) - other_children)
+    return _results(pool, futures, set(active_children()) - other_children)
 
 
-_abandoned: list[ProcessPoolExecutor] = []
+_abandoned_pools: list[ProcessPoolExecutor] = []
 """Pools after an error; references keep them alive, because their processes may still work or start."""
 
 
-def _finished(pool: ProcessPoolExecutor, futures: list[Any], workers: set[BaseProcess]) -> Iterator[Any]:
-    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes.
-
-    Args:
-        futures: one future per call.
-        workers: the processes of the pool.
-    """
+def _results(pool: ProcessPoolExecutor, futures: list[Any], processes: set[BaseProcess]) -> Iterator[Any]:
+    """Yield the results of a pool's calls as they finish; after an error do not wait for the processes."""
     import cloudpickle
 
     try:
         for future in as_completed(futures):
-            answer, error, where = cloudpickle.loads(future.result())
+            result, error, traceback_text = cloudpickle.loads(future.result())
             if error is not None:
-                raise error from RuntimeError(where)
-            yield answer
+                raise error from RuntimeError(traceback_text)
+            yield result
     except BaseException as error:
         if isinstance(error, BrokenProcessPool):
-            for worker in workers:  # the pool sends SIGTERM, which the workers ignore, and waits for them
-                worker.kill()
+            for process in processes:  # the pool sends SIGTERM, which the processes ignore, and waits for them
+                process.kill()
         pool.shutdown(wait=False, cancel_futures=True)
-        _abandoned.append(pool)
+        _abandoned_pools.append(pool)
         raise
     pool.shutdown()  # a process that is still starting needs the pool's locks until here
 
@@ -125,10 +123,10 @@ def _without_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _settle(
+def _set_up_process(
     environment: dict[str, str], folder: str, threads: int, all_are_sent: Event, temporary: Path | None
 ) -> None:
-    """Set up a new process as the calling one: environment, current folder, number of threads.
+    """Give a new process the environment, the current folder and the number of threads of the calling one.
 
     The process then waits until all calls are sent, because a pool loses calls if a process ends while they are sent.
 
@@ -139,9 +137,10 @@ def _settle(
         all_are_sent: event that is set when all calls are sent.
         temporary: folder to remove if the calling process is killed.
     """
-    end_with_parent(
-        before_exit=partial(shutil.rmtree, temporary, ignore_errors=True) if temporary is not None else None
-    )
+    if temporary is None:
+        end_with_parent()
+    else:
+        end_with_parent(before_exit=partial(shutil.rmtree, temporary, ignore_errors=True))
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
@@ -152,7 +151,7 @@ def _settle(
     all_are_sent.wait()
 
 
-def _answer(call: bytes) -> bytes:
+def _pickled_result(pickled_call: bytes) -> bytes:
     """Return the pickle of (result, None, "") of a call, or of (None, exception, traceback).
 
     The result is pickled here, because the pool's own pickle cannot send classes of the main script.
@@ -160,45 +159,51 @@ def _answer(call: bytes) -> bytes:
     import cloudpickle
 
     try:
-        return cloudpickle.dumps((unpickle_call(call)(), None, ""))
+        return cloudpickle.dumps((unpickle_call(pickled_call)(), None, ""))
     except Exception as error:
-        where = traceback.format_exc()
-        return cloudpickle.dumps((None, error.with_traceback(None), where))
+        traceback_text = traceback.format_exc()
+        return cloudpickle.dumps((None, error.with_traceback(None), traceback_text))
 
 
 def pickle_calls(calls: Sequence[Callable[[], Any]], shared: Iterable[Any], folder: Path | None) -> list[bytes]:
     """Return the pickle of each call; large shared objects are written into ``folder``, and pickled as their paths."""
     import cloudpickle
 
-    file_of: dict[int, str] = {}
-    for index, shared_object in enumerate({id(shared_object): shared_object for shared_object in shared}.values()):
+    paths: dict[int, str] = {}  # by id of the object
+    for shared_object in shared:
+        if id(shared_object) in paths:
+            continue
         content = cloudpickle.dumps(shared_object)
         if len(content) >= LARGE_BYTES:
-            file = Path(tempfile.mkdtemp(dir=folder)) / str(index)
-            file.write_bytes(content)
-            file_of[id(shared_object)] = str(file)
+            path = Path(tempfile.mkdtemp(dir=folder)) / "shared"
+            path.write_bytes(content)
+            paths[id(shared_object)] = str(path)
 
     class Pickler(cloudpickle.Pickler):
         def persistent_id(self, obj: Any) -> str | None:
-            return file_of.get(id(obj))
+            """Return the path that is pickled in place of an object; None if the object itself is pickled."""
+            return paths.get(id(obj))
 
-    pickled_calls = [BytesIO() for _ in calls]
-    for call, target in zip(calls, pickled_calls, strict=True):
-        Pickler(target).dump(call)
-    return [target.getvalue() for target in pickled_calls]
+    pickled_calls = []
+    for call in calls:
+        buffer = BytesIO()
+        Pickler(buffer).dump(call)
+        pickled_calls.append(buffer.getvalue())
+    return pickled_calls
 
 
-def unpickle_call(call: bytes) -> Callable[[], Any]:
-    """Return the function of a pickle of `pickle_calls`."""
-    return _Unpickler(BytesIO(call)).load()
+def unpickle_call(pickled_call: bytes) -> Callable[[], Any]:
+    """Return the function of a pickle that `pickle_calls` made."""
+    return _Unpickler(BytesIO(pickled_call)).load()
 
 
 class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: str) -> Any:
-        return _read(pid)
+        """Return the shared object whose path is pickled in its place."""
+        return _load_shared_object(pid)
 
 
 @lru_cache(maxsize=1)
-def _read(file: str) -> Any:
+def _load_shared_object(path: str) -> Any:
     """Return the shared object in a file; the last one stays in memory for the next call."""
-    return pickle.loads(Path(file).read_bytes())
+    return pickle.loads(Path(path).read_bytes())

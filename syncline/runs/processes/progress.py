@@ -43,7 +43,8 @@ def progress(console: Console, names: Sequence[str], steps: int, unit_name: str 
         steps: number of steps of each training.
         unit_name: unit of the steps.
     """
-    with (_bars if has_bars(console) else _lines)(console, names, steps, unit_name) as update:
+    show = _bars if has_bars(console) else _lines
+    with show(console, names, steps, unit_name) as update:
         yield update
 
 
@@ -59,8 +60,8 @@ def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) ->
     with Progress(*columns, TextColumn(unit_name), TimeElapsedColumn(), console=console, transient=True) as bars:
         tasks = [bars.add_task(name, total=steps) for name in names]
 
-        def update(done: list[int]) -> None:
-            for task, count in zip(tasks, done, strict=True):
+        def update(completed_steps: list[int]) -> None:
+            for task, count in zip(tasks, completed_steps, strict=True):
                 bars.update(task, completed=count)
 
         yield update
@@ -69,18 +70,18 @@ def _bars(console: Console, names: Sequence[str], steps: int, unit_name: str) ->
 @contextmanager
 def _lines(console: Console, names: Sequence[str], steps: int, unit_name: str) -> Iterator[Update]:
     """Print lines such as "12% after 20 s: ddp-adam 120, diloco 96 of 500 steps" from a thread; see `progress`."""
-    latest_counts, is_over, pace = [0] * len(names), threading.Event(), Pace()
+    latest_steps, is_over, pace = [0] * len(names), threading.Event(), Pace()
 
-    def update(done: list[int]) -> None:
-        latest_counts[:] = done
+    def update(completed_steps: list[int]) -> None:
+        latest_steps[:] = completed_steps
 
-    def write() -> None:
+    def write_lines() -> None:
         while not is_over.wait(pace.wait_s()):
-            progress_text = pace.progress_text(sum(latest_counts) / max(steps * len(names), 1))
-            counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, latest_counts, strict=True))
+            progress_text = pace.progress_text(sum(latest_steps) / max(steps * len(names), 1))
+            counts = ", ".join(f"{name} {count:,}" for name, count in zip(names, latest_steps, strict=True))
             print(f"{progress_text}: {counts} of {steps:,} {unit_name}", file=console.file, flush=True)
 
-    writer = threading.Thread(target=write, daemon=True)
+    writer = threading.Thread(target=write_lines, daemon=True)
     writer.start()
     try:
         yield update
@@ -99,13 +100,13 @@ class Pace:
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now, self._begun_s = now, now()
-        self._step_s = FIRST_LINE_S
-        self._due_s = self._begun_s + self._step_s
+        self._now, self._start_s = now, now()
+        self._interval_s = FIRST_LINE_S
+        self._due_s = self._start_s + self._interval_s
 
-    def rest(self) -> None:
-        """Delay the next line, because another line was just written."""
-        self._due_s = self._now() + self._step_s
+    def postpone(self) -> None:
+        """Delay the next line by an interval, because another line was just written."""
+        self._due_s = self._now() + self._interval_s
 
     def wait_s(self) -> float:
         """Return the seconds until the next line of the log is due; not below zero."""
@@ -117,13 +118,16 @@ class Pace:
         Args:
             share: the completed part of the work, from 0 to 1.
         """
-        now = self._now()
-        passed_s = now - self._begun_s
-        whole_s = passed_s / share if share > 0 else 0.0
-        step_s = max(whole_s / LINES, FIRST_LINE_S) if share > 0 else passed_s
-        self._step_s = min(step_s, max(passed_s, FIRST_LINE_S))
-        self._due_s = now + self._step_s
-        remaining = f", about {rough(whole_s - passed_s)} left" if 0 < share < 1 else ""
+        now_s = self._now()
+        passed_s = now_s - self._start_s
+        interval_s, remaining = passed_s, ""
+        if share > 0:
+            expected_s = passed_s / share
+            interval_s = max(expected_s / LINES, FIRST_LINE_S)
+            if share < 1:
+                remaining = f", about {rough(expected_s - passed_s)} left"
+        self._interval_s = min(interval_s, max(passed_s, FIRST_LINE_S))
+        self._due_s = now_s + self._interval_s
         return f"{share:.0%} after {rough(passed_s)}{remaining}"
 
 
@@ -133,9 +137,9 @@ def rough(seconds: float) -> str:
     >>> rough(0.2), rough(34.4), rough(1234)
     ('1 s', '34 s', '21 min')
     """
-    clamped_s = max(seconds, 1.0)
-    unit_s = next(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if clamped_s >= unit_s)
-    return format_seconds(float(f"{clamped_s / unit_s:.2g}") * unit_s)
+    at_least_one_s = max(seconds, 1.0)
+    unit_s = max(unit_s for unit_s in (86400.0, 3600.0, 60.0, 1.0) if unit_s <= at_least_one_s)
+    return format_seconds(float(f"{at_least_one_s / unit_s:.2g}") * unit_s)
 
 
 _Row = Mapping[str, Any]
@@ -224,21 +228,24 @@ class LogOfRuns(CountingListener):
 
     def __init__(self, say: Callable[[str], None], now: Callable[[], float] = time.monotonic) -> None:
         super().__init__(say)
-        self._now, self._before, self._begun_s = now, 0, 0.0
+        self._now, self._start_s = now, 0.0
+        self._num_earlier = 0  # runs that an earlier sweep finished
         self._pace: Pace | None = None
 
     def begins(self, runs: int, finished: int) -> None:
-        """Print the number of runs that an earlier sweep finished."""
+        """Start the clock, and print the number of runs that an earlier sweep finished."""
         super().begins(runs, finished)
-        if self._pace is None:
-            self._begun_s, self._before, self._pace = self._now(), finished, Pace(self._now)
-            if finished:
-                self.say(f"{finished:,} of {runs:,} runs were finished before")
+        if self._pace is not None:  # a further batch of a search
+            return
+        self._start_s, self._num_earlier, self._pace = self._now(), finished, Pace(self._now)
+        if finished:
+            self.say(f"{finished:,} of {runs:,} runs were finished before")
 
     def reached(self, runs: float) -> None:
         """Print the progress if the time of the next line has come."""
-        if self._pace is not None and not self._pace.wait_s():
-            progress_text = self._pace.progress_text((runs - self._before) / max(self.num_runs - self._before, 1))
+        if self._pace is not None and self._pace.wait_s() == 0:
+            num_new_runs = max(self.num_runs - self._num_earlier, 1)
+            progress_text = self._pace.progress_text((runs - self._num_earlier) / num_new_runs)
             self.say(f"{progress_text}: {self.num_finished:,} of {self.num_runs:,} runs are finished")
 
     def finished(self, label: str, row: _Row) -> None:
@@ -248,14 +255,17 @@ class LogOfRuns(CountingListener):
             result = f"failed: {row['error']}"
         elif row.get("diverged_at") is not None:
             result = f"diverged at step {row['diverged_at']}"
+        elif row.get("loss") is None:
+            result = "no loss"
         else:
-            result = "no loss" if row.get("loss") is None else f"loss {four_digits(row['loss'])}"
-        num_new, num_ahead, remaining = self.num_finished - self._before, self.num_runs - self.num_finished, ""
+            result = f"loss {four_digits(row['loss'])}"
+        num_new, num_ahead = self.num_finished - self._num_earlier, self.num_runs - self.num_finished
         if self._pace is not None:
-            self._pace.rest()
+            self._pace.postpone()
             if num_ahead and num_new > 0:
-                remaining = f"; about {rough((self._now() - self._begun_s) * num_ahead / num_new)} left"
-        self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}{remaining}")
+                remaining_s = (self._now() - self._start_s) * num_ahead / num_new
+                result += f"; about {rough(remaining_s)} left"
+        self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}")
 
 
 @contextmanager

@@ -31,16 +31,17 @@ class SharedProgress:
         trainings: number of trainings.
 
     Attributes:
-        heard: whether a training in this process has seen the flag; it changes under the lock ``hearing``.
+        has_seen_stop: whether a training in this process has seen the flag; it changes under ``seen_lock``.
     """
 
     def __init__(self, path: Path, trainings: int) -> None:
         """Map the file, which is created with zeros if it does not exist."""
         self.path, self.trainings = path, trainings
-        self.heard, self.hearing = False, threading.Lock()
+        self.has_seen_stop, self.seen_lock = False, threading.Lock()
         if not path.exists():
             np.zeros(trainings + 1, dtype=np.int64).tofile(path)
-        self._words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
+        words = np.memmap(path, dtype=np.int64, mode="r+", shape=(trainings + 1,))
+        self._steps_done, self._stop_flag = words[:-1], words[-1:]
 
     def __reduce__(self) -> tuple[type[SharedProgress], tuple[Path, int]]:
         return SharedProgress, (self.path, self.trainings)
@@ -51,29 +52,29 @@ class SharedProgress:
         Raises:
             KeyboardInterrupt: all trainings were asked to stop; the training keeps its results.
         """
-        self._words[training] = done
-        if self._words[-1]:
-            with self.hearing:
-                self.heard = True
+        self._steps_done[training] = done
+        if self.stopped:
+            with self.seen_lock:
+                self.has_seen_stop = True
             confirm()
             raise KeyboardInterrupt
 
     def reporter(self, training: int) -> Callable[[int], None]:
-        """Return ``report`` for one training; it can be sent to another process."""
+        """Return ``report`` for one training, as a function that can be sent to another process."""
         return partial(self.report, training)
 
     def steps_done(self) -> list[int]:
-        """Return the completed steps of each training."""
-        return [int(word) for word in self._words[:-1]]
+        """Return the number of completed steps of each training."""
+        return self._steps_done.tolist()
 
     def stop(self) -> None:
         """Ask every training to stop after its present step."""
-        self._words[-1] = 1
+        self._stop_flag[0] = 1
 
     @property
     def stopped(self) -> bool:
         """Return whether the trainings were asked to stop."""
-        return bool(self._words[-1])
+        return bool(self._stop_flag[0])
 
 
 @contextmanager
@@ -91,7 +92,13 @@ def shared_progress(trainings: int) -> Iterator[SharedProgress]:
 def side_by_side(
     calls: Sequence[Callable[[], T]], jobs: int | None, progress: SharedProgress, shared: Sequence[Any] = ()
 ) -> Iterator[T]:
-    """Yield results as `stoppable_results` does; ``jobs`` is one per core if None.
+    """Call the functions of several trainings in several processes, and yield their results as they finish.
+
+    Args:
+        calls: see `stoppable_results`.
+        jobs: number of processes; one per core if None.
+        progress: see `stoppable_results`.
+        shared: see `stoppable_results`.
 
     Raises:
         SynclineError: a process was killed from outside.
@@ -124,13 +131,15 @@ def stoppable_results(
     Raises:
         BrokenProcessPool: a process was killed from outside.
     """
-    stoppable = [partial(run_stoppable, call, progress) for call in calls]
+    stoppable_calls = [partial(run_stoppable, call, progress) for call in calls]
     try:
         if jobs == 1:
-            results: Iterable[T | None] = (call() for call in stoppable)
+            results: Iterable[T | None] = (call() for call in stoppable_calls)
         else:
-            results = call_results(stoppable, jobs, folder=progress.path.parent, shared=shared)
-        yield from (result for result in results if result is not None)
+            results = call_results(stoppable_calls, jobs, folder=progress.path.parent, shared=shared)
+        for result in results:
+            if result is not None:
+                yield result
         confirm()
     except BrokenProcessPool:
         raise
@@ -175,7 +184,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
     if threading.current_thread() is not threading.main_thread():  # only the main thread can be interrupted
         return call()
     is_over = threading.Event()
-    threading.Thread(target=_interrupt, args=(progress, is_over), daemon=True).start()
+    threading.Thread(target=_interrupt_after_stop, args=(progress, is_over), daemon=True).start()
     result: T | None = None
     try:
         result = call()
@@ -188,7 +197,7 @@ def run_stoppable(call: Callable[[], T | None], progress: SharedProgress) -> T |
     return result
 
 
-def _interrupt(progress: SharedProgress, is_over: threading.Event) -> None:
+def _interrupt_after_stop(progress: SharedProgress, is_over: threading.Event) -> None:
     """Raise ``KeyboardInterrupt`` in the main thread, if its training does not report in time after a stop.
 
     This is repeated until the training ends, because a callback from C can lose an exception.
@@ -198,7 +207,7 @@ def _interrupt(progress: SharedProgress, is_over: threading.Event) -> None:
             return
     patience_s = PATIENCE_S
     while not is_over.wait(patience_s):
-        with progress.hearing:
-            if not (progress.heard or is_over.is_set()):
+        with progress.seen_lock:
+            if not progress.has_seen_stop and not is_over.is_set():
                 raise_in_main_thread()
         patience_s = 2 * PATIENCE_S  # an interrupted training collects its results

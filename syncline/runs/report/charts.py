@@ -46,59 +46,57 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
         ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
         numbers once; series refer to them by index), ``label``, ``limits`` of the loss, ``target``.
     """
-    columns = _Columns()
-    networks = [name for name in read.networks if any(name in curve.clock_s for curve in read.curves)]
+    columns = _SharedColumns()
     series = []
     for curve in read.curves:
         median, low, high = median_and_range(curve.loss)
         shown_steps = np.flatnonzero(curve.shown)
         points = shown_steps[thinned(shown_steps.size, MOST_POINTS)]
-        series.append({
-            "name": curve.label,
-            "style": styles.index(curve.label),
-            "seeds": len(curve.loss),
-            "lost": lost_seeds(curve.loss),
-            "diverged": curve.diverged_at,
-            "y": columns.place(median[points]),
-            **({"low": columns.place(low[points]), "high": columns.place(high[points])} if len(curve.loss) > 1 else {}),
-            "x": {
-                "steps": columns.place(curve.step[points]),
-                **({"bytes": columns.place(read.sent[curve.label][points])} if curve.label in read.sent else {}),
-                **{f"on {name}": columns.place(clock[points]) for name, clock in curve.clock_s.items()},
-            },
-        })  # fmt: skip
-    is_log_time = any(
-        spans_differ([curve for curve in read.curves if name in curve.clock_s], [name]) for name in networks
-    )
-    panels = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
-    totals = [float(sent_bytes[-1]) for sent_bytes in read.sent.values() if float(sent_bytes[-1]) > 0]
-    if totals:
-        is_log = max(totals) > LOG_TIME_RATIO * min(totals)
+        line: dict[str, Any] = {
+            "name": curve.label, "style": styles.index(curve.label), "seeds": len(curve.loss),
+            "lost": lost_seeds(curve.loss), "diverged": curve.diverged_at, "y": columns.index_of(median[points]),
+        }  # fmt: skip
+        if len(curve.loss) > 1:
+            line |= {"low": columns.index_of(low[points]), "high": columns.index_of(high[points])}
+        line["x"] = {"steps": columns.index_of(curve.step[points])}
+        if curve.label in read.sent:
+            line["x"]["bytes"] = columns.index_of(read.sent[curve.label][points])
+        for name, clock_s in curve.clock_s.items():
+            line["x"][f"on {name}"] = columns.index_of(clock_s[points])
+        series.append(line)
+    panels: list[dict[str, Any]] = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
+    total_bytes = [float(sent_bytes[-1]) for sent_bytes in read.sent.values() if float(sent_bytes[-1]) > 0]
+    if total_bytes:
+        is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
-    for name in networks:
-        description = "" if read.networks[name] == name else read.networks[name]
-        panel = {"x": f"on {name}", "title": f"Time on {name}", "told": description, "kind": "seconds"}
-        panels.append(panel | {"log": is_log_time})
-    limits = loss_limits(read.curves)
+    is_log_time, time_panels = False, []
+    for name, description in read.networks.items():
+        timed_curves = [curve for curve in read.curves if name in curve.clock_s]
+        if timed_curves:
+            panel = {"x": f"on {name}", "title": f"Time on {name}", "told": "", "kind": "seconds"}
+            time_panels.append(panel if description == name else panel | {"told": description})
+            is_log_time = is_log_time or spans_differ(timed_curves, [name])
+    panels += [panel | {"log": is_log_time} for panel in time_panels]
     return {
-        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.kept,
-        "limits": [shortened(value) for value in limits], "target": read.target,
+        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.lists,
+        "limits": [shortened(value) for value in loss_limits(read.curves)], "target": read.target,
     }  # fmt: skip
 
 
 def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
     """Return the chart of a result's losses, and a note about their origin; None if the result has no losses."""
-    curves = result.file("curves.parquet")
-    if curves is not None and (read := read_curves(curves)).curves:
-        return lines_chart(read, styles), ""
-    if result.command == "sweep" and result.folder is not None:
-        read, note = sweep_curves(result)
-        return (lines_chart(read, styles), note) if read.curves else (None, "")
-    finals = result.file("finals.parquet") if result.command == "replicate" else None
-    if finals is not None:
-        read = final_curves(finals, result.file("networks.parquet"))
-        return lines_chart(read, styles), f"Of the finals, on fresh seeds. {BY_MEANS}"
-    return None, ""
+    curves_path, finals_path = result.file("curves.parquet"), result.file("finals.parquet")
+    curves, note = None, ""
+    if curves_path is not None:
+        curves = read_curves(curves_path)
+    if (curves is None or not curves.curves) and result.command == "sweep" and result.folder is not None:
+        curves, note = sweep_curves(result)
+    if (curves is None or not curves.curves) and result.command == "replicate" and finals_path is not None:
+        curves = final_curves(finals_path, result.file("networks.parquet"))
+        note = f"Of the finals, on fresh seeds. {BY_MEANS}"
+    if curves is None or not curves.curves:
+        return None, ""
+    return lines_chart(curves, styles), note
 
 
 def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
@@ -108,28 +106,30 @@ def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
         path: the ``finals.parquet``.
         elsewhere: the ``networks.parquet`` with the step time of each method on other networks; or None.
     """
-    frame = read_parquet(path, FINALS).to_pandas()
-    step_time_s: dict[str, dict[str, float]] = {}
+    step_time_s: dict[str, dict[str, float]] = {}  # by method and network
     if elsewhere is not None:
         for row in read_parquet(elsewhere, NETWORKS).to_pylist():
             if row["setting"] == "finals":
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent_bytes = [], {}
-    for method, group in frame.groupby("method", sort=False):
-        by_step = group.pivot(index="seed", columns="step", values="loss")
-        network_step_s = step_time_s.get(str(method)) or {OWN_NETWORK: group["step_time_s"].median()}
-        step = by_step.columns.to_numpy()
-        curves.append(Curve(str(method), step, loss=by_step.to_numpy(), clock_s=_clocks(step, network_step_s)))
-        sent_bytes[str(method)] = step * group["bytes_per_worker"].median()
-    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
-    return FileCurves(
-        curves, sent_bytes, networks={name: name for name in networks}, label="evaluation loss", target=None
-    )
+    for method, rows in read_parquet(path, FINALS).to_pandas().groupby("method", sort=False):
+        losses = rows.pivot(index="seed", columns="step", values="loss")
+        steps = losses.columns.to_numpy()
+        clock_s = _seconds_at_steps(steps, step_time_s.get(method) or {OWN_NETWORK: rows["step_time_s"].median()})
+        curves.append(Curve(str(method), steps, loss=losses.to_numpy(), clock_s=clock_s))
+        sent_bytes[str(method)] = steps * rows["bytes_per_worker"].median()
+    return _curves_without_file(curves, sent_bytes)
 
 
-def _clocks(step: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
+def _curves_without_file(curves: Sequence[Curve], sent_bytes: Mapping[str, FloatArray]) -> FileCurves:
+    """Return curves that are made from other files than ``curves.parquet``."""
+    networks = {name: name for curve in curves for name in curve.clock_s}
+    return FileCurves(curves, sent_bytes, networks, label="evaluation loss", target=None)
+
+
+def _seconds_at_steps(steps: NDArray[Any], step_time_s: Mapping[str, float | None]) -> dict[str, FloatArray]:
     """Return by network the seconds at some steps, from the mean step times that are known."""
-    return {name: step * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
+    return {name: steps * step_s for name, step_s in step_time_s.items() if step_s is not None and step_s > 0}
 
 
 def named_lines(result: Reported) -> list[str]:
@@ -149,46 +149,39 @@ def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]
     finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
-    rows_of: dict[Any, list[dict[str, Any]]] = {}
-    for row in finished:
-        rows_of.setdefault(row["configuration"], []).append(row)
-    best = ranked(finished)[:MOST_CONFIGURATIONS]
-    return [(_configuration(record, result.paths), rows_of[record["configuration"]]) for record in best]
-
-
-def _configuration(record: Mapping[str, Any], paths: Sequence[str]) -> str:
-    """Return a configuration's name: the number, and the swept values or the method."""
-    values = ", ".join(f"{path.removeprefix('method.')} {record[path]}" for path in paths if path in record)
-    return f"{record['configuration']}: {values or record['method']}"
+    best = []
+    for record in ranked(finished)[:MOST_CONFIGURATIONS]:
+        values = [f"{path.removeprefix('method.')} {record[path]}" for path in result.paths if path in record]
+        name = f"{record['configuration']}: {', '.join(values) or record['method']}"
+        best.append((name, [row for row in finished if row["configuration"] == record["configuration"]]))
+    return best
 
 
 def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
     """Return the losses of a sweep's best configurations, from the metrics of its runs, and a note about them."""
     assert result.folder is not None
-    curves, sent_bytes, label = [], {}, "evaluation loss"
-    best_rows = best_configurations(result)
-    for name, rows in best_rows:
-        paths = [result.folder / "runs" / row["run"] / "metrics.parquet" for row in rows]
-        tables = [read_parquet(path, SWEEP_METRICS, SWEEP_METRICS) for path in paths if path.is_file()]
-        seeds = [table.filter(pc.is_valid(table["eval_loss"])) for table in tables]
-        if not seeds:
+    curves, sent_bytes = [], {}
+    best = best_configurations(result)
+    for name, rows in best:
+        evaluations = []  # of each seed
+        for row in rows:
+            path = result.folder / "runs" / row["run"] / "metrics.parquet"
+            if path.is_file():
+                table = read_parquet(path, SWEEP_METRICS, SWEEP_METRICS)
+                evaluations.append(table.filter(pc.is_valid(table["eval_loss"])))
+        if not evaluations:
             continue
-        shortest = min(seeds, key=len)["step"].to_numpy()  # a diverged seed ends early
-        losses = np.stack([seed["eval_loss"].to_numpy()[: len(shortest)] for seed in seeds])
-        means = {key: _median(row.get(key) for row in rows) for key in ("step_time_s", "bytes_per_worker")}
-        curves.append(Curve(name, shortest, losses, _clocks(shortest, {rows[0]["network"]: means["step_time_s"]})))
-        if means["bytes_per_worker"] is not None:
-            sent_bytes[name] = shortest * means["bytes_per_worker"]
-    num_configurations = len({row["configuration"] for row in result.rows})
-    note = (
-        f"The best {len(best_rows)} of {num_configurations:,} configurations. "
-        if num_configurations > len(best_rows)
-        else ""
-    )
-    networks = dict.fromkeys(name for curve in curves for name in curve.clock_s)
-    return FileCurves(
-        curves, sent_bytes, networks={name: name for name in networks}, label=label, target=None
-    ), note + BY_MEANS
+        steps = min(evaluations, key=len)["step"].to_numpy()  # a diverged seed ends early
+        losses = np.stack([table["eval_loss"].to_numpy()[: len(steps)] for table in evaluations])
+        step_time_s = _median(row.get("step_time_s") for row in rows)
+        curves.append(Curve(name, steps, losses, _seconds_at_steps(steps, {rows[0]["network"]: step_time_s})))
+        bytes_per_step = _median(row.get("bytes_per_worker") for row in rows)
+        if bytes_per_step is not None:
+            sent_bytes[name] = steps * bytes_per_step
+    note, num_configurations = BY_MEANS, len({row["configuration"] for row in result.rows})
+    if num_configurations > len(best):
+        note = f"The best {len(best)} of {num_configurations:,} configurations. {note}"
+    return _curves_without_file(curves, sent_bytes), note
 
 
 def _median(values: Iterable[Any]) -> float | None:
@@ -202,23 +195,24 @@ def shortened(value: float) -> float:
     return float(f"{value:.{DIGITS}g}")
 
 
-class _Columns:
+class _SharedColumns:
     """Lists of numbers for a page, of which equal lists are stored once."""
 
     def __init__(self) -> None:
-        self.kept: list[list[float | int]] = []
-        self._places: dict[bytes, int] = {}
+        self.lists: list[list[float | int]] = []
+        self._indices: dict[bytes, int] = {}
 
-    def place(self, values: FloatArray) -> int:
-        """Store a list of numbers, and return its index."""
+    def index_of(self, values: FloatArray) -> int:
+        """Return the index of a list of numbers, which is stored if it is new."""
         key = np.asarray(values, dtype=float).tobytes()
-        if key not in self._places:
-            self._places[key] = len(self.kept)
-            tick_labels = [shortened(float(value)) for value in values]
-            self.kept.append(
-                [int(value) if value.is_integer() and abs(value) < 1e15 else value for value in tick_labels]
-            )
-        return self._places[key]
+        if key not in self._indices:
+            self._indices[key] = len(self.lists)
+            numbers: list[float | int] = []
+            for value in values:
+                number = shortened(float(value))
+                numbers.append(int(number) if number.is_integer() and abs(number) < 1e15 else number)
+            self.lists.append(numbers)
+        return self._indices[key]
 
 
 MOST_SPANS = 1500
@@ -251,40 +245,43 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
         key: noun for a row of a timeline: ``worker`` or ``stage``.
 
     Returns:
-        ``choices`` with the columns of `_columns` for each timeline, ``left`` (number of timelines that are left out),
-        ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
+        ``choices`` with the columns of `_span_columns` for each timeline, ``left`` (number of timelines that are left
+        out), ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
     """
-    choices, num_drawn, num_skipped = [], 0, 0
+    choices: list[dict[str, Any]] = []
+    num_drawn = num_skipped = first = most_steps = 0
     for method, network, timeline in _timelines(path):
         if num_drawn >= MOST_OF_A_PAGE:
             num_skipped += 1
             continue
-        strip = _of_a_pipeline(timeline) if key == "stage" else _of_a_training(timeline)
+        strip = _first_tasks(timeline) if key == "stage" else _first_collectives(timeline)
         if strip is not None:
-            shown_timeline, title = strip
-            choices.append({"name": f"{method} on {network}", "told": title, **_columns(shown_timeline, key)})
-            num_drawn += len(shown_timeline)
+            spans, title = strip
+            num_steps = len(np.unique(spans.step))
+            if num_steps >= most_steps:  # the timeline with most steps shows most, so it is shown first
+                first, most_steps = len(choices), num_steps
+            choices.append({"name": f"{method} on {network}", "told": title, **_span_columns(spans, key)})
+            num_drawn += len(spans)
     if not choices:
         return None
-    # The timeline with most steps shows most, so it is shown first.
-    longest = max(range(len(choices)), key=lambda index: (choices[index].pop("steps"), index))
     stacked = key == "stage" and len(choices) <= MOST_STACKED
-    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": longest, "stacked": stacked}
+    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": first, "stacked": stacked}
 
 
 def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
     """Yield the method (or schedule), the network and the timeline of each part of a ``timeline.parquet``."""
     table = read_parquet(path, TIMELINE)
-    named = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
+    pairs = table.select(["method", "network"]).group_by(["method", "network"], use_threads=False).aggregate([])
     names = ("worker", "stream", "what", "label", "start_s", "end_s", "nbytes", "step")
-    for method, network in (tuple(pair.values()) for pair in named.to_pylist()):
-        part = table.filter(pc.and_(pc.equal(table["method"], method), pc.equal(table["network"], network)))
-        columns = {name: part[name].to_numpy(zero_copy_only=False) for name in names}
+    for pair in pairs.to_pylist():
+        method, network = pair["method"], pair["network"]
+        rows = table.filter(pc.and_(pc.equal(table["method"], method), pc.equal(table["network"], network)))
+        columns = {name: rows[name].to_numpy(zero_copy_only=False) for name in names}
         yield method, network, Timeline.from_columns(columns, int(columns["worker"].max()) + 1)
 
 
-def _of_a_training(timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the spans around the first collectives, of as many workers as can be drawn, and a title."""
+def _first_collectives(timeline: Timeline) -> tuple[Timeline, str] | None:
+    """Return the spans around a training's first collectives, of as many workers as can be drawn, and a title."""
     strip = strip_of(timeline)
     if strip is None:
         return None
@@ -294,52 +291,58 @@ def _of_a_training(timeline: Timeline) -> tuple[Timeline, str] | None:
         shown_spans = spans[spans.worker < workers]
         if len(shown_spans) <= MOST_SPANS:
             break
-    return _first(shown_spans, title)
+    return _first_spans(shown_spans, title)
 
 
-def _of_a_pipeline(timeline: Timeline) -> tuple[Timeline, str]:
+def _first_tasks(timeline: Timeline) -> tuple[Timeline, str]:
     """Return the first tasks of a pipeline's stages, and a title."""
-    tasks = timeline[np.array([kind.split(".")[0] in STAGE_TASKS for kind in timeline.what.tolist()], dtype=bool)]
-    return _first(tasks, f"{timeline.workers} stages")
+    is_task = [activity.split(".")[0] in STAGE_TASKS for activity in timeline.what.tolist()]
+    return _first_spans(timeline[np.array(is_task, dtype=bool)], f"{timeline.workers} stages")
 
 
-def _first(shown: Timeline, title: str) -> tuple[Timeline, str]:
-    """Return the first `MOST_SPANS` spans, and the title, which says whether spans are left out."""
-    if len(shown) <= MOST_SPANS:
-        return shown, title
-    until_s = np.partition(shown.start_s, MOST_SPANS)[MOST_SPANS]
-    return shown[shown.start_s < until_s], f"{title}, the first {MOST_SPANS:,} spans"
+def _first_spans(timeline: Timeline, title: str) -> tuple[Timeline, str]:
+    """Return the first `MOST_SPANS` spans of a timeline, and the title, which says whether spans are left out."""
+    if len(timeline) <= MOST_SPANS:
+        return timeline, title
+    until_s = np.partition(timeline.start_s, MOST_SPANS)[MOST_SPANS]
+    return timeline[timeline.start_s < until_s], f"{title}, the first {MOST_SPANS:,} spans"
 
 
-def _columns(shown: Timeline, key: str) -> dict[str, Any]:
-    """Return the spans of a timeline as columns for the page, with times in ticks, and each distinct text once."""
-    start_s, end_s = float(shown.start_s.min()), float(shown.end_s.max())
+def _span_columns(spans: Timeline, key: str) -> dict[str, Any]:
+    """Return the spans of a timeline as columns for the page, with times in ticks, and each distinct text once.
+
+    Args:
+        spans: the spans that are shown.
+        key: noun for a row of the chart: ``worker`` or ``stage``.
+    """
+    kinds, texts = [], []
+    for stream, activity, label, step in zip(
+        spans.stream.tolist(), spans.what.tolist(), spans.label.tolist(), spans.step.tolist(), strict=True
+    ):
+        kinds.append(_kind(stream, activity))
+        if key == "stage":
+            texts.append(f"{activity}, micro-batch {step + 1}")
+        elif label and label != activity:
+            texts.append(f"{activity}, {label}, step {step}")
+        else:
+            texts.append(f"{activity}, step {step}")
+    kind_indices = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
+    text_indices = {text: index for index, text in enumerate(dict.fromkeys(texts))}
+    workers = np.unique(spans.worker)
+    first_number = 1 if key == "stage" else 0
+    start_s, end_s = float(spans.start_s.min()), float(spans.end_s.max())
     tick_s = (end_s - start_s) / TICKS or 1.0
-    kind_names, streams, labels = shown.what.tolist(), shown.stream.tolist(), shown.label.tolist()
-    steps = shown.step.tolist()
-    kinds = [_kind(stream, kind_name) for stream, kind_name in zip(streams, kind_names, strict=True)]
-    texts = []
-    for kind_name, label, step in zip(kind_names, labels, steps, strict=True):
-        named = f", {label}" if label and label != kind_name else ""
-        texts.append(f"{kind_name}, micro-batch {step + 1}" if key == "stage" else f"{kind_name}{named}, step {step}")
-    lanes = np.unique(shown.worker)
-    kinds_there = list(dict.fromkeys(kinds))
-    place_of = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    begin = np.round((shown.start_s - start_s) / tick_s)
+    start_ticks = np.round((spans.start_s - start_s) / tick_s)
+    end_ticks = np.round((spans.end_s - start_s) / tick_s)
     return {
-        "steps": len(np.unique(shown.step)),
-        "tick": tick_s,
-        "from": start_s,
-        "lanes": [f"{key} {lane + 1 if key == 'stage' else lane}" for lane in lanes.tolist()],
-        "kinds": kinds_there,
-        "words": list(place_of),
-        "numbers": [str(step + 1) for step in steps] if key == "stage" else [],
-        "lane": np.searchsorted(lanes, shown.worker).tolist(),
-        "kind": [kinds_there.index(kind) for kind in kinds],
-        "word": [place_of[text] for text in texts],
-        "start": begin.astype(int).tolist(),
-        "length": np.maximum(np.round((shown.end_s - start_s) / tick_s) - begin, 0).astype(int).tolist(),
-    }
+        "tick": tick_s, "from": start_s, "lanes": [f"{key} {worker + first_number}" for worker in workers.tolist()],
+        "kinds": list(kind_indices), "words": list(text_indices),
+        "numbers": [str(step + 1) for step in spans.step.tolist()] if key == "stage" else [],
+        "lane": np.searchsorted(workers, spans.worker).tolist(),
+        "kind": [kind_indices[kind] for kind in kinds], "word": [text_indices[text] for text in texts],
+        "start": start_ticks.astype(int).tolist(),
+        "length": np.maximum(end_ticks - start_ticks, 0).astype(int).tolist(),
+    }  # fmt: skip
 
 
 def _kind(stream: str, activity: str) -> str:
@@ -348,9 +351,9 @@ def _kind(stream: str, activity: str) -> str:
         return "network"
     if activity in WAITING:
         return "wait"
-    first, _, chunk = activity.partition(".")
-    if first in STAGE_TASKS:
-        return f"{first} later" if chunk and int(chunk) % 2 else first
+    task, _, chunk = activity.partition(".")  # "forward.1" is a task of the second chunk
+    if task in STAGE_TASKS:
+        return f"{task} later" if chunk and int(chunk) % 2 else task
     return activity if activity in ("encode", "trigger", "optimizer") else "compute"
 
 
@@ -364,32 +367,33 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
     table = read_parquet(path, LEDGER, LEDGER)
     if not len(table):
         return None
-    last = int(pc.max(table["step"]).as_py()) + 1
-    gaps = []
+    num_steps = int(pc.max(table["step"]).as_py()) + 1
     methods = table["method"].unique().to_pylist()
+    longest_period = 1  # steps between two collectives of a method
     for method in methods:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
-        gaps.append(int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1)
-    count = min(last, max(LEAST_STEPS, min(2 * max(gaps) + 1, MOST_STEPS)))
-    shown_rows = table.filter(pc.less(table["step"], count))
-    word_indices: dict[str, int] = {}
+        longest_period = max(longest_period, int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1)
+    num_shown = min(num_steps, max(LEAST_STEPS, min(2 * longest_period + 1, MOST_STEPS)))
+    shown_rows = table.filter(pc.less(table["step"], num_shown))
+    text_indices: dict[str, int] = {}
     lanes = []
     for method in methods:
-        by_step: dict[int, dict[str, list[float]]] = {}
+        sizes_by_step: dict[int, dict[str, list[float]]] = {}  # payload bytes by the name of a collective
         for row in shown_rows.filter(pc.equal(shown_rows["method"], method)).to_pylist():
-            sizes = by_step.setdefault(row["step"], {}).setdefault(f"{row['collective']} of {row['label']}", [])
-            sizes.append(row["payload_bytes"])
-        lanes.append({
-            "name": method,
-            "style": styles.index(method),
-            "steps": list(by_step),
-            "bytes": [round(sum(map(sum, calls.values()))) for calls in by_step.values()],
-            "words": [word_indices.setdefault(_calls_text(calls), len(word_indices)) for calls in by_step.values()],
-        })  # fmt: skip
-    return {"kind": "placement", "steps": count, "all": last, "lanes": lanes, "words": list(word_indices)}
+            sizes_by_name = sizes_by_step.setdefault(row["step"], {})
+            sizes_by_name.setdefault(f"{row['collective']} of {row['label']}", []).append(row["payload_bytes"])
+        lane: dict[str, Any] = {"name": method, "style": styles.index(method), "steps": [], "bytes": [], "words": []}
+        for step, sizes_by_name in sizes_by_step.items():
+            lane["steps"].append(step)
+            lane["bytes"].append(round(sum(sum(sizes) for sizes in sizes_by_name.values())))
+            lane["words"].append(text_indices.setdefault(_collectives_text(sizes_by_name), len(text_indices)))
+        lanes.append(lane)
+    return {"kind": "placement", "steps": num_shown, "all": num_steps, "lanes": lanes, "words": list(text_indices)}
 
 
-def _calls_text(calls: dict[str, list[float]]) -> str:
-    """Return the collectives of a step as text, with the number of each; ``calls`` has their sizes by name."""
-    call_texts = [name + (f", {len(sizes)} times" if len(sizes) > 1 else "") for name, sizes in calls.items()]
-    return first_of(call_texts, MOST_NAMED, "; ")
+def _collectives_text(sizes_by_name: Mapping[str, Sequence[float]]) -> str:
+    """Return the collectives of a step as text, with the number of each."""
+    texts = []
+    for name, sizes in sizes_by_name.items():
+        texts.append(f"{name}, {len(sizes)} times" if len(sizes) > 1 else name)
+    return first_of(texts, MOST_NAMED, "; ")

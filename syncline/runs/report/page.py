@@ -62,54 +62,64 @@ def legible(color: str, ground: str) -> str:
     >>> legible("#0072B2", "#ffffff"), legible("#000000", "#14181c")
     ('#0072b2', '#ffffff')
     """
-    hue, lightness, saturation = colorsys.rgb_to_hls(*_parts(color))
-    is_dark = _luminance(ground) < 0.2
-    lightness = 1 - lightness if is_dark else lightness
-    step = 0.01 if is_dark else -0.01
-    while contrast(candidate := _hex(colorsys.hls_to_rgb(hue, lightness, saturation)), ground) < MIN_CONTRAST:
+    hue, lightness, saturation = colorsys.rgb_to_hls(*_red_green_blue(color))
+    step = -0.01
+    if _luminance(ground) < 0.2:
+        lightness, step = 1 - lightness, 0.01
+    while True:
+        candidate = _hex(colorsys.hls_to_rgb(hue, lightness, saturation))
+        if contrast(candidate, ground) >= MIN_CONTRAST:
+            return candidate
         lightness += step
-    return candidate
 
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Return by method the colours ``light`` and ``dark`` and the ``dash`` in pixels of its line, as in figures."""
     styles = {}
     for label, style in method_styles(methods).items():
-        dashes = () if isinstance(style.linestyle, str) else style.linestyle[1]
-        colors = {name: legible(style.color, theme["ground"]) for name, theme in (("light", LIGHT), ("dark", DARK))}
-        styles[label] = {**colors, "dash": " ".join(f"{2 * part:g}" for part in dashes)}
+        dash_lengths: Sequence[float] = ()
+        if not isinstance(style.linestyle, str):  # matplotlib's (offset, lengths)
+            _, dash_lengths = style.linestyle
+        styles[label] = {
+            "light": legible(style.color, LIGHT["ground"]), "dark": legible(style.color, DARK["ground"]),
+            "dash": " ".join(f"{2 * length:g}" for length in dash_lengths),
+        }  # fmt: skip
     return styles
 
 
-def sheet(styles: Iterable[dict[str, Any]]) -> str:
+def sheet(styles: Sequence[dict[str, Any]]) -> str:
     """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours."""
-    styles = list(styles)
-    css = {}
+    variables = {}
     for name, theme in (("light", LIGHT), ("dark", DARK)):
         method_colors = {f"m{index}": style[name] for index, style in enumerate(styles)}
-        css[name] = "".join(f"--{key}:{value};" for key, value in (theme | method_colors).items())
+        variables[name] = "".join(f"--{key}:{value};" for key, value in (theme | method_colors).items())
+    light, dark = f"color-scheme:light;{variables['light']}", f"color-scheme:dark;{variables['dark']}"
     return (
-        f":root{{color-scheme:light;{css['light']}}}"
-        f'@media screen{{:root[data-theme="dark"]{{color-scheme:dark;{css["dark"]}}}}}'
-        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{color-scheme:dark;{css['dark']}}}}}"
+        f":root{{{light}}}"
+        f'@media screen{{:root[data-theme="dark"]{{{dark}}}}}'
+        f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme]){{{dark}}}}}"
     )
 
 
-def _parts(color: str) -> tuple[float, float, float]:
+def _red_green_blue(color: str) -> tuple[float, float, float]:
     """Return red, green and blue, from 0 to 1, of a colour such as ``#0072b2``."""
     red, green, blue = (int(color[start : start + 2], 16) / 255 for start in (1, 3, 5))
     return red, green, blue
 
 
-def _hex(parts: Iterable[float]) -> str:
+def _hex(red_green_blue: Iterable[float]) -> str:
     """Return red, green and blue, clipped to 0 to 1, as a colour such as ``#0072b2``."""
-    return "#" + "".join(f"{round(255 * min(max(part, 0.0), 1.0)):02x}" for part in parts)
+    return "#" + "".join(f"{round(255 * min(max(value, 0.0), 1.0)):02x}" for value in red_green_blue)
 
 
 def _luminance(color: str) -> float:
     """Return the relative luminance of a colour in sRGB, as WCAG 2.2 defines it."""
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in _parts(color)]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    def linear(value: float) -> float:
+        return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = _red_green_blue(color)
+    return 0.2126 * linear(red) + 0.7152 * linear(green) + 0.0722 * linear(blue)
 
 
 GENERATOR = "syncline report"
@@ -158,23 +168,26 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
         SynclineError: the files of a result do not fit it, because they were changed.
     """
     results = titled(results)
-    lines: dict[str, None] = {}
+    names: list[str] = []  # of lines and bars
     for result in results:
-        with refuse_changed_files(_where(result)):
-            lines |= dict.fromkeys(named_lines(result))
-    styles = [{"name": name, **style} for name, style in styles_of(lines).items()]
-    names, titles = list(lines), [result.title for result in results]
+        with refuse_changed_files(_path_of_result(result)):
+            names += named_lines(result)
+    names = list(dict.fromkeys(names))
+    styles = styles_of(names)
     charts: dict[str, Any] = {}
     sections = []
     for number, result in enumerate(results, start=1):
-        with refuse_changed_files(_where(result)):
+        with refuse_changed_files(_path_of_result(result)):
             sections.append(_section(number, result, names, charts))
-    line_styles = [{key: style[key] for key in ("name", "dash")} for style in styles]
+    if not title:
+        titles = [result.title for result in results]
+        title = titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"
+    scripts = "\n".join(_file_text(name) for name in SCRIPTS)
+    line_styles = [{"name": name, "dash": style["dash"]} for name, style in styles.items()]
     return templates("syncline.runs.report").get_template("report.html").render(
-        title=title or (titles[0] if len(titles) == 1 else f"{len(titles)} results: {', '.join(titles)}"),
-        generator=f"{GENERATOR} {__version__}",
-        style=Markup(sheet(styles) + _read("report.css")),
-        script=Markup("(()=>{'use strict';\n" + "\n".join(map(_read, SCRIPTS)) + "\n})()"),
+        title=title, generator=f"{GENERATOR} {__version__}",
+        style=Markup(sheet(list(styles.values())) + _file_text("report.css")),
+        script=Markup("(()=>{'use strict';\n" + scripts + "\n})()"),
         data=in_a_script({"styles": line_styles, "charts": charts}), sections=sections,
     )  # fmt: skip
 
@@ -204,12 +217,12 @@ def in_a_script(value: Any) -> Markup:
     {"name":"\\u003c/script\\u003e"}
     """
     text = json.dumps(plain(value), separators=(",", ":"), ensure_ascii=False)
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
 
 
-def _where(result: Reported) -> Path:
+def _path_of_result(result: Reported) -> Path:
     """Return the path that an error about a result's files names: its folder, or its title without a folder."""
     return result.folder if result.folder is not None else Path(result.title)
 
@@ -219,55 +232,57 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
     Args:
         number: number of the section, from 1.
+        result: the result.
         names: methods of all results, in the order of their colours.
         charts: charts of the page by their ids.
     """
-    section_id = f"r{number}"
-
-    def placed(name: str, chart: dict[str, Any] | None) -> str:
-        """Store a chart, and return its id on the page; empty without a chart."""
-        if chart is None:
-            return ""
-        charts[f"{section_id}-{name}"] = chart
-        return f"{section_id}-{name}"
-
-    lines, note = loss_lines(result, names)
-    timeline, ledger = result.file("timeline.parquet"), result.file("ledger.parquet")
-    stages = any("makespan_s" in row for row in result.rows)
-    spans = spans_chart(timeline, "stage" if stages else "worker") if timeline is not None else None
-    present = {
-        "losses over the steps": lines is not None, "a timeline": spans is not None,
-        "a ledger of collectives": ledger is not None and not stages,
-    }  # fmt: skip
-    missing_names = ", ".join(name for name, is_present in present.items() if not is_present)
-    return {
-        "id": section_id,
-        "title": result.title,
-        "named": "schedule" if stages else "comparison" if result.command == "replicate" else "method",
-        "words": summary_of_result(result),
+    is_pipeline = any("makespan_s" in row for row in result.rows)
+    section: dict[str, Any] = {
+        "id": f"r{number}", "title": result.title, "named": "method", "words": summary_of_result(result),
         "tables": [drawn_table(table) for table in result.tables],
-        "warnings": warnings_of(result),
-        "findings": result.findings,
-        "caveats": caveats_of(result),
-        "losses": lines
-        and {
-            "id": placed("losses", lines), "seeds": max(line["seeds"] for line in lines["series"]), "note": note,
-            "label": lines["label"],
-        },
-        "shares": None if result.command == "sweep" else time_shares(result.rows),
-        "ranges": ranges_of(result.rows) if result.command != "sweep" else [],
-        "spans": spans
-        and {
-            "id": placed("spans", spans), "left": spans["left"],
-            "title": "The schedules" if stages else "A round",
-        },
-        "placement": placed("placement", placement_chart(ledger, names)) if ledger is not None else "",
-        "missing": f"Not in this result: {missing_names}." if missing_names else "",
+        "warnings": warnings_of(result), "findings": result.findings, "caveats": caveats_of(result),
+        "losses": None, "shares": None, "ranges": [], "spans": None, "placement": "", "missing": "",
         "origin": provenance_of(result),
     }  # fmt: skip
+    if is_pipeline:
+        section["named"] = "schedule"
+    elif result.command == "replicate":
+        section["named"] = "comparison"
+    if result.command != "sweep":
+        section |= {"shares": time_shares(result.rows), "ranges": ranges_of(result.rows)}
+    missing = []
+
+    losses, note = loss_lines(result, names)
+    if losses is None:
+        missing.append("losses over the steps")
+    else:
+        charts[f"r{number}-losses"] = losses
+        seeds = max(line["seeds"] for line in losses["series"])
+        section["losses"] = {"id": f"r{number}-losses", "seeds": seeds, "note": note, "label": losses["label"]}
+
+    timeline = result.file("timeline.parquet")
+    spans = None if timeline is None else spans_chart(timeline, "stage" if is_pipeline else "worker")
+    if spans is None:
+        missing.append("a timeline")
+    else:
+        charts[f"r{number}-spans"] = spans
+        title = "The schedules" if is_pipeline else "A round"
+        section["spans"] = {"id": f"r{number}-spans", "left": spans["left"], "title": title}
+
+    ledger = result.file("ledger.parquet")
+    if ledger is None or is_pipeline:
+        missing.append("a ledger of collectives")
+    placement = None if ledger is None else placement_chart(ledger, names)
+    if placement is not None:
+        charts[f"r{number}-placement"] = placement
+        section["placement"] = f"r{number}-placement"
+
+    if missing:
+        section["missing"] = f"Not in this result: {', '.join(missing)}."
+    return section
 
 
-def _read(name: str) -> str:
+def _file_text(name: str) -> str:
     """Return the text of a file beside this module."""
     return (HERE / name).read_text(encoding="utf-8").strip()
 

@@ -57,14 +57,14 @@ class Reported:
     @cached_property
     def noted(self) -> dict[str, Any]:
         """Return the content of ``run.json`` or ``sweep.json``, or facts about a replication, or nothing."""
-        for name in ("run.json", "sweep.json"):
-            path = self.folder / name if self.folder is not None else None
-            if path is not None and path.is_file():
-                return read_object(path)
-        stages = [path for path in map(self.file, ("finals.parquet", "search.parquet")) if path is not None]
-        if self.command != "replicate" or not stages:
+        record_path = self.file("run.json") or self.file("sweep.json")
+        if record_path is not None:
+            return read_object(record_path)
+        trainings_path = self.file("finals.parquet") or self.file("search.parquet")
+        if self.command != "replicate" or trainings_path is None:
             return {}
-        return dict(import_replication("replications.stage_tables").stage_in(stages[0])[1].about)
+        _, stage = import_replication("replications.stage_tables").stage_in(trainings_path)
+        return dict(stage.about)
 
     def file(self, name: str) -> Path | None:
         """Return the path of a file of the folder; None if the folder has no such file."""
@@ -85,47 +85,42 @@ class Reported:
 def reported(result: Any, folder_name: str = "") -> Reported:
     """Return a `Result` as a page shows it; its title is the spec's name, or else ``folder_name``, or the command."""
     page = Reported(
-        "",
-        result.command,
-        output=result.record,
-        tables=result.tables,
-        spec=result.spec,
-        folder=result.folder,
-        findings=_findings(result),
-    )
+        "", result.command, output=result.record, tables=result.tables, spec=result.spec, folder=result.folder,
+        findings=_claims_about_methods(result),
+    )  # fmt: skip
     name = getattr(result.spec, "name", None) or page.noted.get("name")
     return replace(page, title=str(name or folder_name or result.command))
 
 
-def _findings(result: Any) -> list[dict[str, Any]]:
+def _claims_about_methods(result: Any) -> list[dict[str, Any]]:
     """Return the papers' claims about a result's methods, with a title per paper; none without a checkout."""
     if not has_replication():
         return []
-    spec = result.spec
-    trained = [*(getattr(spec, "methods", None) or ()), getattr(spec, "method", None)]
-    names = {str(row.get("method")) for row in result.record["rows"]} | {
-        str(getattr(method, "kind", "")) for method in trained
-    }
-    findings: list[dict[str, Any]] = import_replication("claims").findings_of(names)
-    return findings
+    methods = [*(getattr(result.spec, "methods", None) or ()), getattr(result.spec, "method", None)]
+    names = {str(getattr(method, "kind", "")) for method in methods}
+    names |= {str(row.get("method")) for row in result.record["rows"]}
+    claims: list[dict[str, Any]] = import_replication("claims").findings_of(names)
+    return claims
 
 
 def titled(results: Sequence[Reported]) -> list[Reported]:
     """Return the results with distinct titles; equal titles get the name of the folder, or a number."""
     titles = [result.title for result in results]
-    suffixes = [number if result.folder is None else result.folder.name for number, result in enumerate(results, 1)]
-    return [
-        replace(result, title=f"{result.title} ({suffix})") if titles.count(result.title) > 1 else result
-        for result, suffix in zip(results, suffixes, strict=True)
-    ]
+    titled_results = []
+    for number, result in enumerate(results, start=1):
+        title = result.title
+        if titles.count(title) > 1:
+            title = f"{title} ({number if result.folder is None else result.folder.name})"
+        titled_results.append(replace(result, title=title))
+    return titled_results
 
 
 def provenance_of(result: Reported) -> dict[str, Any]:
     """Return the origin of a result: ``command``, ``versions`` (pairs of label and text), and ``spec`` (text)."""
-    return {"command": _command(result), "versions": list(_versions(result)), "spec": _spec(result)}
+    return {"command": _command(result), "versions": list(_facts(result)), "spec": _spec_text(result)}
 
 
-def _versions(result: Reported) -> Iterator[tuple[str, str]]:
+def _facts(result: Reported) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each known fact about the origin of a result."""
     record = result.noted
     for name, label in SHOWN.items():
@@ -156,7 +151,9 @@ def _command(result: Reported) -> str:
     scripts = result.noted.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
         commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
-        options = (["--workers", str(result.rows[0]["workers"])] if result.rows else []) + _networks(result)
+        options = _network_options(result)
+        if result.rows:
+            options = ["--workers", str(result.rows[0]["workers"]), *options]
         if len(commands) == 1:
             return f"{shlex.join(['syncline', 'trace', *options])} -- {commands[0]}"
         for command in commands:
@@ -164,7 +161,7 @@ def _command(result: Reported) -> str:
         return shlex.join(["syncline", "trace", *options])
     records = result.noted.get("records")
     if result.command == "whatif" and isinstance(records, list):
-        return shlex.join(["syncline", "whatif", *map(str, records), *_networks(result)])
+        return shlex.join(["syncline", "whatif", *map(str, records), *_network_options(result)])
     if result.command in ("run", "compare", "pipeline", "launch") and result.file("spec.yaml") is not None:
         return f"syncline {result.command} spec.yaml"  # the page has the spec; its path does not matter
     return _sweep_command(result) if result.command == "sweep" else ""
@@ -183,13 +180,15 @@ def _sweep_command(result: Reported) -> str:
     return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
 
 
-def _networks(result: Reported) -> list[str]:
+def _network_options(result: Reported) -> list[str]:
     """Return the networks of the rows as options of a command."""
-    networks = dict.fromkeys(str(row["network"]) for row in result.rows)
-    return [part for network in networks for part in ("--network", network)]
+    options = []
+    for network in dict.fromkeys(str(row["network"]) for row in result.rows):
+        options += ["--network", network]
+    return options
 
 
-def _spec(result: Reported) -> str:
+def _spec_text(result: Reported) -> str:
     """Return a result's spec in YAML; of a sweep that `_sweep_command` repeats, the spec of its first run."""
     path = result.file("spec.yaml")
     if result.command == "sweep" and _sweep_command(result) and result.rows:

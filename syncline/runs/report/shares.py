@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import groupby
 from typing import Any, NamedTuple
 
 from syncline.columns import Column, column_of
@@ -22,11 +21,11 @@ PARTS = {
 
 HIDDEN = "hidden: on the network beside computing"
 REST = "the rest"
-LEAST = 0.0005
+SMALLEST_SHARE = 0.0005
 """Smallest share of a step at which a part is drawn."""
 
-FAR = 5.0
-"""Ratio of a group's numbers above which its track is logarithmic."""
+LOGARITHMIC_RATIO = 5.0
+"""Ratio of a group's numbers above which they are drawn on a logarithmic axis."""
 
 
 def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
@@ -41,40 +40,40 @@ def time_shares(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
         return None
     groups = []
     drawn_kinds: set[str] = set()
-    for title, rows_by_name in _grouped(timed_rows):
-        bars = [_bar(name, row) for name, row in rows_by_name]
+    for title, rows_by_name in _rows_by_network(timed_rows):
+        bars = [_bar(name, row) for name, row in rows_by_name.items()]
         groups.append({"title": title, "bars": bars})
         for bar in bars:
-            drawn_kinds |= {part["kind"] for part in bar["parts"]} | ({"hidden"} if bar["hidden"] else set())
+            drawn_kinds |= {part["kind"] for part in bar["parts"]}
+            if bar["hidden"] is not None:
+                drawn_kinds.add("hidden")
     names = {kind: name for kind, (_, name) in PARTS.items()} | {"rest": REST, "hidden": HIDDEN}
-    return {"kinds": [{"kind": kind, "name": names[kind]} for kind in names if kind in drawn_kinds], "groups": groups}
+    kinds = [{"kind": kind, "name": name} for kind, name in names.items() if kind in drawn_kinds]
+    return {"kinds": kinds, "groups": groups}
 
 
 def _bar(name: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the bar of a row: the parts of its step in percent, and the communication that computing hides."""
     step_s = row["step_time_s"]
-    seconds = {kind: row.get(field) or 0.0 for kind, (field, _) in PARTS.items()}
-    remaining_s = step_s - sum(seconds.values())
-    seconds |= {"rest": remaining_s} if remaining_s > LEAST * step_s else {}
+    seconds_by_kind = {kind: row.get(column) or 0.0 for kind, (column, _) in PARTS.items()}
+    seconds_by_kind["rest"] = step_s - sum(seconds_by_kind.values())
+    parts = []
+    for kind, seconds in seconds_by_kind.items():
+        if seconds > SMALLEST_SHARE * step_s:
+            text = f"{format_seconds(seconds)} ({seconds / step_s:.0%})"
+            parts.append({"kind": kind, "share": 100 * seconds / step_s, "text": text})
     hidden_s = max(0.0, (row.get("communication_s") or 0.0) - row["exposed_communication_s"])
-    hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
-    return {
-        "name": name,
-        "step": format_seconds(step_s),
-        "parts": [
-            {"kind": kind, "share": 100 * value / step_s, "text": f"{format_seconds(value)} ({value / step_s:.0%})"}
-            for kind, value in seconds.items()
-            if value > LEAST * step_s
-        ],
-        "hidden": hidden if hidden_s > LEAST * step_s else None,
-    }
+    hidden = None
+    if hidden_s > SMALLEST_SHARE * step_s:
+        hidden = {"share": min(100.0, 100 * hidden_s / step_s), "text": format_seconds(hidden_s)}
+    return {"name": name, "step": format_seconds(step_s), "parts": parts, "hidden": hidden}
 
 
 class ValueRange(NamedTuple):
-    """A predicted number with its lower and upper bound."""
+    """A predicted value with its lower and upper bound."""
 
     low: float
-    at: float
+    value: float
     high: float
 
 
@@ -88,69 +87,77 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     A group has its ``title``, the ``names`` of the methods, and the ``columns`` in which any row has a range.
     """
     groups = []
-    for title, named in _grouped(rows):
-        drawn = (
-            _column(column_of(name), [_range(row, name) for _, row in named], mark=RANGES[name]) for name in RANGES
-        )
-        if columns := [column for column in drawn if column is not None]:
-            groups.append({"title": title, "names": [name for name, _ in named], "columns": columns})
+    for title, rows_by_name in _rows_by_network(rows):
+        columns = []
+        for name, mark in RANGES.items():
+            ranges = [_range(row, name) for row in rows_by_name.values()]
+            column = _drawn_column(column_of(name), ranges, mark=mark)
+            if column is not None:
+                columns.append(column)
+        if columns:
+            groups.append({"title": title, "names": list(rows_by_name), "columns": columns})
     return groups
 
 
-def _range(row: Mapping[str, Any], name: str) -> ValueRange | None:
+def _range(row: Mapping[str, Any], column: str) -> ValueRange | None:
     """Return the range of a row, over the seeds or between its bounds; None if it lacks one of the three numbers."""
-    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
-    ends = ("_min", "", "_max") if f"{stem}_min{ending}" in row else ("_low", "", "_high")
-    values = [row.get(f"{stem}{end}{ending}") for end in ends]
+    name, unit = (column.removesuffix("_s"), "_s") if column.endswith("_s") else (column, "")
+    low_name, high_name = f"{name}_low{unit}", f"{name}_high{unit}"
+    if f"{name}_min{unit}" in row:
+        low_name, high_name = f"{name}_min{unit}", f"{name}_max{unit}"
+    values = [row.get(low_name), row.get(column), row.get(high_name)]
     finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
     return ValueRange(*finite) if len(finite) == 3 else None
 
 
-def _column(column: Column, cells: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:
+def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:
     """Return a column of ranges with positions in percent of the span of all ranges; None without different ends.
 
     Args:
         column: the column whose ranges are drawn.
-        cells: range of each row, or None.
+        ranges: range of each row, or None.
         mark: a value that is marked, such as a speedup of 1.
     """
-    present = [cell for cell in cells if cell is not None]
-    if all(cell.low == cell.high for cell in present):
+    known_ranges = [value_range for value_range in ranges if value_range is not None]
+    if all(value_range.low == value_range.high for value_range in known_ranges):
         return None
-    ends = [value for cell in present for value in cell] + ([] if mark is None else [mark])
-    first, last = min(ends), max(ends)
-    is_log = first > 0 and last > FAR * first
+    marks = [] if mark is None else [mark]
+    first = min([min(value_range) for value_range in known_ranges] + marks)
+    last = max([max(value_range) for value_range in known_ranges] + marks)
+    is_log = first > 0 and last > LOGARITHMIC_RATIO * first
 
-    def place(value: float) -> float:
-        span = math.log(last / first) if is_log else last - first
-        return round(100 * (math.log(value / first) if is_log else value - first) / span, 3)
+    def percent(value: float) -> float:
+        if is_log:
+            return round(100 * math.log(value / first) / math.log(last / first), 3)
+        return round(100 * (value - first) / (last - first), 3)
 
+    cells: list[dict[str, Any] | None] = []
+    for value_range in ranges:
+        if value_range is None:
+            cells.append(None)
+            continue
+        low, value, high = value_range
+        cells.append({
+            "low": percent(low), "at": percent(value), "high": percent(high),
+            "text": column.text(value), "ends": f"{column.text(low)} to {column.text(high)}",
+        })  # fmt: skip
     return {
-        "title": column.header + (" (logarithmic)" if is_log else ""),
-        "mark": None if mark is None else place(mark),
-        "cells": [
-            cell
-            and {
-                "low": place(cell.low), "at": place(cell.at), "high": place(cell.high),
-                "text": column.text(cell.at), "ends": f"{column.text(cell.low)} to {column.text(cell.high)}",
-            }
-            for cell in cells
-        ],
+        "title": f"{column.header} (logarithmic)" if is_log else column.header,
+        "mark": None if mark is None else percent(mark), "cells": cells,
     }  # fmt: skip
 
 
-def _grouped(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, list[tuple[str, Mapping[str, Any]]]]]:
+def _rows_by_network(rows: Iterable[Mapping[str, Any]]) -> list[tuple[str, dict[str, Mapping[str, Any]]]]:
     """Return groups of neighbouring rows with the same model, hardware and network.
 
     Returns:
-        For each group its title, and pairs of a method's name and its first row.
+        For each group its title, and the first row of each method by the method's name.
     """
-    groups = []
-    for title, group in groupby(
-        rows, key=lambda row: ", ".join(str(row[part]) for part in ("model", "hardware", "network") if row.get(part))
-    ):
-        rows_by_name: dict[str, Mapping[str, Any]] = {}
-        for row in group:
-            rows_by_name.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
-        groups.append((title, list(rows_by_name.items())))
+    groups: list[tuple[str, dict[str, Mapping[str, Any]]]] = []
+    for row in rows:
+        title = ", ".join(str(row[column]) for column in ("model", "hardware", "network") if row.get(column))
+        if not groups or groups[-1][0] != title:
+            groups.append((title, {}))
+        _, rows_by_name = groups[-1]
+        rows_by_name.setdefault(str(row.get("method") or row.get("comparison") or row.get("schedule") or ""), row)
     return groups

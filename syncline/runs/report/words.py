@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from statistics import median
 from typing import Any
@@ -22,51 +23,67 @@ def summary_of_result(result: Reported) -> list[str]:
     """Return the sentences of a result's summary, the most important first."""
     if not result.rows:
         return ["There are no rows: nothing was finished."]
-    summarize = SUMMARIES.get(result.command, _counted)
+    summarize = SUMMARIES.get(result.command, _summarize_count)
     return summarize(result)
 
 
-def _of_trainings(result: Reported) -> list[str]:
-    """Return sentences that compare methods on networks: the fastest to the target, the lowest loss, the waiting."""
-    rows_on: dict[str, list[ReportedRow]] = {}
+def _rows_by_network(result: Reported) -> dict[str, list[ReportedRow]]:
+    """Return the rows of a result by network, in their order."""
+    rows_by_network: dict[str, list[ReportedRow]] = {}
     for row in result.rows:
-        rows_on.setdefault(row["network"], []).append(row)
-    sentences = [_fastest_to_target(network, rows) for network, rows in rows_on.items()]
+        rows_by_network.setdefault(row["network"], []).append(row)
+    return rows_by_network
 
-    # A method's losses are the same on all networks.
-    first_rows = next(iter(rows_on.values()), [])
-    by_loss = sorted((row for row in first_rows if row.get("loss") is not None), key=lambda row: row["loss"])
-    if len(by_loss) > 1:
-        best, *other_rows = by_loss
-        highest = best["loss"] if best.get("loss_max") is None else best["loss_max"]
-        lowest = {row["method"]: row["loss"] if row.get("loss_min") is None else row["loss_min"] for row in other_rows}
-        tied = [method for method, low in lowest.items() if low <= highest]
-        tie = f" Over the seeds it is not told apart from {in_a_sentence(tied)}." if tied else ""
-        sentences.append(f"The lowest loss at the end is that of {best['method']}, {_loss(best)}.{tie}")
-    sentences += [_waits(network, rows) for network, rows in list(rows_on.items())[-1:]]
-    return [line for line in [*sentences, _setting(result)] if line]
+
+def _summarize_trainings(result: Reported) -> list[str]:
+    """Return sentences that compare methods on networks: the fastest to the target, the lowest loss, the waiting."""
+    rows_by_network = _rows_by_network(result)
+    sentences = [_fastest_to_target(network, rows) for network, rows in rows_by_network.items()]
+    networks = list(rows_by_network)
+    sentences.append(_lowest_loss(rows_by_network[networks[0]]))  # losses are the same on all networks
+    sentences.append(_longest_and_shortest_wait(networks[-1], rows_by_network[networks[-1]]))
+    sentences.append(_setting(result))
+    return [sentence for sentence in sentences if sentence]
+
+
+def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
+    """Return sentences on the method with the lowest loss, and on those within its seeds; empty for a single method."""
+    rows_with_loss = [row for row in rows if row.get("loss") is not None]
+    if len(rows_with_loss) < 2:
+        return ""
+    best, *other_rows = sorted(rows_with_loss, key=lambda row: row["loss"])
+    highest_of_best = best["loss"] if best.get("loss_max") is None else best["loss_max"]
+    tied_methods = []
+    for row in other_rows:
+        lowest = row["loss"] if row.get("loss_min") is None else row["loss_min"]
+        if lowest <= highest_of_best:
+            tied_methods.append(row["method"])
+    sentence = f"The lowest loss at the end is that of {best['method']}, {_loss(best)}."
+    if tied_methods:
+        sentence += f" Over the seeds it is not told apart from {in_a_sentence(tied_methods)}."
+    return sentence
 
 
 def _fastest_to_target(network: str, rows: Sequence[ReportedRow]) -> str:
     """Return a sentence on the method that reaches the target loss first on a network; empty if none does."""
-    timed_rows = [row for row in rows if row.get("time_to_target_s") is not None]
-    reached = sorted(timed_rows, key=lambda row: row["time_to_target_s"])
+    reached = [row for row in rows if row.get("time_to_target_s") is not None]
     if not reached or len(rows) < 2:
         return ""
-    first, target = reached[0], four_digits(reached[0]["target_loss"])
-    baseline = rows[0]
-    more = ""
-    if first is baseline and len(reached) > 1:
-        more = f", before {reached[1]['method']} at {format_seconds(reached[1]['time_to_target_s'])}"
-    elif first is not baseline and baseline.get("time_to_target_s"):
-        more = f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
-    elif first is not baseline:
-        more = f"; {baseline['method']} does not get there"
+    first, *later = sorted(reached, key=lambda row: row["time_to_target_s"])
+    baseline, target = rows[0], four_digits(first["target_loss"])
     first_time = format_seconds(first["time_to_target_s"])
-    return f"On {network} {first['method']} is the first at a loss of {target}: after {first_time}{more}."
+    sentence = f"On {network} {first['method']} is the first at a loss of {target}: after {first_time}"
+    if first is baseline:
+        if later:
+            sentence += f", before {later[0]['method']} at {format_seconds(later[0]['time_to_target_s'])}"
+    elif baseline.get("time_to_target_s"):
+        sentence += f", {first['time_to_target_speedup']:.3g} times as fast as {baseline['method']}"
+    else:
+        sentence += f"; {baseline['method']} does not get there"
+    return f"{sentence}."
 
 
-def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
+def _longest_and_shortest_wait(network: str, rows: Sequence[ReportedRow]) -> str:
     """Return a sentence on the methods that wait longest and shortest for the network; empty without times."""
     timed_rows = [row for row in rows if row.get("exposed_communication_s") is not None and row["step_time_s"]]
     if not timed_rows:
@@ -78,78 +95,82 @@ def _waits(network: str, rows: Sequence[ReportedRow]) -> str:
 
     longest, shortest = max(timed_rows, key=share), min(timed_rows, key=share)
     sentence = f"On {network} {longest['method']} waits for the network for {share(longest):.0%} of a step"
-    return sentence + (f", {shortest['method']} for {share(shortest):.0%}." if shortest is not longest else ".")
+    if shortest is not longest:
+        sentence += f", {shortest['method']} for {share(shortest):.0%}"
+    return f"{sentence}."
 
 
-def _of_a_run(result: Reported) -> list[str]:
+def _summarize_run(result: Reported) -> list[str]:
     """Return sentences about a method: loss over the seeds, times, and traffic."""
     rows = result.rows
     if "step_time_s" not in rows[0]:
-        return _counted(result)
-    losses = sorted(row["loss"] for row in rows if row.get("loss") is not None)
+        return _summarize_count(result)
+    losses = [row["loss"] for row in rows if row.get("loss") is not None]
     first, sentences = rows[0], []
     if losses:
-        ends = f" ({four_digits(losses[0])} to {four_digits(losses[-1])} over {len(losses)} seeds)"
-        loss = four_digits(median(losses)) + (ends if len(losses) > 1 else "")
+        loss = four_digits(median(losses))
+        if len(losses) > 1:
+            loss += f" ({four_digits(min(losses))} to {four_digits(max(losses))} over {len(losses)} seeds)"
         sentences.append(f"{first['method']} ends at a loss of {loss} after {first['steps']:,} steps.")
     sentences.append(
         f"On {first['network']} a step takes {format_seconds(first['step_time_s'])} and all of them "
         f"{format_seconds(first['wall_clock_s'])}; a worker sends {format_bytes(first['bytes_per_worker'])} per step."
     )
-    return [*sentences, _waits(first["network"], rows[:1]), _setting(result)]
+    return [*sentences, _longest_and_shortest_wait(first["network"], rows[:1]), _setting(result)]
 
 
-def _of_schedules(result: Reported) -> list[str]:
+def _summarize_schedules(result: Reported) -> list[str]:
     """Return sentences on the shortest and the longest schedule on each network."""
     sentences = []
-    for network in dict.fromkeys(row["network"] for row in result.rows):
-        rows = sorted((row for row in result.rows if row["network"] == network), key=lambda row: row["makespan_s"])
-        best, worst = rows[0], rows[-1]
-        more = f"; {worst['schedule']} takes {format_seconds(worst['makespan_s'])}" if worst is not best else ""
-        sentences.append(
-            f"On {network} the shortest is {best['schedule']}: {format_seconds(best['makespan_s'])} with a bubble of "
-            f"{best['bubble']:.0%}{more}."
-        )
+    for network, rows in _rows_by_network(result).items():
+        by_makespan = sorted(rows, key=lambda row: row["makespan_s"])
+        best, worst = by_makespan[0], by_makespan[-1]
+        sentence = f"On {network} the shortest is {best['schedule']}: {format_seconds(best['makespan_s'])} with a "
+        sentence += f"bubble of {best['bubble']:.0%}"
+        if worst is not best:
+            sentence += f"; {worst['schedule']} takes {format_seconds(worst['makespan_s'])}"
+        sentences.append(f"{sentence}.")
     first = result.rows[0]
     return [*sentences, f"{first['stages']} stages, {first['microbatches']} micro-batches."]
 
 
-def _of_a_sweep(result: Reported) -> list[str]:
+def _summarize_sweep(result: Reported) -> list[str]:
     """Return sentences on the best configuration and the number of runs."""
     finished = [row for row in result.rows if row.get("error") is None]
     records = ranked(finished) if finished else []
     sentences = []
     if records and records[0].get("loss") is not None:
         best = records[0]
-        values = ", ".join(f"{name} {best[name]}" for name in result.paths if name in best)
-        values_text = f", with {values}" if values else ""
-        sentences.append(f"The lowest median loss is {four_digits(best['loss'])}{values_text}.")
+        values = [f"{path} {best[path]}" for path in result.paths if path in best]
+        sentence = f"The lowest median loss is {four_digits(best['loss'])}"
+        sentences.append(f"{sentence}, with {', '.join(values)}." if values else f"{sentence}.")
     sentences.append(f"{len(records):,} configurations, {len(finished):,} runs.")
     return sentences
 
 
-def _of_claims(result: Reported) -> list[str]:
+def _summarize_comparisons(result: Reported) -> list[str]:
     """Return a sentence with the numbers of a replication's comparisons that hold, fail or are unknown."""
-    states = [row["state"] for row in result.rows]
+    verbs = {"holds": ("holds", "hold"), "fails": ("fails", "fail")}  # other states are adjectives
+    counts = Counter(row["state"] for row in result.rows)
     parts = []
-    for state in dict.fromkeys(states):
-        count = states.count(state)
-        singular, plural = (state, state[:-1]) if state in ("holds", "fails") else (f"is {state}", f"are {state}")
+    for state, count in counts.items():
+        singular, plural = verbs.get(state, (f"is {state}", f"are {state}"))
+        if len(result.rows) == 1:
+            return [f"One comparison, which {singular}."]
         parts.append(f"{count} {singular if count == 1 else plural}")
-    if len(states) == 1:
-        return [f"One comparison, which {parts[0].removeprefix('1 ')}."]
-    return [f"Of {len(states)} comparisons {in_a_sentence(parts)}."]
+    return [f"Of {len(result.rows)} comparisons {in_a_sentence(parts)}."]
 
 
-def _counted(result: Reported) -> list[str]:
+def _summarize_count(result: Reported) -> list[str]:
     """Return a sentence with the number of rows."""
-    number = len(result.rows)
-    return [f"{number:,} rows of {result.command}." if number > 1 else f"One row of {result.command}."]
+    count = len(result.rows)
+    return [f"{count:,} rows of {result.command}." if count > 1 else f"One row of {result.command}."]
 
 
 SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
-    "compare": _of_trainings, "trace": _of_trainings, "whatif": _of_trainings, "run": _of_a_run, "launch": _of_a_run,
-    "pipeline": _of_schedules, "sweep": _of_a_sweep, "replicate": _of_claims,
+    "compare": _summarize_trainings, "trace": _summarize_trainings, "whatif": _summarize_trainings,
+    "run": _summarize_run, "launch": _summarize_run, "pipeline": _summarize_schedules, "sweep": _summarize_sweep,
+    "replicate": _summarize_comparisons,
 }  # fmt: skip
 """The function that summarizes the result of each command; results of other commands are counted."""
 
@@ -183,17 +204,18 @@ def in_a_sentence(names: Iterable[str]) -> str:
 
 def warnings_of(result: Reported) -> list[str]:
     """Return the warnings about a result as sentences, the most serious first."""
-    checks = (_unfinished, _diverged, _unknown, _single_seed, _equal_speed, _other_code)
-    return [warning for check in checks for warning in check(result)]
+    return [
+        *_unfinished(result), *_diverged(result), *_unknown(result), *_single_seed(result), *_equal_speed(result),
+        *_other_code(result),
+    ]  # fmt: skip
 
 
 def caveats_of(result: Reported) -> list[str]:
     """Return the limitations that all results of this command have, as sentences."""
     bases = list(dict.fromkeys(str(row["basis"]) for row in result.rows if row.get("basis")))
     caveats = [f"Bounds of times are where nine of ten measurements are expected; from {basis}." for basis in bases]
-    if result.command in ("compare", "run", "sweep", "replicate") and any(
-        row.get("loss") is not None for row in result.rows
-    ):
+    has_losses = any(row.get("loss") is not None for row in result.rows)
+    if has_losses and result.command in ("compare", "run", "sweep", "replicate"):
         caveats.append(
             "Losses are of the problem that was trained, which is small: they show mechanisms and do not predict the "
             "loss of a large model."
@@ -220,11 +242,12 @@ def _unfinished(result: Reported) -> Iterator[str]:
 
 def _diverged(result: Reported) -> Iterator[str]:
     """Yield a warning for each method and seed that diverged."""
-    seen_methods = set()
+    seen_trainings = set()
     for row in result.rows:
-        if row.get("diverged_at") is None or (row.get("method"), row.get("seed")) in seen_methods:
+        method_and_seed = row.get("method"), row.get("seed")
+        if row.get("diverged_at") is None or method_and_seed in seen_trainings:
             continue
-        seen_methods.add((row.get("method"), row.get("seed")))
+        seen_trainings.add(method_and_seed)
         seed_text = f", seed {row['seed']}" if "seed" in row else ""
         count_text = f" ({row['diverged_seeds']} seeds)" if row.get("diverged_seeds") else ""
         yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{count_text}."
@@ -232,22 +255,25 @@ def _diverged(result: Reported) -> Iterator[str]:
 
 def _unknown(result: Reported) -> Iterator[str]:
     """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets."""
-    for field, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
-        reasons: dict[str, list[str]] = {}
+    for column, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
+        methods_by_reason: dict[str, list[str]] = {}
         for row in result.rows:
-            if row.get(field):
-                reasons.setdefault(str(row[field]), []).append(str(row.get("method")))
-        for reason, methods in reasons.items():
+            if row.get(column):
+                methods_by_reason.setdefault(str(row[column]), []).append(str(row.get("method")))
+        for reason, methods in methods_by_reason.items():
             yield f"{_few_names(methods)}: {missing_text}, as {reason}."
-    if too_large := [str(row.get("method")) for row in result.rows if row.get("fits") is False]:
+    too_large = [str(row.get("method")) for row in result.rows if row.get("fits") is False]
+    if too_large:
         yield f"{_few_names(too_large)}: more than a worker's memory holds."
-    if extrapolated := [str(row.get("method")) for row in result.rows if row.get("extrapolation")]:
+    extrapolated = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]
+    if extrapolated:
         yield f"{_few_names(extrapolated)}: the loss is extrapolated, as no fit has seen the like."
-    missed: dict[str, list[str]] = {}
+    methods_by_target: dict[str, list[str]] = {}
     for row in result.rows:
-        if row.get("target_loss") is not None and row.get("time_to_target_s", 0) is None:
-            missed.setdefault(f"{row['target_loss']:.4g}", []).append(str(row["method"]))
-    for target, methods in missed.items():
+        is_missed = "time_to_target_s" in row and row["time_to_target_s"] is None
+        if is_missed and row.get("target_loss") is not None:
+            methods_by_target.setdefault(f"{row['target_loss']:.4g}", []).append(str(row["method"]))
+    for target, methods in methods_by_target.items():
         yield f"{_few_names(methods)}: a loss of {target} is not reached."
 
 
@@ -260,12 +286,12 @@ def _single_seed(result: Reported) -> Iterator[str]:
 
 def _equal_speed(result: Reported) -> Iterator[str]:
     """Yield a warning for each network on which the bounds of a speedup include 1."""
-    equal: dict[str, list[str]] = {}
+    methods_by_network: dict[str, list[str]] = {}
     for row in result.rows:
         low, high = row.get("speedup_low"), row.get("speedup_high")
         if low is not None and high is not None and low != high and low <= 1 <= high:
-            equal.setdefault(str(row.get("network")), []).append(str(row["method"]))
-    for network, methods in equal.items():
+            methods_by_network.setdefault(str(row.get("network")), []).append(str(row["method"]))
+    for network, methods in methods_by_network.items():
         names = _few_names(methods)
         yield f"{names} on {network}: by its bounds a step may be longer or shorter than the first method's."
 

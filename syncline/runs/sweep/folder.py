@@ -22,7 +22,7 @@ from syncline.runs.folders.result_files import (
     is_row,
     json_text,
     object_or_none,
-    read_noted,
+    read_run_record,
     remove_manifest,
     write_manifest,
 )
@@ -208,7 +208,7 @@ def read_sweep(path: Path) -> Swept:
     if not os.path.lexists(path / NAME):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
     file = path / NAME
-    record = read_noted(file)
+    record = read_run_record(file)
     requests = record.get("runs")
     if not isinstance(requests, list) or not isinstance(record.get("name"), str):
         raise SpecError("folder", str(file), "the name of a sweep, and a list of its 'runs'")

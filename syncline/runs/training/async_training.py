@@ -74,7 +74,7 @@ def train_async(
 
     recorder = Recorder()
     seed_stream = SeedStream(stream, spec.seeds, recorder, ledger=None) if stream else None
-    report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
+    report = throttled(spec.steps, seed_stream.write_if_due if seed_stream else None, on_step)
     task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
     step_s = base_s(spec, task.flops_per_step)
     plan = async_plan(

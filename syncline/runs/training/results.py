@@ -39,18 +39,25 @@ def clock_record(clock: Clock) -> dict[str, float]:
 
     ``bytes_per_worker`` counts payload: the bytes that a worker passes to collectives, for any algorithm.
     """
-    parts = ("step_time_s", "compute_s", "encode_s", "trigger_s", "optimizer_s", "communication_s")
-    record = {name: getattr(clock, name) for name in parts}
-    record["communication_share"] = clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0
-    record |= {name: getattr(clock, name) for name in ("exposed_communication_s", "bytes_per_worker")}
-    return record | {"wall_clock_s": clock.wall_s} | (failure_record(clock.failed) if clock.failed is not None else {})
+    record = {
+        "step_time_s": clock.step_time_s, "compute_s": clock.compute_s, "encode_s": clock.encode_s,
+        "trigger_s": clock.trigger_s, "optimizer_s": clock.optimizer_s, "communication_s": clock.communication_s,
+        "communication_share": clock.communication_s / clock.step_time_s if clock.step_time_s else 0.0,
+        "exposed_communication_s": clock.exposed_communication_s, "bytes_per_worker": clock.bytes_per_worker,
+        "wall_clock_s": clock.wall_s,
+    }  # fmt: skip
+    if clock.failed is not None:
+        record |= failure_record(clock.failed)
+    return record
 
 
 def failure_record(failed: FailureCosts) -> dict[str, Any]:
     """Return the columns with the costs of failures; the shares of the workers' time add up to 1 with ``goodput``."""
-    record = {name: getattr(failed, name) for name in ("goodput", "interruptions", "lost_steps")}
-    record |= {f"{part}_share": failed.share(f"{part}_s") for part in ("lost", "checkpoint", "restart", "down")}
-    return record | {"stuck": failed.stuck}
+    return {
+        "goodput": failed.goodput, "interruptions": failed.interruptions, "lost_steps": failed.lost_steps,
+        "lost_share": failed.share("lost_s"), "checkpoint_share": failed.share("checkpoint_s"),
+        "restart_share": failed.share("restart_s"), "down_share": failed.share("down_s"), "stuck": failed.stuck,
+    }  # fmt: skip
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
@@ -59,9 +66,9 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
     if losses is None:
         return math.inf, math.inf, math.inf
     is_diverged = np.array([step is not None for step in trained.history.diverged_at])
-    last = np.where(is_diverged, np.nan, losses)
-    median, low, high = median_and_range(last[:, None])
-    return float(median[0]), float(low[0]), float(high[0])
+    finite_losses = np.where(is_diverged, np.nan, losses)
+    median, lowest, highest = median_and_range(finite_losses[:, None])
+    return float(median[0]), float(lowest[0]), float(highest[0])
 
 
 def reachable_target(trained: list[Trained]) -> float | None:
@@ -69,13 +76,14 @@ def reachable_target(trained: list[Trained]) -> float | None:
 
     A method whose loss does not end below its start is not counted.
     """
-    learned = []
+    final_losses = []
     for training in trained:
         if training.history.steps:
-            final = final_loss(training)[0]
-            start = median_and_range(training.history.evaluation["loss"].T)[0][0]
-            learned += [final] if final < start else []
-    return max(learned, default=None)
+            final, _, _ = final_loss(training)
+            medians, _, _ = median_and_range(training.history.evaluation["loss"].T)
+            if final < medians[0]:
+                final_losses.append(final)
+    return max(final_losses, default=None)
 
 
 def eval_clock_s(trained: Trained, clock: Clock) -> np.ndarray:
@@ -93,11 +101,11 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds."""
-    shared = {"method": trained.method, "network": network.name, "workers": workers}
-    timing: dict[str, Any] = dict(clock_record(clock)) if clock else {}
+    labels = {"method": trained.method, "network": network.name, "workers": workers}
+    timing: dict[str, Any] = {} if clock is None else clock_record(clock)
     if trained.asynchronous is not None:
         timing |= trained.asynchronous.record()
-    return [shared | row | timing for row in trained.history.final_records()]
+    return [labels | final | timing for final in trained.history.final_records()]
 
 
 Clocks = Mapping[tuple[str, str], Clock]
@@ -125,23 +133,24 @@ def write_curves(
     target: float | None = None,
     bounds: Bounds | None = None,
 ) -> None:
-    """Write ``curves.parquet`` and ``summary.parquet``.
+    """Write ``curves.parquet`` and ``summary.parquet`` of trainings with their clocks.
 
     Args:
+        folder: the folder of the results.
+        spec: the spec of the trainings.
         trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
         networks: networks by name; or their labels in a figure.
         target: the loss whose time is reported.
         bounds: bounds of each method's times on each network, if they are known.
     """
-    metadata = {
-        "loss_label": loss_label(spec),
-        "networks": {name: link if isinstance(link, str) else link.describe() for name, link in networks.items()},
-        "target_loss": target,
-    }
+    labels = {}
+    for name, network in networks.items():
+        labels[name] = network if isinstance(network, str) else network.describe()
+    metadata = {"loss_label": loss_label(spec), "networks": labels, "target_loss": target}
     every = every_steps(trained, len(networks))
-    parts = _curves(trained, clocks, networks=list(networks), every=every)
-    folder.long_table("curves", (with_units(part, metadata | {"every_steps": every}) for part in parts))
+    tables = _curve_tables(trained, clocks, networks=list(networks), every=every)
+    folder.long_table("curves", (with_units(table, metadata | {"every_steps": every}) for table in tables))
     rows = summary_rows(trained, clocks, networks=list(networks), workers=spec.workers, target=target, bounds=bounds)
     folder.long_table("summary", [with_units(summary_table(rows), metadata)] if rows else [])
 
@@ -157,13 +166,14 @@ def every_steps(trained: Iterable[Trained], networks: int) -> int:
     return max(1, math.ceil(steps * networks / MOST_ROWS))
 
 
-def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
+def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
     """Yield the parts of ``curves.parquet``, sorted by network, then method, then seed, with every n-th step."""
-    metrics: dict[str, None] = {}  # further numbers per step or evaluation: evaluations, then components of traces
+    metrics: list[str] = []  # columns of evaluations other than the loss, then of traces
     for training in trained:
-        metrics |= dict.fromkeys(name for name in training.history.evaluation if name != "loss")
+        metrics += [name for name in training.history.evaluation if name != "loss"]
         for name, values in training.history.trace.items():
-            metrics |= dict.fromkeys(trace_columns(name, values))
+            metrics += trace_columns(name, values)
+    metrics = list(dict.fromkeys(metrics))
     for network, training in product(networks, trained):
         if (training.method, network) not in clocks:
             continue
@@ -173,18 +183,19 @@ def _curves(trained: Sequence[Trained], clocks: Clocks, networks: list[str], eve
         seeds_at_a_time = max(1, ROWS_AT_A_TIME // len(steps))
         for first in range(0, len(history.seeds), seeds_at_a_time):
             seeds = np.arange(len(history.seeds))[first : first + seeds_at_a_time]
-            count, names = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
+            num_seeds, only_index = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
             columns: dict[str, pa.Array] = {
-                "method": pa.DictionaryArray.from_arrays(names, [training.method]),
-                "network": pa.DictionaryArray.from_arrays(names, [network]),
-                "seed": pa.array(np.repeat([history.seeds[s] for s in seeds], len(steps))),
-                "step": pa.array(np.tile(steps, count)),
-                "seconds": pa.array(np.tile(seconds, count)),
-                "bytes": pa.array(np.tile(nbytes, count)),
-                "loss": _evaluated(history, "loss", steps, seeds),
-                "train_loss": _traced(history.loss, steps, seeds),
+                "method": pa.DictionaryArray.from_arrays(only_index, [training.method]),
+                "network": pa.DictionaryArray.from_arrays(only_index, [network]),
+                "seed": pa.array(np.repeat([history.seeds[seed] for seed in seeds], len(steps))),
+                "step": pa.array(np.tile(steps, num_seeds)),
+                "seconds": pa.array(np.tile(seconds, num_seeds)),
+                "bytes": pa.array(np.tile(nbytes, num_seeds)),
+                "loss": _evaluation_column(history, "loss", steps, seeds),
+                "train_loss": _trace_column(history.loss, steps, seeds),
             }
-            yield pa.table(columns | {metric: _metric(history, metric, steps, seeds) for metric in metrics})
+            columns |= {metric: _metric_column(history, metric, steps, seeds) for metric in metrics}
+            yield pa.table(columns)
 
 
 def kept_steps(history: History, every: int) -> np.ndarray:
@@ -201,55 +212,60 @@ def bytes_sent(trained: Trained) -> np.ndarray:
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
     if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
-        present: dict[int, set[int]] = {}
+        members_by_step: dict[int, set[int]] = {}
         for call in calls:
-            present.setdefault(call.step, set()).update(call.group or ())
-        payloads *= [len(call.group or ()) / max(len(present[call.step]), 1) or 1.0 for call in calls]
+            members_by_step.setdefault(call.step, set()).update(call.group or ())
+        for index, call in enumerate(calls):
+            if call.group:  # only its members send; the result is the mean over all workers that take part in the step
+                payloads[index] *= len(call.group) / len(members_by_step[call.step])
     return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
 
-def _metric(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+def _metric_column(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return a column of ``curves.parquet``: a trace or one of its components, or else an evaluation.
 
     A trace begins with the evaluation before the first step, if there is an evaluation of the same name.
 
     Args:
+        history: the history of a training.
         name: name of the column; ``position_0`` is the first component of the trace ``position``.
         steps: numbers of the stored steps.
         seeds: indices of the stored seeds.
     """
-    base, _, number = name.rpartition("_")
+    trace_name, _, component = name.rpartition("_")
     values = history.trace.get(name)
-    if values is None and base in history.trace and number.isdecimal():
-        values = history.trace[base].reshape(history.steps, len(history.seeds), -1)[:, :, int(number)]
+    if values is None and trace_name in history.trace and component.isdecimal():
+        values = history.trace[trace_name].reshape(history.steps, len(history.seeds), -1)[:, :, int(component)]
     if values is None:
-        return _evaluated(history, name, steps, seeds)
-    return _traced(values, steps, seeds, evaluation=history.evaluation.get(name))
+        return _evaluation_column(history, name, steps, seeds)
+    return _trace_column(values, steps, seeds, evaluation=history.evaluation.get(name))
 
 
-def _traced(values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None) -> pa.Array:
+def _trace_column(
+    values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None
+) -> pa.Array:
     """Return the stored steps and seeds of a quantity of each step, ``(T, S)``, as a column.
 
     Step 0, before the first step, has the first value of ``evaluation``, ``(E, S)``, and is null without one.
     """
-    value_before = (
-        np.full((1, values.shape[1]), np.nan) if evaluation is None or not len(evaluation) else evaluation[:1]
-    )
-    chosen_values = np.concatenate([value_before, values])[np.ix_(steps, seeds)].astype(np.float64)
-    is_missing = np.zeros(chosen_values.shape, dtype=bool)
+    value_before = np.full((1, values.shape[1]), np.nan)
+    if evaluation is not None and len(evaluation):
+        value_before = evaluation[:1]
+    stored_values = np.concatenate([value_before, values])[np.ix_(steps, seeds)].astype(np.float64)
+    is_missing = np.zeros(stored_values.shape, dtype=bool)
     is_missing[0] = evaluation is None and steps[0] == 0
-    return pa.array(chosen_values.T.ravel(), mask=is_missing.T.ravel())
+    return pa.array(stored_values.T.ravel(), mask=is_missing.T.ravel())
 
 
-def _evaluated(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+def _evaluation_column(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
     """Return the evaluations of a quantity as a column, with null at stored steps without an evaluation."""
     shape = len(steps), len(seeds)
-    evaluated, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
+    stored_values, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
         index = np.searchsorted(steps, history.eval_step[: len(values)])
-        evaluated[index], is_missing[index] = values[:, seeds], False
-    return pa.array(evaluated.T.ravel(), mask=is_missing.T.ravel())
+        stored_values[index], is_missing[index] = values[:, seeds], False
+    return pa.array(stored_values.T.ravel(), mask=is_missing.T.ravel())
 
 
 def summary_rows(
@@ -267,13 +283,16 @@ def summary_rows(
         baseline = clocks.get((trained[0].method, network))
         if clock is None or baseline is None:
             continue
-        shared = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
-        shared |= (bounds or {}).get((training.method, network), {})
-        at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
-        for s, final in enumerate(training.history.final_records()):
-            reached_s = math.inf if target is None else time_to_target_s(at_s, losses[:, s], target)
+        timing = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
+        if bounds is not None:
+            timing |= bounds.get((training.method, network), {})
+        evaluated_at_s, losses = eval_clock_s(training, clock), training.history.evaluation["loss"]
+        for seed_index, final in enumerate(training.history.final_records()):
+            reached_s = math.inf
+            if target is not None:
+                reached_s = time_to_target_s(evaluated_at_s, losses[:, seed_index], target)
             labels = {"method": training.method, "network": network, "seed": final["seed"], "workers": workers}
-            rows.append(labels | final | shared | {"target_loss": target, "time_to_target_s": reached_s})
+            rows.append(labels | final | timing | {"target_loss": target, "time_to_target_s": reached_s})
     return rows
 
 
@@ -298,17 +317,19 @@ def unit_of(column: str, loss_label: str) -> str:
     >>> unit_of("wall_clock_s", ""), unit_of("bytes", ""), unit_of("loss", "validation loss (nats)")
     ('s', 'B', 'validation loss (nats)')
     """
-    if column in ("loss", "train_loss", "target_loss"):
-        return loss_label if column != "train_loss" else f"training loss, as {loss_label}"
+    if column in ("loss", "target_loss"):
+        return loss_label
+    if column == "train_loss":
+        return f"training loss, as {loss_label}"
     return "completed steps" if column in ("step", "steps") else column_of(column).unit
 
 
 def with_units(table: pa.Table, metadata: Mapping[str, Any]) -> pa.Table:
     """Return a table with the unit of each column, and with the fields of ``metadata`` in its metadata."""
-    schema_fields = [
-        field.with_metadata({"unit": unit}) if (unit := unit_of(field.name, metadata["loss_label"])) else field
-        for field in table.schema
-    ]
+    schema_fields = []
+    for field in table.schema:
+        unit = unit_of(field.name, metadata["loss_label"])
+        schema_fields.append(field.with_metadata({"unit": unit}) if unit else field)
     return table.cast(pa.schema(schema_fields, metadata={"syncline": json.dumps(metadata)}))
 
 
@@ -340,14 +361,21 @@ def read_curves(path: Path) -> FileCurves:
     curves, sent_bytes = [], {}
     for method in evaluated["method"].unique().to_pylist():
         rows = evaluated.filter(pc.equal(evaluated["method"], method))
-        rows_on = {name: rows.filter(pc.equal(rows["network"], name)) for name in networks}
-        rows_on = {name: part for name, part in rows_on.items() if len(part)}  # asynchronous: on a single network
-        first = next(iter(rows_on.values()))
-        shape = len(first["seed"].unique()), -1
-        step, nbytes = (first[column].to_numpy().reshape(shape)[0] for column in ("step", "bytes"))
-        clock_s = {name: part["seconds"].to_numpy().reshape(shape)[0] for name, part in rows_on.items()}
-        curves.append(Curve(method, step, loss=first["loss"].to_numpy().reshape(shape), clock_s=clock_s))
-        sent_bytes[method] = nbytes
+        num_seeds = len(rows["seed"].unique())
+        clock_s: dict[str, FloatArray] = {}
+        for name in networks:
+            network_rows = rows.filter(pc.equal(rows["network"], name))
+            if not len(network_rows):  # an asynchronous method belongs to a single network
+                continue
+            columns = {
+                column: network_rows[column].to_numpy().reshape(num_seeds, -1)
+                for column in ("step", "loss", "seconds", "bytes")
+            }
+            if not clock_s:  # steps, losses and bytes are equal on all networks, times are equal for all seeds
+                step, loss, sent_bytes[method] = columns["step"][0], columns["loss"], columns["bytes"][0]
+            clock_s[name] = columns["seconds"][0]
+        if clock_s:
+            curves.append(Curve(method, step, loss=loss, clock_s=clock_s))
     return FileCurves(curves, sent_bytes, networks, label=metadata["loss_label"], target=metadata["target_loss"])
 
 

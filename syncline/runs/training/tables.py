@@ -30,28 +30,32 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
     without an evaluation. Traces (``distance``, ``position_0``, ...) are taken after the t-th step.
     """
     schema = metrics_schema([training.history for training in trained])
-    waiting, rows = list[pa.Table](), 0
+    tables: list[pa.Table] = []
+    num_rows = 0
     for training in trained:
-        for s in range(len(training.history.seeds)):
-            for begin in range(0, training.history.steps + 1, ROWS_AT_A_TIME):
-                end = min(begin + ROWS_AT_A_TIME, training.history.steps + 1)
-                waiting.append(metrics_table(training.method, training.history, s, schema, begin, end))
-                rows += end - begin
-                if rows >= ROWS_AT_A_TIME:
-                    yield pa.concat_tables(waiting)
-                    waiting, rows = [], 0
-    yield pa.concat_tables([schema.empty_table(), *waiting])
+        num_steps = training.history.steps + 1
+        for seed_index in range(len(training.history.seeds)):
+            for begin in range(0, num_steps, ROWS_AT_A_TIME):
+                end = min(begin + ROWS_AT_A_TIME, num_steps)
+                tables.append(metrics_table(training.method, training.history, seed_index, schema, begin, end))
+                num_rows += end - begin
+                if num_rows >= ROWS_AT_A_TIME:
+                    yield pa.concat_tables(tables)
+                    tables, num_rows = [], 0
+    yield pa.concat_tables([schema.empty_table(), *tables])
 
 
 def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
     """Write the files of metrics and calls, and ``watched.parquet`` if the spec's ``watch`` measured values."""
     folder.long_table("metrics", metrics_tables(trained))
     folder.table("ledger", ledger_columns(trained))
-    write_watched(folder, trained)
+    watched = watched_columns(trained)
+    if watched:
+        folder.table("watched", watched)
 
 
 def ledger_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return the calls of several methods as columns; those of one replica represent all, because all send the same."""
+    """Return the collectives of several methods as columns; those of one replica represent all replicas."""
     columns: dict[str, list[Any]] = {"method": []}
     for training in trained:
         columns["method"] += [training.method] * len(training.ledger)
@@ -67,34 +71,31 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
         timelines: method, network and timeline of each.
     """
 
-    def arrow(column: Words | NDArray[Any]) -> pa.Array:
+    def arrow_array(column: Words | NDArray[Any]) -> pa.Array:
         if isinstance(column, Words):
             return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
         return pa.array(column)
 
-    parts: dict[str, list[pa.Array]] = {}
+    chunks: dict[str, list[pa.Array]] = {}
     for method, network, timeline in timelines:
-        name_columns = {"method": method, "network": network}
-        columns = {name: Words.repeated([word], [len(timeline)]) for name, word in name_columns.items()}
-        for name, column in (columns | timeline.columns()).items():
-            parts.setdefault(name, []).append(arrow(column))
-    return {name: pa.chunked_array(chunks) for name, chunks in parts.items()}
+        columns = {
+            "method": Words.repeated([method], [len(timeline)]),
+            "network": Words.repeated([network], [len(timeline)]),
+            **timeline.columns(),
+        }
+        for name, column in columns.items():
+            chunks.setdefault(name, []).append(arrow_array(column))
+    return {name: pa.chunked_array(arrays) for name, arrays in chunks.items()}
 
 
 def watched_columns(trained: Iterable[Trained]) -> dict[str, list[Any]]:
-    """Return what the specs' ``watch`` measured during trainings as columns; no columns without measurements."""
+    """Return the values that the specs' ``watch`` measured during trainings as columns; no columns without any."""
     columns: dict[str, list[Any]] = {}
     for training in trained:
-        for row in training.history.watched:
-            for name, value in {"method": training.method, **row._asdict()}.items():
+        for measurement in training.history.watched:
+            for name, value in {"method": training.method, **measurement._asdict()}.items():
                 columns.setdefault(name, []).append(value)
     return columns
-
-
-def write_watched(folder: RunFolder, trained: Iterable[Trained]) -> None:
-    """Write ``watched.parquet``, if the specs' ``watch`` measured anything during trainings."""
-    if columns := watched_columns(trained):
-        folder.table("watched", columns)
 
 
 def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
@@ -103,12 +104,12 @@ def write_contributions(folder: RunFolder, trained: Iterable[Trained]) -> None:
     for training in trained:
         if training.asynchronous is None:
             continue
-        result = training.asynchronous.result
-        part = {name: column.tolist() for name, column in result.columns().items()}
-        labels = {"method": training.method, "network": training.asynchronous.plan.network.name}
-        repeated = {name: [label] * len(result.contributions) for name, label in labels.items()}
-        for name, values in (repeated | part).items():
-            columns.setdefault(name, []).extend(values)
+        result, network = training.asynchronous.result, training.asynchronous.plan.network
+        num_updates = len(result.contributions)
+        columns.setdefault("method", []).extend([training.method] * num_updates)
+        columns.setdefault("network", []).extend([network.name] * num_updates)
+        for name, column in result.columns().items():
+            columns.setdefault(name, []).extend(column.tolist())
     if columns:
         folder.table("contributions", columns)
 
@@ -119,10 +120,13 @@ def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
     Args:
         workers: number of workers; None if all participants are workers.
     """
-    workers = timeline.workers if workers is None else workers
-    local = max(0, timeline.workers - workers - 1)
-    server_names = [*(f"local server {s}" for s in range(local)), "server"][: timeline.workers - workers]
-    return [f"worker {worker}" for worker in range(workers)] + server_names
+    num_workers = timeline.workers if workers is None else workers
+    names = [f"worker {worker}" for worker in range(num_workers)]
+    num_servers = timeline.workers - num_workers
+    if num_servers > 0:
+        names += [f"local server {server}" for server in range(num_servers - 1)]
+        names.append("server")
+    return names
 
 
 def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: int | None = None) -> dict[str, Any]:
@@ -133,13 +137,13 @@ def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: 
         workers: number of workers of each timeline, behind which are servers; None if all participants are workers.
     """
     events: list[dict[str, Any]] = []
-    num_before = 0
+    first_pid = 0
     for method, network, timeline in timelines:
         names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
         for event in chrome_trace(timeline, names)["traceEvents"]:
-            event["pid"] += num_before
+            event["pid"] += first_pid
             if event["name"] == "process_sort_index":
-                event["args"] = {"sort_index": event["args"]["sort_index"] + num_before}
+                event["args"] = {"sort_index": event["args"]["sort_index"] + first_pid}
             events.append(event)
-        num_before += timeline.workers
+        first_pid += timeline.workers
     return {"traceEvents": events, "displayTimeUnit": "ms"}

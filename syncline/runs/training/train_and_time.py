@@ -85,22 +85,20 @@ def train_method(
         return train_stages(spec, method, on_step)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network, recorder)
-    parts: list[Trained] = []
 
     def train_seed(seed: int, report: Callable[[int], None] | None) -> Trained:
-        return _train_seeds(
-            spec, method, seeds=(seed,), on_step=report, start_s=start_s, stream=stream, network=network,
-            recorder=recorder,
-        )  # fmt: skip
+        return _train_seeds(spec, method, (seed,), report, start_s, stream, network, recorder)
 
-    for part in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
-        if parts and part.history.interrupted:
+    trained_seeds: list[Trained] = []
+    for trained_seed in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
+        if trained_seeds and trained_seed.history.interrupted:
             break  # finished seeds are kept, because the clock needs complete ones
-        parts.append(part)
+        trained_seeds.append(trained_seed)
     # The calls of the first seed represent all, although each seed triggers by itself.
-    history, stages = History.concatenate([p.history for p in parts]), parts[0].stages
-    stages = stages and replace(stages, steps=history.steps)
-    return replace(parts[0], history=history, wall_s=parts[-1].wall_s, stages=stages)
+    first_seed = trained_seeds[0]
+    history = History.concatenate([trained_seed.history for trained_seed in trained_seeds])
+    stages = None if first_seed.stages is None else replace(first_seed.stages, steps=history.steps)
+    return replace(first_seed, history=history, wall_s=trained_seeds[-1].wall_s, stages=stages)
 
 
 def _train_seeds(
@@ -113,9 +111,10 @@ def _train_seeds(
     network: Network | None,
     recorder: Recorder | None = None,
 ) -> Trained:
-    """Train several seeds as rows of the same tensors; see `train_method` for the arguments.
+    """Train several seeds as rows of the same tensors; see `train_method` for the other arguments.
 
     Args:
+        seeds: the seeds that train side by side.
         start_s: time at which the training of the method began, of ``time.perf_counter``.
     """
     comm = SimulatedCommunicator(spec.workers, len(seeds), spec.faults.membership(spec.workers))
@@ -123,13 +122,11 @@ def _train_seeds(
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # a wrong spec fails here rather than after the training
     checkpoint_bytes, group = state_bytes(method, shapes, spec.workers), None
-    if reforms(spec, method) and network is not None:  # the group is simulated before its math
+    if reforms(spec, method) and network is not None:  # the failures are simulated before the math
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
-            step = WorkerStep(shapes, task.flops_per_step)
-            return _timed(
-                spec, method, calls, step, network, factors, readbacks=np.zeros(len(present)), present=present
-            )
+            work, readbacks = StepWork(shapes, task.flops_per_step), np.zeros(len(present))
+            return _clock_without_failures(spec, method, calls, work, network, factors, readbacks, present)
 
         reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
         group = TrainedGroup(reformed, reformed.play())
@@ -142,7 +139,7 @@ def _train_seeds(
     recorder = recorder or Recorder()
     ledger = comm.ledger if seeds[0] == spec.seeds[0] else None
     seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None
-    report = throttled(spec.steps, seed_stream.note if seed_stream else None, on_step)
+    report = throttled(spec.steps, seed_stream.write_if_due if seed_stream else None, on_step)
     try:
         history = train(
             task, optimizer, seeds, spec.steps,
@@ -164,7 +161,7 @@ def _train_seeds(
 
 
 def where_trained(spec: Training) -> dict[str, str]:
-    """Return the facts ``device`` and ``dtype`` of ``run.json``."""
+    """Return the name of the device and the type of the numbers of a training, for ``run.json``."""
     return {"device": name_of_device(training_device(spec.device)), "dtype": spec.dtype}
 
 
@@ -179,6 +176,9 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     The jitter of computing is drawn from the first seed, the same for every method and network.
 
     Args:
+        spec: spec of the training.
+        trained: results of the training, with its collectives.
+        network: the network, which need not be that of the training.
         factors: factors on the seconds of computing and communication.
     """
     steps = trained.history.steps
@@ -191,15 +191,18 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     if trained.group is not None:
         return trained.group.time(trained.calls(), steps, network, factors)
     methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
-    method = next(candidate for candidate in methods if candidate.name == trained.method)
-    step = WorkerStep(trained.tensors, trained.flops_per_step)
-    timing = _timed(spec, method, trained.calls(), step, network, factors, trained.readbacks_by_step())
-    if spec.failures is None:
+    (method,) = [candidate for candidate in methods if candidate.name == trained.method]
+    work = StepWork(trained.tensors, trained.flops_per_step)
+    timing = _clock_without_failures(
+        spec, method, trained.calls(), work, network, factors, readbacks=trained.readbacks_by_step()
+    )
+    failures = spec.failures
+    if failures is None:
         return timing
     fetch_s = rejoin_s(network, spec.workers, copies=spec.workers, copy_bytes=trained.state_bytes)
-    saving = spec.failures.checkpoint_costs(timing.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
-    outages = spec.failures.outages_of(spec.workers, spec.seeds[0])
-    return failing_clock(timing, spec.failures.failing_group(spec.workers), saving, outages, spec.timeline_steps)
+    checkpoints = failures.checkpoint_costs(timing.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
+    outages = failures.outages_of(spec.workers, spec.seeds[0])
+    return failing_clock(timing, failures.failing_group(spec.workers), checkpoints, outages, spec.timeline_steps)
 
 
 class TimedTraining(NamedTuple):
@@ -215,32 +218,36 @@ class TimedTraining(NamedTuple):
 
 
 def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
-    """Return a training's clock on a network with its bounds.
+    """Return a training's clock on a network with the bounds of its times.
 
     The result is None if no step was completed, or if the training belongs to another network.
 
     Args:
+        spec: spec of the training.
+        trained: results of the training, with its collectives.
+        network: network on which the training is timed.
         measured: whether the seconds of computing were measured on this machine.
     """
-    time_again = partial(time_method, spec, trained, network)
-    timing = time_again()
+    retime = partial(time_method, spec, trained, network)
+    timing = retime()
     if timing is None:
         return None
-    return TimedTraining(timing, *clock_bounds(spec, network, clock=timing, retime=time_again, measured=measured))
+    variants, basis = clock_bounds(spec, network, clock=timing, retime=retime, measured=measured)
+    return TimedTraining(timing, variants, basis)
 
 
-class WorkerStep(NamedTuple):
-    """The work of a worker's step: shapes of the parameters in order, and FLOPs if known."""
+class StepWork(NamedTuple):
+    """The work of a worker's step: shapes of the model's parameters in order, and FLOPs if they can be counted."""
 
     tensors: tuple[TensorShape, ...]
     flops: float | None
 
 
-def _timed(
+def _clock_without_failures(
     spec: Training,
     method: MethodBase,
     calls: Sequence[Call],
-    step: WorkerStep,
+    work: StepWork,
     network: Network,
     factors: Factors,
     readbacks: np.ndarray,
@@ -249,18 +256,21 @@ def _timed(
     """Return the clock of a training from its collectives, without failures of machines.
 
     Args:
+        spec: spec of the training.
+        method: method of the training.
         calls: collectives of the completed steps.
-        step: parameters and FLOPs of one worker.
+        work: work of one worker's step.
+        network: network on which the training is timed.
         factors: factors on the seconds of computing and communication.
         readbacks: number of values that a worker copies from its device in each step, ``(T,)``.
         present: whether a worker takes part in each step, ``(T, P)``; by default from the spec's absences.
     """
     slowdown = float(factors.computing)
-    elements = [tensor.elements for tensor in step.tensors]
+    elements = [tensor.elements for tensor in work.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_number(spec.number_format))
     encode_bandwidth = spec.compute.encode_bandwidth
-    # Only for completed steps, because an interrupted run may have planned a billion. Its draws are the same.
-    compute_s = spec.step_times(slowdown * base_s(spec, step.flops), len(readbacks))
+    # Only for completed steps, because an interrupted run may have planned a billion. The sampled jitter is the same.
+    compute_s = spec.step_times(slowdown * base_s(spec, work.flops), len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
         network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)),
@@ -270,7 +280,7 @@ def _timed(
         algorithm=spec.algorithm_on(network), rule=spec.protocol,
         encode_bytes_per_s=None if encode_bandwidth is None else encode_bandwidth / slowdown,
         trigger_s=slowdown * spec.compute.readback_latency * readbacks,
-        optimizer_s=slowdown * optimizer_s(spec, method, *step),
+        optimizer_s=slowdown * optimizer_s(spec, method, work.tensors, work.flops),
     )  # fmt: skip
 
 

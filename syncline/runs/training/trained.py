@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 SECONDS_BETWEEN_REPORTS = 0.05
 
 WARM_UP_STEPS = 3
-FEWEST_STEPS, MOST_STEPS = 5, 50
+FEWEST_TIMED_STEPS, MOST_TIMED_STEPS = 5, 50
 """Smallest and largest number of steps that are timed to measure the seconds of a step."""
-LONGEST_S = 1.0
+LONGEST_MEASUREMENT_S = 1.0
 """Seconds after which the measurement ends, once the smallest number of steps is timed."""
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
@@ -51,6 +51,7 @@ class Trained:
     """The results of training a method: history, traffic, and facts about the training.
 
     Args:
+        method: name of the method.
         history: losses and traces.
         ledger: the collectives of one worker; those of the first seed represent all seeds.
         facts: facts about the problem.
@@ -107,29 +108,34 @@ def build_task(
     Raises:
         SpecError: the problem's ``build`` has no parameter for a setting that differs from its default.
     """
-    options: dict[str, Any] = {} if device.type == "cpu" else {"device": device}
-    options |= {} if dtype == "float32" else {"dtype": getattr(torch, dtype)}
-    options |= {} if execution == "eager" else {"execution": execution}
-    options |= {} if autocast == "none" else {"autocast": getattr(torch, autocast)}
     parameters = inspect.signature(problem.build).parameters
-    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    for name in options:
-        if name not in parameters and not takes_all:
-            field, default, requested = {
-                "device": ("device", "cpu", device.type),
-                "dtype": ("dtype", "float32", dtype),
-                "execution": ("execution", "eager", execution),
-                "autocast": ("autocast", "none", autocast),
-            }[name]
-            raise SpecError(field, requested, f"{default}, as the method build of {problem.name} takes no {name}")
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    options: dict[str, Any] = {}
+
+    def add_option(name: str, requested: str, default: str, value: Any) -> None:
+        if requested == default:
+            return
+        if name not in parameters and not takes_any:
+            raise SpecError(name, requested, f"{default}, as the method build of {problem.name} takes no {name}")
+        options[name] = value
+
+    add_option("device", device.type, default="cpu", value=device)
+    add_option("dtype", dtype, default="float32", value=getattr(torch, dtype))
+    add_option("execution", execution, default="eager", value=execution)
+    add_option("autocast", autocast, default="none", value=getattr(torch, autocast, None))
     return problem.build(rows, **options)
 
 
 def base_s(spec: Training, flops: float | None) -> float:
-    """Return the seconds of a gradient step without jitter; a token is a position of a context window."""
+    """Return the seconds of a gradient step without jitter.
+
+    Args:
+        spec: spec of the training.
+        flops: FLOPs of a worker's step; None if they cannot be counted.
+    """
     samples = getattr(spec.problem, "batch_size", None)
-    length = getattr(spec.problem, "context", None)
-    tokens = None if samples is None or length is None else samples * length
+    context_length = getattr(spec.problem, "context", None)
+    tokens = None if samples is None or context_length is None else samples * context_length
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
@@ -140,7 +146,7 @@ def reforms(spec: Training, method: MethodBase) -> bool:
 
 
 def goes_by_clock(spec: Training, method: MethodBase) -> bool:
-    """Return whether a training depends on the network, because simulated events decide which workers take part."""
+    """Return whether the math of a training depends on the network: simulated events decide which workers take part."""
     return asynchronous_of(method) is not None or reforms(spec, method)
 
 
@@ -149,19 +155,18 @@ def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[
 
     Reports therefore cost a fast training nothing. The last callback may raise an error to end the training.
     """
-    last_s = 0.0
+    reported_at_s = 0.0
 
-    def call(done: int) -> None:
-        """Pass the number of completed steps to all callbacks, but not more often than needed."""
-        nonlocal last_s
+    def report(done: int) -> None:
+        nonlocal reported_at_s
         now_s = time.monotonic()
-        if done == steps or now_s - last_s >= SECONDS_BETWEEN_REPORTS:
-            last_s = now_s
+        if done == steps or now_s - reported_at_s >= SECONDS_BETWEEN_REPORTS:
+            reported_at_s = now_s
             for callback in callbacks:
                 if callback is not None:
                     callback(done)
 
-    return call
+    return report
 
 
 def sequential_results(
@@ -176,8 +181,12 @@ def sequential_results(
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
     for index, seed in enumerate(seeds):
-        report = on_step and (lambda done, n=index: on_step((n * steps + done) // len(seeds)))  # type: ignore[misc]
-        yield train_seed(seed, report)
+
+        def report(done: int, finished_steps: int = index * steps) -> None:
+            assert on_step is not None
+            on_step((finished_steps + done) // len(seeds))
+
+        yield train_seed(seed, None if on_step is None else report)
 
 
 def histories_in_turn(
@@ -187,12 +196,12 @@ def histories_in_turn(
 
     No seed begins after an interrupted one.
     """
-    parts: list[History] = []
-    for part in sequential_results(train_seed, seeds, steps, on_step):
-        parts.append(part)
-        if part.interrupted:
+    histories: list[History] = []
+    for history in sequential_results(train_seed, seeds, steps, on_step):
+        histories.append(history)
+        if history.interrupted:
             break
-    return History.concatenate(parts)
+    return History.concatenate(histories)
 
 
 def measured_step_s(spec: Training) -> float:
@@ -202,14 +211,14 @@ def measured_step_s(spec: Training) -> float:
     try:
         task = build_task(spec.problem, Rows(spec.seeds[:1], (0,), spec.workers), device, **spec.arithmetic)
         times_s: list[float] = []
-        for step in range(WARM_UP_STEPS + MOST_STEPS):
-            begun_s = time.perf_counter()
+        for step in range(WARM_UP_STEPS + MOST_TIMED_STEPS):
+            start_s = time.perf_counter()
             task.step_gradients(step)
             if device.type == "cuda":
                 torch.cuda.synchronize(device)
-            times_s.append(time.perf_counter() - begun_s)
+            times_s.append(time.perf_counter() - start_s)
             timed_s = times_s[WARM_UP_STEPS:]
-            if len(timed_s) >= FEWEST_STEPS and sum(timed_s) >= LONGEST_S:
+            if len(timed_s) >= FEWEST_TIMED_STEPS and sum(timed_s) >= LONGEST_MEASUREMENT_S:
                 break
     finally:
         torch.set_num_threads(num_threads)

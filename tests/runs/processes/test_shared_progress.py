@@ -79,7 +79,7 @@ def test_a_training_that_has_heard_of_the_stop_is_left_alone():
 
     with shared_progress(1) as shared:
         assert run_stoppable(training, shared) == "what it has"
-        assert shared.heard
+        assert shared.has_seen_stop
         assert run_stoppable(training, shared) is None  # one that has not begun
 
 
