@@ -57,15 +57,15 @@ class SweptRun:
 
     def request(self) -> dict[str, Any]:
         """Return the run's entry in the list ``runs`` of ``sweep.json``."""
-        method = self.spec.method.name
-        names = {"run": self.name, "configuration": self.configuration, "training": self.training}
-        return names | {"method": method, "values": self.values}
+        return {
+            "run": self.name, "configuration": self.configuration, "training": self.training,
+            "method": self.spec.method.name, "values": self.values,
+        }  # fmt: skip
 
     def row_without_result(self) -> dict[str, Any]:
         """Return the row of a failed run, which has no results."""
-        spec = self.spec
-        labels = {"method": spec.method.name, "network": spec.network.name}
-        return labels | {"workers": spec.workers, "seed": spec.seeds[0]}
+        method, network = self.spec.method.name, self.spec.network.name
+        return {"method": method, "network": network, "workers": self.spec.workers, "seed": self.spec.seeds[0]}
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,11 @@ class SweepFolder:
 
     def __init__(self, path: Path, exact: bool) -> None:
         """Lock the folder, create it if needed, and remove what dead processes left unfinished."""
-        is_there = exact and os.path.lexists(path)
-        self._lock = _lock_existing(path) if is_there else lock_path(path, exact=exact, kind="folder")
-        self.path = path if is_there else self._lock.path
+        if exact and os.path.lexists(path):
+            self.path, self._lock = path, _lock_existing(path)
+        else:
+            self._lock = lock_path(path, exact=exact, kind="folder")
+            self.path = self._lock.path
         self.runs = self.path / "runs"
         self._lock.on_abandon = self._remove_unfinished
         try:
@@ -135,8 +137,8 @@ class SweepFolder:
         except OSError as error:
             self._lock.release()
             raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
-        self._errors: dict[str, str] = {}
-        self._finished: dict[str, dict[str, Any]] = {}
+        self._errors: dict[str, str] = {}  # by run
+        self._results: dict[str, dict[str, Any]] = {}  # by run: its row and its error
 
     def __enter__(self) -> SweepFolder:
         return self
@@ -167,29 +169,30 @@ class SweepFolder:
         self._errors |= errors
 
     def missing(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
-        """Return the requested runs that are not finished, without repetitions."""
+        """Return the requested runs that are not finished, each once."""
         by_name = {run.name: run for run in requests}
-        return [run for run in by_name.values() if self._result(run.name) is None]
+        return [run for run in by_name.values() if self._stored_result(run.name) is None]
 
     def rows(self, requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Return one row for each requested run that is finished or has failed, in the order of the request."""
-        return [row for row in map(self.row, requests) if row is not None]
+        rows = [self.row(run) for run in requests]
+        return [row for row in rows if row is not None]
 
     def row(self, run: SweptRun) -> dict[str, Any] | None:
         """Return the table row of a run, or None if the run has no result yet."""
-        result = self._result(run.name)
+        result = self._stored_result(run.name)
         if result is None and run.name in self._errors:
             result = {"row": run.row_without_result(), "error": self._errors[run.name]}
-        return result and _row(run.request(), result)
+        return None if result is None else _row(run.request(), result)
 
-    def _result(self, name: str) -> dict[str, Any] | None:
+    def _stored_result(self, name: str) -> dict[str, Any] | None:
         """Return the row and the error of a finished run, or None; each file is read once, as no other sweep writes."""
-        if name not in self._finished:
+        if name not in self._results:
             content = read_run(self.runs, name)
             if content is None:
                 return None
-            self._finished[name] = {"row": content["row"], "error": content.get("error")}
-        return self._finished[name]
+            self._results[name] = {"row": content["row"], "error": content.get("error")}
+        return self._results[name]
 
     def write(self, about: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
@@ -214,13 +217,14 @@ def read_sweep(path: Path) -> Swept:
         raise SpecError("folder", str(file), "the name of a sweep, and a list of its 'runs'")
     check_rows(requests, file, columns=SWEEP_RUNS, name="runs")
     stored_rows = {row.get("run"): row for row in record["rows"]}
-    # Swept fields, whose names are paths with dots, are not checked: their values are the user's.
-    own_columns = [{name: value for name, value in row.items() if "." not in name} for row in stored_rows.values()]
-    check_rows(own_columns, file, ROWS["sweep"])
+    checked_rows = []
+    for row in stored_rows.values():  # without swept fields, whose names are paths with dots: their values are free
+        checked_rows.append({name: value for name, value in row.items() if "." not in name})
+    check_rows(checked_rows, file, ROWS["sweep"])
     rows = []
     for request in requests:
         run = read_run(path / "runs", request["run"])
-        row = _row(request, run) if run else stored_rows.get(request["run"])
+        row = stored_rows.get(request["run"]) if run is None else _row(request, run)
         if row is not None:
             rows.append(row)
     return Swept(record["name"], requests, rows, str(path), repeated=len(rows), interrupted=len(rows) < len(requests))
@@ -237,8 +241,10 @@ def read_run(runs: Path, name: str) -> dict[str, Any] | None:
 
 def _row(request: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row of a run from its request and its result; a network's name replaces its swept fields."""
-    ends = {"error": result.get("error"), "run": request["run"]}
-    return {"configuration": request["configuration"], **request["values"], **result["row"], **ends}
+    return {
+        "configuration": request["configuration"], **request["values"], **result["row"],
+        "error": result.get("error"), "run": request["run"],
+    }  # fmt: skip
 
 
 def _lock_existing(path: Path) -> PathLock:
@@ -246,10 +252,10 @@ def _lock_existing(path: Path) -> PathLock:
 
     The folder must have a ``sweep.json``, or nothing but the files that a sweep writes before its first run.
     """
-    first_files = (path / "runs", path / f".{NAME}.partial")  # what a sweep writes before its first run
-    if not path.is_dir() or not (
-        (path / NAME).is_file() or all(path_inside in first_files for path_inside in path.rglob("*"))
-    ):
+    is_sweep = (path / NAME).is_file()
+    if path.is_dir() and not is_sweep:
+        is_sweep = set(path.rglob("*")) <= {path / "runs", path / f".{NAME}.partial"}
+    if not is_sweep:
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:
         lock = PathLock.acquire(path.resolve())
@@ -264,12 +270,13 @@ def stored_ranking(question: Best) -> tuple[dict[str, Any], list[Group]]:
     """Return the object that ``syncline best --json`` prints, and the table of the ranking in a sweep's folder."""
     stored = read_sweep(question.folder)
     rows = with_equal_effort(stored.rows, stored.requests) if question.equal_effort else stored.rows
-    names = {row["run"] for row in rows}
-    tuned = effort(run for run in stored.requests if run["run"] in names)
+    ranked_runs = {row["run"] for row in rows}
     records = ranked(rows, question.by)
-    table_of_all = ranking_table(records, question.by, stored.paths, limit=question.top, name=stored.name)
-    counts = {"effort": tuned, "runs": len(stored.requests), "finished": len(stored.rows)}
-    return {"rows": records} | counts, [table_of_all]
+    output = {
+        "rows": records, "effort": effort(request for request in stored.requests if request["run"] in ranked_runs),
+        "runs": len(stored.requests), "finished": len(stored.rows),
+    }  # fmt: skip
+    return output, [ranking_table(records, question.by, stored.paths, limit=question.top, name=stored.name)]
 
 
 def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
@@ -280,9 +287,9 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     columns = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         values = [row.get(name) for row in rows]
-        kinds = {type(value) for value in values if value is not None}
-        if len(kinds) > 1:
-            convert = float if kinds <= {int, float} else str
+        types = {type(value) for value in values if value is not None}
+        if len(types) > 1:
+            convert = float if types <= {int, float} else str
             values = [None if value is None else convert(value) for value in values]
         columns[name] = values
     working = path.with_suffix(".tmp")

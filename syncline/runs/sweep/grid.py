@@ -75,24 +75,28 @@ class SweptSpec:
         else:
             fields = read_fields(spec)
         name = fields.get("name")
-        name = name if isinstance(name, str) and name else "sweep"
-        if fields.get("kind") != "compare":
-            if fields.get("kind") != "run":
-                load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
+        if not isinstance(name, str) or not name:
+            name = "sweep"
+        if fields.get("kind") == "run":
             return cls(fields, list(overrides), name=name)
-        set_paths = {grid.path for grid in grids} | {override.path for override in overrides}
-        compare_overrides = [
-            override for override in overrides if override.path.split(".")[0] not in ("method", "network")
-        ]
+        if fields.get("kind") != "compare":
+            load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
+        run_overrides, compare_overrides = [], []
+        for override in overrides:
+            is_of_a_run = override.path.split(".")[0] in ("method", "network")
+            (run_overrides if is_of_a_run else compare_overrides).append(override)
         compare_spec = load_spec(fields, compare_overrides, CompareSpec)
         fields = with_overrides(fields, compare_overrides)
-        methods = Grid("method", tuple(fields["methods"]), "methods", tuple(m.name for m in compare_spec.methods))
-        networks = Grid("network", tuple(fields["networks"]), "networks", tuple(n.name for n in compare_spec.networks))
-        for path in ("methods", "networks", "target_loss"):
-            fields.pop(path, None)
-        default_grids = tuple(grid for grid in (methods, networks) if grid.path not in set_paths)
-        other_overrides = [override for override in overrides if override not in compare_overrides]
-        return cls(fields | {"kind": "run"}, other_overrides, default_grids, name)
+        method_names = tuple(method.name for method in compare_spec.methods)
+        network_names = tuple(network.name for network in compare_spec.networks)
+        default_grids = [
+            Grid("method", tuple(fields["methods"]), origin="methods", shown=method_names),
+            Grid("network", tuple(fields["networks"]), origin="networks", shown=network_names),
+        ]
+        for field_name in ("methods", "networks", "target_loss"):
+            fields.pop(field_name, None)
+        unset_grids = tuple(grid for grid in default_grids if grid.path not in paths)
+        return cls(fields | {"kind": "run"}, run_overrides, unset_grids, name)
 
     def spec(self, settings: Sequence[tuple[Grid, Any]], seeds: Sequence[int] | None) -> RunSpec:
         """Return the spec with a value for each grid, and with ``seeds`` unless that is None.
@@ -102,14 +106,17 @@ class SweptSpec:
         Raises:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
-        outer_first = sorted(settings, key=lambda setting: setting[0].path.count("."))  # outer fields first
-        new_overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in outer_first]
-        paths = [grid.path for grid, _ in settings]
-        inside_grids = [change for change in self.overrides if any(is_below(change.path, path) for path in paths)]
-        outside_grids = [override for override in self.overrides if override not in inside_grids]
-        seed_change = [] if seeds is None else [Override("seeds", list(seeds), origin="--seeds", written=list(seeds))]
+        overrides, inside_grids = [], []
+        for override in self.overrides:
+            is_inside = any(is_below(override.path, grid.path) for grid, _ in settings)
+            (inside_grids if is_inside else overrides).append(override)
+        for grid, value in sorted(settings, key=lambda setting: setting[0].path.count(".")):  # outer fields first
+            overrides.append(Override(grid.path, value, grid.origin, written=value))
+        overrides += inside_grids
+        if seeds is not None:
+            overrides.append(Override("seeds", list(seeds), origin="--seeds", written=list(seeds)))
         try:
-            spec = load_spec(self.fields, [*outside_grids, *new_overrides, *inside_grids, *seed_change], RunSpec)
+            spec = load_spec(self.fields, overrides, RunSpec)
             check_training(spec, spec.method)
         except SpecError as error:
             # An override inside a grid's value is itself the cause.
@@ -119,14 +126,13 @@ class SweptSpec:
 
     def check_apart(self, grids: Sequence[Grid]) -> None:
         """Refuse two grids, or a grid and an override, that set the same field."""
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[str, str]] = set()  # method (empty for all methods) and path
         for grid in grids:
             if (grid.method, grid.path) in seen or ("", grid.path) in seen:
                 raise SpecError(grid.origin, grid.path, "each field once")
             seen.add((grid.method, grid.path))
-        paths = {path for _, path in seen}
         for override in self.overrides:
-            if override.path in paths:
+            if any(override.path == grid.path for grid in grids):
                 raise SpecError(override.origin, override.written, f"nothing beside the grid over {override.path}")
 
 
@@ -139,23 +145,26 @@ def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
         SpecError: there are too many combinations, or a grid is for a method that the grid of methods lacks.
     """
     shared_grids = [grid for grid in grids if not grid.method]
-    methods = next((grid for grid in shared_grids if grid.path == "method"), None)
-    names = [str(shown) for shown in methods.shown] if methods is not None else []
+    method_grids = [grid for grid in shared_grids if grid.path == "method"]
+    names = [str(name) for grid in method_grids for name in grid.shown]
     for grid in grids:
+        if grid.method and not names:
+            raise SpecError(grid.origin, grid.method, "a grid over methods, too")
         if grid.method and grid.method not in names:
-            method_of_grid = f"{one_of(names, grid.method)}, of the grid over methods"
-            raise SpecError(grid.origin, grid.method, method_of_grid if names else "a grid over methods, too")
+            raise SpecError(grid.origin, grid.method, f"{one_of(names, grid.method)}, of the grid over methods")
     if math.prod(len(grid.values) for grid in grids) > MOST_CONFIGURATIONS:
         raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_CONFIGURATIONS:,} configurations at most")
-    for indices in _index_product(shared_grids):
-        name = next((str(grid.shown[index]) for grid, index in indices if grid is methods), "")
-        for picked_of_method in _index_product([grid for grid in grids if grid.method and grid.method == name]):
-            yield [*indices, *picked_of_method]
+    for shared_pairs in _index_product(shared_grids):
+        chosen_methods = [str(grid.shown[index]) for grid, index in shared_pairs if grid in method_grids]
+        grids_of_method = [grid for grid in grids if grid.method and grid.method in chosen_methods]
+        for method_pairs in _index_product(grids_of_method):
+            yield [*shared_pairs, *method_pairs]
 
 
 def _index_product(grids: Sequence[Grid]) -> Iterator[tuple[tuple[Grid, int], ...]]:
     """Return all combinations of one pair (grid, index of a value) for each grid."""
-    return itertools.product(*([(grid, index) for index in range(len(grid.values))] for grid in grids))
+    pairs_by_grid = [[(grid, index) for index in range(len(grid.values))] for grid in grids]
+    return itertools.product(*pairs_by_grid)
 
 
 def configurations(
@@ -167,24 +176,24 @@ def configurations(
         SpecError: a configuration cannot be trained; the error names the grid's field.
     """
     base.check_apart(grids)
-    configured = []
-    for number, settings in enumerate(combinations(grids), first):
-        spec = base.spec([(grid, grid.values[index]) for grid, index in settings], seeds)
-        configured.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in settings}, spec))
+    found = []
+    for number, pairs in enumerate(combinations(grids), first):
+        spec = base.spec([(grid, grid.values[index]) for grid, index in pairs], seeds)
+        found.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in pairs}, spec))
     for grid in grids:
-        check_names(grid, configured)
-    return configured
+        check_names(grid, found)
+    return found
 
 
 def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
     """Refuse a grid of methods or networks, two of which would have the same name in tables."""
     if grid.path not in ("method", "network"):
         return
-    names: dict[str, Any] = {}
+    values_by_name: dict[str, Any] = {}
     for configuration in candidates:
         name = getattr(configuration.spec, grid.path).name
         value = configuration.values[grid.path]
-        if names.setdefault(name, value) != value:
+        if values_by_name.setdefault(name, value) != value:
             expected = f"different names; {name!r} is there twice (a method's label is its name)"
             raise SpecError(grid.origin, list(grid.shown), expected)
 

@@ -63,23 +63,24 @@ def canonical(value: Any) -> str:
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
     """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people."""
-    spec_fields, file_digests = _dumped_fields(spec, FOR_PEOPLE), own_files(spec)
-    return {seed: _hashed(spec_fields | {"seeds": [seed]}, code, file_digests) for seed in spec.seeds}
+    spec_fields, file_hashes = _fields_without(spec, FOR_PEOPLE), hashes_of_own_files(spec)
+    return {seed: _short_hash(spec_fields | {"seeds": [seed]}, code, file_hashes) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
     """Return a name that is the same for configurations that differ only on the clock, and so share their trainings."""
     without_effect = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
-    return _hashed(_dumped_fields(spec, (*FOR_PEOPLE, *without_effect, "seeds")))
+    return _short_hash(_fields_without(spec, (*FOR_PEOPLE, *without_effect, "seeds")))
 
 
 def measured_name(spec: RunSpec) -> str:
     """Return a name that is the same for specs whose steps take equally long here: by problem, workers and threads."""
     spec_fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
-    return _hashed(spec_fields, _pickled(spec.problem, "problem")[0])
+    problem_hash, _ = _hash_and_modules(spec.problem, "problem")
+    return _short_hash(spec_fields, problem_hash)
 
 
-def own_files(spec: RunSpec) -> dict[str, str]:
+def hashes_of_own_files(spec: RunSpec) -> dict[str, str]:
     """Return hashes, by file name, of the user's files that a run depends on besides its spec.
 
     These are the files that define the problem, method or network, the files that ``module:name`` refers to, and the
@@ -87,67 +88,74 @@ def own_files(spec: RunSpec) -> dict[str, str]:
     script or a notebook counts with its pickle.
     """
     dumped = spec.model_dump(mode="json")
-    files = {file.resolve(): None for file in _named_files(dumped)}
-    digests: dict[str, str] = {}
-    for name in ("problem", "method", "network"):
-        digest, modules = _pickled(getattr(spec, name), name)
-        files |= {file.resolve(): None for module in modules if (file := _file_of_module(module)) is not None}
-        if "__main__" in modules or dumped[name].get("target", "") is None:
-            digests[name] = digest
-    for file in filter(Path.is_file, sorted(files)):
-        digests[file.name] = _digest(file, file.stat().st_mtime_ns, file.stat().st_size)
-    return digests
+    files = {file.resolve() for file in _named_files(dumped)}
+    hashes: dict[str, str] = {}
+    for part in ("problem", "method", "network"):
+        part_hash, modules = _hash_and_modules(getattr(spec, part), part)
+        for module in modules:
+            file = _file_of_module(module)
+            if file is not None:
+                files.add(file.resolve())
+        has_no_file = dumped[part].get("target", "") is None  # an object that no ``module:name`` refers to
+        if "__main__" in modules or has_no_file:
+            hashes[part] = part_hash
+    for file in sorted(files):
+        if file.is_file():
+            hashes[file.name] = _hash_of_file(file, file.stat().st_mtime_ns, file.stat().st_size)
+    return hashes
 
 
-def _dumped_fields(spec: RunSpec, without: tuple[str, ...]) -> dict[str, Any]:
-    """Return the fields of a spec as JSON values, by name, except the fields ``without``."""
-    return {name: value for name, value in spec.model_dump(mode="json").items() if name not in without}
+def _fields_without(spec: RunSpec, omitted: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of a spec as JSON values, by name, except the omitted fields."""
+    return {name: value for name, value in spec.model_dump(mode="json").items() if name not in omitted}
 
 
-def _hashed(*parts: Any) -> str:
+def _short_hash(*values: Any) -> str:
     """Return a short hash of values that JSON can store."""
-    return hashlib.sha256(canonical(parts).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(canonical(values).encode()).hexdigest()[:DIGITS]
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the files that fields of a spec name."""
+    """Yield the files that fields of a spec name: files of ``module:name`` anywhere, and files of the problem's data."""
     for text in _texts(dumped):
         if is_reference(text):
-            module = text.rpartition(":")[0]
+            module, _, _ = text.rpartition(":")
             file = Path(module) if module.endswith(".py") else _file_of_module(module)
             if file is not None and file.is_file():
                 yield file
-    for text in _texts({name: value for name, value in dumped["problem"].items() if name != "kind"}):
+    problem_fields = {name: value for name, value in dumped["problem"].items() if name != "kind"}
+    for text in _texts(problem_fields):
         if 0 < len(text) < LONGEST_PATH and "\n" not in text and Path(text).is_file():
             yield Path(text)
 
 
-_PICKLED: list[tuple[Any, tuple[str, frozenset[str]]]] = []
-"""Cache of the parts that were pickled last, because configurations share problems, and data sets are large."""
+_RECENT_PARTS: list[tuple[Any, tuple[str, frozenset[str]]]] = []
+"""Parts that were pickled last, with results, because configurations share problems, and data sets are large."""
 
 
-def _pickled(part: Any, field: str) -> tuple[str, frozenset[str]]:
+def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     """Return the hash of the pickle of a spec's problem, method or network, and the modules that the pickle names."""
-    for cached, result in _PICKLED:
-        if cached is part:
-            return result
+    for recent_part, recent_result in _RECENT_PARTS:
+        if recent_part is part:
+            return recent_result
     buffer = BytesIO()
     try:
-        _pickler()(buffer).dump(part)
+        _pickler_class()(buffer).dump(part)
     except Exception as error:
         expected = f"what can be sent to another process; pickle says: {' '.join(str(error).split())}"
         raise SpecError(field, getattr(part, "name", field), expected) from None
-    data = buffer.getvalue()
-    texts = {arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str)}
-    result = hashlib.sha256(data).hexdigest()[:DIGITS], frozenset(text for text in texts if text in sys.modules)
-    _PICKLED.insert(0, (part, result))
-    del _PICKLED[MOST_CACHED:]
+    content = buffer.getvalue()
+    texts = {argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)}
+    modules = frozenset(text for text in texts if text in sys.modules)
+    result = hashlib.sha256(content).hexdigest()[:DIGITS], modules
+    _RECENT_PARTS.insert(0, (part, result))
+    del _RECENT_PARTS[MOST_CACHED:]
     return result
 
 
 @cache
-def _pickler() -> Any:
-    """Return a pickler that writes the same bytes for equal objects in all processes.
+def _pickler_class() -> Any:
+    """Return a class of picklers that write the same bytes for equal objects in all processes.
 
     It is cloudpickle's, except that it writes a hash of a tensor's numbers, because torch writes the tensor's address,
     and leaves out the random number that cloudpickle gives to a class of a script or a notebook.
@@ -157,7 +165,7 @@ def _pickler() -> Any:
 
     class Pickler(cloudpickle.Pickler):
         def reducer_override(self, obj: Any) -> Any:
-            """Return how an object is pickled, in the form of Python's ``__reduce__``."""
+            """Return a function and its arguments that stand for an object, as ``object.__reduce__`` does."""
             if isinstance(obj, torch.Tensor) and obj.layout == torch.strided:
                 content: Any = obj.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
                 facts = (str(obj.dtype), tuple(obj.shape), obj.requires_grad, hashlib.sha256(content).hexdigest())
@@ -165,17 +173,18 @@ def _pickler() -> Any:
             if isinstance(obj, BaseModel):  # it has a set, whose order differs between processes
                 return tuple, ((type(obj), dict(obj)),)
             reduced = super().reducer_override(obj)
-            if isinstance(reduced, tuple) and getattr(obj, "hooked", False):  # torch's wrapper of a user's step
-                wrapped = obj.__wrapped__
-                reduced = super().reducer_override(wrapped)
+            if isinstance(reduced, tuple) and getattr(obj, "hooked", False):
+                # torch replaces ``step`` of a user's optimizer by a wrapper: the user's own function decides.
+                user_step = obj.__wrapped__
+                reduced = super().reducer_override(user_step)
                 if reduced is NotImplemented:  # inherited from torch, which pickles it by its name
-                    reduced = str, (wrapped.__qualname__,)
+                    reduced = str, (user_step.__qualname__,)
             if isinstance(obj, type) and isinstance(reduced, tuple):
-                number = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
-                arguments = tuple(
-                    "" if number is not None and argument is number else argument for argument in reduced[1]
-                )
-                reduced = (reduced[0], arguments, *reduced[2:])
+                function, arguments, *rest = reduced
+                random_id = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.get(obj)
+                if random_id is not None:
+                    arguments = tuple("" if argument is random_id else argument for argument in arguments)
+                reduced = (function, arguments, *rest)
             return reduced
 
     return Pickler
@@ -184,24 +193,22 @@ def _pickler() -> Any:
 def _file_of_module(name: str) -> Path | None:
     """Return the file of a user's module; None for a module of Syncline, Python, torch or NumPy."""
     file = getattr(sys.modules.get(name), "__file__", None)
-    if not file or name.partition(".")[0] in ("syncline", *DECIDING):
+    package = name.partition(".")[0]
+    if not file or package in ("syncline", *DECIDING) or package in sys.stdlib_module_names:
         return None
-    return None if name.partition(".")[0] in sys.stdlib_module_names else Path(file)
+    return Path(file)
 
 
 def _texts(value: Any) -> Iterator[str]:
     """Yield all texts in nested dictionaries and lists of fields."""
     if isinstance(value, str):
         yield value
-    elif isinstance(value, Mapping):
-        for inner in value.values():
-            yield from _texts(inner)
-    elif isinstance(value, list | tuple):
-        for inner in value:
-            yield from _texts(inner)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 @cache
-def _digest(file: Path, changed_ns: int, size: int) -> str:
+def _hash_of_file(file: Path, changed_ns: int, size: int) -> str:
     """Return a hash of a file's content, from the cache unless the file's time of change or size differs."""
     return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]

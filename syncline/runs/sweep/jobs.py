@@ -6,6 +6,7 @@ return their results, and this process writes the folders.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 import threading
@@ -34,6 +35,7 @@ from syncline.runs.sweep.identity import code_version
 from syncline.runs.training import train_and_time
 from syncline.runs.training.results import run_records
 from syncline.runs.training.tables import metrics_tables, watched_columns
+from syncline.runs.training.trained import Trained
 
 
 @dataclass(frozen=True)
@@ -63,39 +65,44 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
     try:
         trained = train_and_time.train_method(first, first.method, on_step)
     except Exception as error:
-        if len(runs) > 1 and isinstance(error, SpecError) and error.path.startswith("compute"):
-            results: list[Outcome] = []
-            for run in runs:  # the error is about fields of the clock, in which the runs differ: train each run alone
-                run_outcomes = outcomes([run], on_step)
-                if run_outcomes is None:
-                    return None
-                results += run_outcomes
-            return results
-        return [_failure(run, error) for run in runs]
+        is_about_clock = isinstance(error, SpecError) and error.path.startswith("compute")
+        if len(runs) == 1 or not is_about_clock:
+            return [_failure(run, error) for run in runs]
+        results: list[Outcome] = []
+        for run in runs:  # their clocks differ, so that some of them may be trained
+            run_outcomes = outcomes([run], on_step)
+            if run_outcomes is None:
+                return None
+            results += run_outcomes
+        return results
     if trained.history.interrupted:
         return None
-    tables = {"metrics.parquet": pa.concat_tables(metrics_tables([trained]))}
-    if watched := watched_columns([trained]):
-        tables["watched.parquet"] = pa.table(watched)
-    files = {}
-    for name, table in tables.items():
-        target = BytesIO()
-        pq.write_table(table.cast(described(table.schema, name)), target)
-        files[name] = target.getvalue()
-    results = []
-    for run in runs:
-        try:
-            timing = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
-        except Exception as error:
-            results.append(_failure(run, error))
-            continue
-        (record,) = run_records(trained, timing and timing.clock, run.spec.network, run.spec.workers)
-        record |= timing.bounds() if timing else {}
-        content = {
-            "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record, "error": None,
-        }  # fmt: skip
-        results.append(Outcome(run.name, _described(run, content) | files))
-    return results
+    metrics, watched = pa.concat_tables(metrics_tables([trained])), watched_columns([trained])
+    table_files = {"metrics.parquet": _parquet_bytes(metrics, "metrics.parquet")}
+    if watched:
+        table_files["watched.parquet"] = _parquet_bytes(pa.table(watched), "watched.parquet")
+    return [_timed_outcome(run, trained, table_files) for run in runs]
+
+
+def _parquet_bytes(table: pa.Table, name: str) -> bytes:
+    """Return the content of a Parquet file ``name`` with a table whose columns have their units and meanings."""
+    buffer = BytesIO()
+    pq.write_table(table.cast(described(table.schema, name)), buffer)
+    return buffer.getvalue()
+
+
+def _timed_outcome(run: SweptRun, trained: Trained, table_files: dict[str, bytes]) -> Outcome:
+    """Return the files of a run whose training is finished, with its time on its network, or its failure."""
+    try:
+        timing = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
+    except Exception as error:
+        return _failure(run, error)
+    clock, bounds = (None, {}) if timing is None else (timing.clock, timing.bounds())
+    (record,) = run_records(trained, clock, run.spec.network, run.spec.workers)
+    content = {
+        "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record | bounds, "error": None,
+    }  # fmt: skip
+    return Outcome(run.name, _spec_and_record(run, content) | table_files)
 
 
 def _failure(run: SweptRun, error: Exception) -> Outcome:
@@ -103,18 +110,18 @@ def _failure(run: SweptRun, error: Exception) -> Outcome:
     line = " ".join(str(error).split()) if isinstance(error, SynclineError) else error_text(error)
     if is_out_of_memory(error) or isinstance(error, OSError):
         return Outcome(run.name, error=line)
-    content: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
+    record: dict[str, Any] = {"code": run.code, "row": run.row_without_result(), "error": line}
     if not isinstance(error, SynclineError):
-        content["traceback"] = "".join(traceback.format_exception(error))
-    return Outcome(run.name, _described(run, content), line)
+        record["traceback"] = "".join(traceback.format_exception(error))
+    return Outcome(run.name, _spec_and_record(run, record), line)
 
 
-def _described(run: SweptRun, content: dict[str, Any]) -> dict[str, bytes]:
-    """Return the files ``spec.yaml`` and ``run.json``; PyYAML's C dumper is four times as fast as its Python dumper."""
-    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+def _spec_and_record(run: SweptRun, record: dict[str, Any]) -> dict[str, bytes]:
+    """Return the content of ``spec.yaml`` and of ``run.json``, which has the record."""
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # in C it is four times as fast as in Python
     spec_fields = run.spec.model_dump(mode="json")
-    spec = str(yaml.dump(spec_fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
-    return {"spec.yaml": spec.encode(), "run.json": json_text(content).encode()}
+    spec_text = str(yaml.dump(spec_fields, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+    return {"spec.yaml": spec_text.encode(), "run.json": json_text(record).encode()}
 
 
 def begin_run(runs: Path, name: str) -> Path:
@@ -130,7 +137,8 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
     ``working`` is an unfinished folder that `begin_run` has made; without one, a new one is made.
     """
     if outcome.files:
-        working = working or begin_run(runs, outcome.name)
+        if working is None:
+            working = begin_run(runs, outcome.name)
         for name, content in outcome.files.items():
             (working / name).write_bytes(content)
         write_manifest(working)
@@ -148,11 +156,13 @@ DIED = "its process was ended from outside, as a system does that is out of memo
 Job = tuple[SweptRun, ...]
 """Runs that share one training and differ only in fields of the clock."""
 
-Done = tuple[int, dict[str, str]]
+FinishedJob = tuple[int, dict[str, str]]
 """The index of a finished job, and the errors, by name, of its runs that left no folder."""
 
 
-def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress) -> Iterator[Done]:
+def run_jobs(
+    jobs: Sequence[Job], folder: Path, processes: int | None, progress: SharedProgress
+) -> Iterator[FinishedJob]:
     """Run jobs in several processes of this machine, write their folders, and yield each job as it finishes.
 
     Jobs that did not start before a stop yield nothing. If a process is killed from outside, all running jobs end with
@@ -164,42 +174,45 @@ def run_jobs(jobs: Sequence[Job], folder: Path, processes: int | None, progress:
     """
     remaining = dict(enumerate(jobs))
     while remaining and not progress.stopped:
-        calls = [partial(_carry_out, number, job, folder, progress) for number, job in remaining.items()]
+        calls = [partial(_run_job, index, job, folder, progress) for index, job in remaining.items()]
         problems = [job[0].spec.problem for job in remaining.values()]
+        num_processes = min(processes or cpu_count(), len(calls))
         try:
-            for outcomes_of_job in stoppable_results(
-                calls, min(processes or cpu_count(), len(calls)), progress, shared=problems
-            ):
-                del remaining[outcomes_of_job[0]]
-                yield outcomes_of_job
+            for index, errors in stoppable_results(calls, num_processes, progress, shared=problems):
+                del remaining[index]
+                yield index, errors
             return
         except BrokenProcessPool:
-            suspects = [number for number, job in remaining.items() if _was_begun(folder, job)]
-        for number in suspects:
+            suspects = [index for index, job in remaining.items() if _remove_unfinished(folder, job)]
+        for index in suspects:
             if progress.stopped:
                 return
             try:
-                call = partial(_carry_out, number, remaining[number], folder, progress)
-                yield from stoppable_results([call], 2, progress)
+                call = partial(_run_job, index, remaining[index], folder, progress)
+                yield from stoppable_results([call], 2, progress)  # with 1 the job would run in this process
             except BrokenProcessPool:
-                _was_begun(folder, remaining[number])
-                yield number, {run.name: DIED for run in remaining[number]}
-            del remaining[number]
+                _remove_unfinished(folder, remaining[index])
+                yield index, {run.name: DIED for run in remaining[index]}
+            del remaining[index]
 
 
-def _carry_out(number: int, job: Job, folder: Path, progress: SharedProgress) -> Done | None:
+def _run_job(index: int, job: Job, folder: Path, progress: SharedProgress) -> FinishedJob | None:
     """Train, time and write the runs of a job; return None if it was interrupted.
 
     If this process dies meanwhile, the unfinished folder of the first run shows that the job was running.
     """
     working = begin_run(folder, job[0].name)
     try:
-        results = outcomes(job, progress.reporter(number))
-        for outcome in results or ():
-            write_run(folder, outcome, working if outcome is results[0] else None)  # type: ignore[index]
+        results = outcomes(job, progress.reporter(index))
+        if results is None:
+            return None
+        first, *others = results
+        write_run(folder, first, working)
+        for outcome in others:
+            write_run(folder, outcome)
     finally:
         shutil.rmtree(working, ignore_errors=True)
-    return None if results is None else (number, errors_of(results))
+    return index, errors_of(results)
 
 
 def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
@@ -207,8 +220,8 @@ def errors_of(results: Sequence[Outcome]) -> dict[str, str]:
     return {outcome.name: outcome.error for outcome in results if outcome.error and not outcome.files}
 
 
-def _was_begun(folder: Path, job: Job) -> bool:
-    """Return whether another process began a job and did not finish it; remove the unfinished folders."""
+def _remove_unfinished(folder: Path, job: Job) -> bool:
+    """Remove the folders of a job that another process began and did not finish; return whether there were any."""
     own_name = f".{job[0].name}.partial-{os.getpid()}"
     leftovers = [path for path in folder.glob(f".{job[0].name}.partial-*") if path.name != own_name]
     for path in leftovers:
@@ -239,9 +252,10 @@ class Allowance:
             raise SpecError("--most", max_trainings, "at least 1 training")
         if time_s is not None and not time_s > 0:
             raise SpecError("--for", time_s, "a time above 0, as in 10min")
-        self._left, self._now, self._end_s = max_trainings, now, None if time_s is None else now() + time_s
-        self._begun_s: float | None = None
-        self._longest_s = 0.0
+        self._remaining = math.inf if max_trainings is None else max_trainings
+        self._now, self._end_s = now, math.inf if time_s is None else now() + time_s
+        self._last_start_s: float | None = None
+        self._longest_s = 0.0  # of all trainings so far
         self.spent = False
 
     def grant(self, requested: int, side_by_side: int) -> int:
@@ -249,26 +263,25 @@ class Allowance:
 
         The next call must come when these trainings have ended.
         """
-        number = requested if self._left is None else min(requested, self._left)
-        if self._end_s is not None:  # start what runs at once, if it is over in time even if it takes the longest yet
+        granted = int(min(requested, self._remaining))
+        if self._end_s < math.inf:  # no more than run at once, so that the time is checked again before the next ones
             now_s = self._now()
-            if self._begun_s is not None:
-                self._longest_s = max(self._longest_s, now_s - self._begun_s)
-            fits = self._begun_s is None or now_s + self._longest_s <= self._end_s
-            number = min(number, side_by_side) if fits else 0
-            self._begun_s = now_s
-        if self._left is not None:
-            self._left -= number
-        self.spent = self.spent or (requested > 0 and number == 0)
-        return number
+            granted = min(granted, side_by_side)
+            if self._last_start_s is not None:
+                self._longest_s = max(self._longest_s, now_s - self._last_start_s)
+                if now_s + self._longest_s > self._end_s:
+                    granted = 0
+            self._last_start_s = now_s
+        self._remaining -= granted
+        self.spent = self.spent or (requested > 0 and granted == 0)
+        return granted
 
     def grant_one(self, longest_s: float) -> bool:
         """Return whether one training may start now beside others, if a training takes ``longest_s`` seconds."""
-        ends_too_late = self._end_s is not None and self._now() + longest_s > self._end_s
-        if ends_too_late or self._left == 0:
+        if self._now() + longest_s > self._end_s or self._remaining == 0:
             self.spent = True
             return False
-        self._left = None if self._left is None else self._left - 1
+        self._remaining -= 1
         return True
 
 
@@ -302,7 +315,7 @@ def client_of(address: str) -> Any:
         raise SpecError("--dask", address, f"the address of a scheduler, as tcp://127.0.0.1:8786 ({message})") from None
 
 
-def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[Done]:
+def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: SharedProgress) -> Iterator[FinishedJob]:
     """Run jobs on the workers of a dask cluster, write their folders here, and yield each job as it finishes.
 
     If a worker dies, dask starts its job on another worker.
@@ -313,25 +326,25 @@ def run_jobs_on_dask(jobs: Sequence[Job], folder: Path, client: Any, progress: S
     from distributed import wait
 
     sweep_id = uuid.uuid4().hex  # so that the same job of another sweep is a different task
-    futures = {
-        client.submit(_train, job, pure=False, key=f"syncline-{job[0].name}-{sweep_id}"): number
-        for number, job in enumerate(jobs)
-    }
+    job_indices = {}
+    for index, job in enumerate(jobs):
+        future = client.submit(_train_on_dask, job, pure=False, key=f"syncline-{job[0].name}-{sweep_id}")
+        job_indices[future] = index
     try:
-        while futures and not progress.stopped:
+        while job_indices and not progress.stopped:
             try:
                 with client.as_current():
-                    finished = wait(list(futures), timeout=POLL_S, return_when="FIRST_COMPLETED").done
+                    finished = wait(list(job_indices), timeout=POLL_S, return_when="FIRST_COMPLETED").done
             except TimeoutError:
                 continue
             for future in finished:
-                number = futures.pop(future)
-                yield number, _written(future, jobs[number], folder)
+                index = job_indices.pop(future)
+                yield index, _write_finished_job(future, jobs[index], folder)
     finally:
-        client.cancel(list(futures), force=True)
+        client.cancel(list(job_indices), force=True)
 
 
-def _train(job: Job) -> list[Outcome]:
+def _train_on_dask(job: Job) -> list[Outcome]:
     """Train the runs of a job on a dask worker."""
     code = code_version()
     if code != job[0].code:
@@ -342,7 +355,7 @@ def _train(job: Job) -> list[Outcome]:
     return results
 
 
-def _written(future: Any, job: Job, folder: Path) -> dict[str, str]:
+def _write_finished_job(future: Any, job: Job, folder: Path) -> dict[str, str]:
     """Write the result folders of a job that has ended on dask; return the error of each run without one, by name."""
     error = future.exception()
     if isinstance(error, SynclineError):

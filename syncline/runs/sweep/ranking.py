@@ -32,46 +32,46 @@ def ranked(rows: Sequence[Mapping[str, Any]], measure: str = "loss") -> list[dic
     measures = _measures(rows)
     if rows and measure not in measures and any(not row["error"] for row in rows):
         raise SpecError("--by", measure, one_of(measures, measure))
-    records = [_record(list(group), measure) for _, group in groupby(rows, key=lambda row: row["configuration"])]
-    best_first = sorted(records, key=lambda entry: (entry[measure], entry["wall_clock_s"], entry["configuration"]))
-    return [{"rank": rank} | record for rank, record in enumerate(best_first, 1)]
+    records = []
+    for _, rows_of_seeds in groupby(rows, key=lambda row: row["configuration"]):
+        records.append(_configuration_record(list(rows_of_seeds), measure))
+    records.sort(key=lambda record: (record[measure], record["wall_clock_s"], record["configuration"]))
+    return [{"rank": rank} | record for rank, record in enumerate(records, 1)]
 
 
-def _record(rows: list[Mapping[str, Any]], field: str) -> dict[str, Any]:
+def _configuration_record(rows: list[Mapping[str, Any]], measure: str) -> dict[str, Any]:
     """Return the row of a configuration from the rows of its seeds: shared columns, counts, medians and ranges."""
     seed_columns = {*_measures(rows), "seed", "steps", "diverged_at", "error", "run", "basis"}
-    shared = {name: value for name, value in rows[0].items() if name not in seed_columns}
-    counts = {
-        "seeds": len(rows),
-        "failed": sum(row["error"] is not None for row in rows),
-        "diverged": sum(row.get("diverged_at") is not None for row in rows),
-    }
-    spread: dict[str, Any] = {}
-    for name in dict.fromkeys([field, "loss"]):
-        values = [value_or_infinite(row, name) for row in rows]
-        spread |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
-    times = {}
+    record = {name: value for name, value in rows[0].items() if name not in seed_columns}
+    record["seeds"] = len(rows)
+    record["failed"] = sum(row["error"] is not None for row in rows)
+    record["diverged"] = sum(row.get("diverged_at") is not None for row in rows)
     for name in ("step_time_s", "wall_clock_s"):
-        times[name] = median(value_or_infinite(row, name, even_if_diverged=True) for row in rows)
-    return shared | counts | times | spread
+        record[name] = median(value_or_infinite(row, name, even_if_diverged=True) for row in rows)
+    for name in (measure,) if measure == "loss" else (measure, "loss"):
+        values = [value_or_infinite(row, name) for row in rows]
+        record |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
+    return record
 
 
 def value_or_infinite(row: Mapping[str, Any], name: str = "loss", even_if_diverged: bool = False) -> float:
     """Return a number in a run's row; infinite if the run failed, or if it diverged, unless ``even_if_diverged``."""
     value = row.get(name)
-    is_lost = row["error"] is not None or (row.get("diverged_at") is not None and not even_if_diverged)
-    return math.inf if is_lost or value is None else float(value)
+    has_diverged = row.get("diverged_at") is not None
+    if value is None or row["error"] is not None or (has_diverged and not even_if_diverged):
+        return math.inf
+    return float(value)
 
 
 def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the names of numeric columns that runs have measured; they are behind the column ``seed``."""
-    measures: dict[str, None] = {}
+    measures = []
     for row in rows:
         names = list(row)
         for name in names[names.index("seed") + 1 :]:
             if name not in NO_MEASURE and isinstance(row[name], int | float) and not isinstance(row[name], bool):
-                measures[name] = None
-    return list(measures)
+                measures.append(name)
+    return list(dict.fromkeys(measures))
 
 
 def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
@@ -80,10 +80,10 @@ def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     Args:
         requests: ``method`` and ``training`` of each run.
     """
-    trainings_of: dict[str, set[str]] = {}
+    trainings_by_method: dict[str, set[str]] = {}
     for run in requests:
-        trainings_of.setdefault(run["method"], set()).add(run["training"])
-    return {method: len(names) for method, names in trainings_of.items()}
+        trainings_by_method.setdefault(run["method"], set()).add(run["training"])
+    return {method: len(trainings) for method, trainings in trainings_by_method.items()}
 
 
 def with_equal_effort(
@@ -91,21 +91,21 @@ def with_equal_effort(
 ) -> list[Mapping[str, Any]]:
     """Return the rows of the first n configurations of each method; n is the smallest number that any method has."""
     smallest_effort = min(effort(requests).values(), default=0)
-    chosen_names: dict[str, list[str]] = {}
+    chosen_trainings: dict[str, list[str]] = {}  # by method
     for run in requests:
-        trainings = chosen_names.setdefault(run["method"], [])
+        trainings = chosen_trainings.setdefault(run["method"], [])
         if run["training"] not in trainings and len(trainings) < smallest_effort:
             trainings.append(run["training"])
-    names = {run["run"] for run in requests if run["training"] in chosen_names[run["method"]]}
-    return [row for row in rows if row["run"] in names]
+    chosen_runs = {run["run"] for run in requests if run["training"] in chosen_trainings[run["method"]]}
+    return [row for row in rows if row["run"] in chosen_runs]
 
 
-SHOWN = 20
+DEFAULT_LIMIT = 20
 """Default number of configurations in a table."""
 
 
 def ranking_table(
-    records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = SHOWN, name: str = ""
+    records: Sequence[dict[str, Any]], measure: str, paths: Sequence[str], limit: int = DEFAULT_LIMIT, name: str = ""
 ) -> Group:
     """Return the table of the best configurations: swept fields that have several values, and the spread over seeds.
 
@@ -114,44 +114,54 @@ def ranking_table(
         measure: column by which they are ranked.
         paths: paths of the swept fields.
         limit: largest number of rows of the table.
+        name: name of the sweep, for the title.
     """
     shown_records = list(records[:limit])
-    distinct = [path for path in paths if len({str(record.get(path)) for record in records}) > 1] or list(paths[:1])
-    total = len(records)
-    title = f"{name}: {total:,} configuration{'s' * (total != 1)} by {measure}"
-    title += f", the best {len(shown_records)}" if len(shown_records) < total else ""
-    columns: list[str | Column] = ["rank", *map(_swept, distinct), measure, "lost_and_seeds", "step_time_s"]
-    values: dict[str, Any] = {measure: partial(_median, column_of(measure)), "lost_and_seeds": _seeds}
+    varied_paths = [path for path in paths if len({str(record.get(path)) for record in records}) > 1]
+    if not varied_paths:
+        varied_paths = list(paths[:1])
+    title = f"{name}: {_count_of_configurations(len(records))} by {measure}"
+    if len(shown_records) < len(records):
+        title += f", the best {len(shown_records)}"
+    swept_columns = [Column(path, path, type="text") for path in varied_paths]
+    columns: list[str | Column] = ["rank", *swept_columns, measure, "lost_and_seeds", "step_time_s"]
+    values: dict[str, Any] = {measure: partial(_median_text, column_of(measure)), "lost_and_seeds": _seeds_text}
     note = f"{column_of(measure).header.capitalize()}: median over the seeds (lowest to highest)."
-    return table(title, columns, shown_records, note=note, keys=("rank", *distinct), values=values)
+    return table(title, columns, shown_records, note=note, keys=("rank", *varied_paths), values=values)
+
+
+def _count_of_configurations(count: int) -> str:
+    """Return a number of configurations as text."""
+    return "1 configuration" if count == 1 else f"{count:,} configurations"
 
 
 def effort_line(effort: Mapping[str, int]) -> str:
     """Return a line about the numbers of configurations tried for each method; empty for a single method."""
     if len(effort) < 2:
         return ""
-    if len(set(effort.values())) == 1:
-        count = next(iter(effort.values()))
-        return f"tuning effort: equal, {count:,} configuration{'s' * (count != 1)} of each of {len(effort)} methods"
-    return "tuning effort: not equal; configurations: " + ", ".join(f"{name} {n:,}" for name, n in effort.items())
+    counts = list(effort.values())
+    if len(set(counts)) == 1:
+        return f"tuning effort: equal, {_count_of_configurations(counts[0])} of each of {len(effort)} methods"
+    texts = [f"{method} {count:,}" for method, count in effort.items()]
+    return f"tuning effort: not equal; configurations: {', '.join(texts)}"
 
 
-def _swept(path: str) -> Column:
-    """Return the column of a swept field, with the field's path as heading."""
-    return Column(path, path, type="text")
-
-
-def _median(column: Column, row: Mapping[str, Any]) -> str:
+def _median_text(column: Column, row: Mapping[str, Any]) -> str:
     """Return the median of a number over the seeds, and its range if there are several."""
 
     def text(value: float) -> str:
-        return column.text(value) if math.isfinite(value) else "failed" if row["failed"] else "diverged"
+        if math.isfinite(value):
+            return column.text(value)
+        return "failed" if row["failed"] else "diverged"
 
-    middle, *ends = (text(row[f"{column.name}{end}"]) for end in ("", "_min", "_max"))
-    return middle if row["seeds"] == 1 else f"{middle} ({' to '.join(dict.fromkeys(ends))})"
+    median_text = text(row[column.name])
+    if row["seeds"] == 1:
+        return median_text
+    lowest, highest = text(row[f"{column.name}_min"]), text(row[f"{column.name}_max"])
+    return f"{median_text} ({lowest})" if lowest == highest else f"{median_text} ({lowest} to {highest})"
 
 
-def _seeds(row: Mapping[str, Any]) -> str:
-    """Return the number of seeds, and of those that are lost."""
+def _seeds_text(row: Mapping[str, Any]) -> str:
+    """Return the number of seeds, and below it the numbers of those that diverged or failed."""
     lost_seeds = [f"{row[kind]} {kind}" for kind in ("diverged", "failed") if row[kind]]
     return "\n".join([str(row["seeds"]), *lost_seeds])

@@ -82,18 +82,19 @@ class Tuned:
             raise SpecError("--tune", text, "field.path=low..high, as in method.lr=1e-4..1e-1")
         option = f"--tune {path}"
         if low.startswith("1-") and high.startswith("1-"):
-            distance = cls.from_ends(path, (_number(high[2:]), _number(low[2:])), option, written=values_text)
+            smallest_distance, largest_distance = _yaml_value(high[2:]), _yaml_value(low[2:])
+            distance = cls.from_ends(path, (smallest_distance, largest_distance), option, written=values_text)
             return replace(distance, below_one=True)
-        return cls.from_ends(path, (_number(low), _number(high)), option, written=values_text)
+        return cls.from_ends(path, (_yaml_value(low), _yaml_value(high)), option, written=values_text)
 
     @property
     def shown(self) -> list[float]:
         """Return the smallest and the largest value of the field."""
         return [self.value(self.high), self.value(self.low)] if self.below_one else [self.low, self.high]
 
-    def value(self, drawn: float) -> float:
-        """Return the value of the field for a drawn number between ``low`` and ``high``."""
-        return 1 - drawn if self.below_one else drawn
+    def value(self, number: float) -> float:
+        """Return the value of the field for a number that the search draws between ``low`` and ``high``."""
+        return 1 - number if self.below_one else number
 
     @classmethod
     def from_ends(cls, path: str, ends: Any, option: str = "", written: Any = None) -> Tuned:
@@ -113,7 +114,7 @@ class Tuned:
         low, high = numbers
         return cls(field, low, high, option, method)
 
-    def drawn(self, value: Any) -> float | None:
+    def number_of(self, value: Any) -> float | None:
         """Return the number that the search draws for a value of the field; None if the value is outside the range."""
         if type(value) not in (int, float):
             return None
@@ -123,8 +124,8 @@ class Tuned:
                 return end
         return number if self.low < number < self.high else None
 
-    def suggested(self, trial: Any) -> float:
-        """Return the value of the field in a trial of optuna's."""
+    def suggest(self, trial: Any) -> float:
+        """Return the value of the field that optuna suggests for a trial."""
         if not self.below_one and isinstance(self.low, int) and isinstance(self.high, int):
             return int(trial.suggest_int(self.path, self.low, self.high, log=True))
         return self.value(float(trial.suggest_float(self.path, self.low, self.high, log=True)))
@@ -213,27 +214,26 @@ def searched(
     if trials < 1:
         raise SpecError("--trials", trials, "at least 1")
     clock_grids = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
-    trained = [grid for grid in grids if grid not in clock_grids]
-    for end in ("low", "high"):
-        ends = [field.as_grid(field.value(getattr(field, end))) for field in tuned]
-        configurations(base, [*grids, *ends], seeds)
+    loss_grids = [grid for grid in grids if grid not in clock_grids]
+    # Configurations at both ends of the ranges: an error is raised here rather than after hours.
+    configurations(base, [*grids, *(field.as_grid(field.value(field.low)) for field in tuned)], seeds)
+    configurations(base, [*grids, *(field.as_grid(field.value(field.high)) for field in tuned)], seeds)
+    first_clock = [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids]
     studies = []
-    for grids_and_places in combinations(trained):
-        fixed = [
-            replace(grid, values=(grid.values[i],), shown=(grid.shown[i],), method="") for grid, i in grids_and_places
-        ]
-        name = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        study = _Study(fixed, [field for field in tuned if field.method in ("", name)])
-        study.begin_with(base, [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids])
+    for pairs in combinations(loss_grids):
+        fixed = []
+        for grid, index in pairs:
+            fixed.append(replace(grid, values=(grid.values[index],), shown=(grid.shown[index],), method=""))
+        study = _Study(fixed, tuned)
+        study.begin_with(base, first_clock)
         studies.append(study)
     counts = Counter(study.method for study in studies)
     if equal_effort and len(set(counts.values())) > 1:
         counts_text = ", ".join(f"{method} {count}" for method, count in counts.items())
-        raise SpecError(
-            "--equal-effort", counts_text, "as many combinations of the grids for each method: each has a search"
-        )
-    num_planned = trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
-    return _batches(base, studies, clock_grids, trials, seeds), num_planned
+        expected = "as many combinations of the grids for each method: each has a search"
+        raise SpecError("--equal-effort", counts_text, expected)
+    num_configurations = trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
+    return _batches(base, studies, clock_grids, trials, seeds), num_configurations
 
 
 class _Study:
@@ -241,18 +241,21 @@ class _Study:
 
     Args:
         fixed: the grids, each with a single value.
-        tuned: fields that the study varies.
+        tuned: fields that searches vary; the study varies those of its method.
     """
 
-    def __init__(self, fixed: list[Grid], tuned: list[Tuned]) -> None:
+    def __init__(self, fixed: list[Grid], tuned: Sequence[Tuned]) -> None:
         """Create optuna's study, with a random stream of its own."""
         try:
             import optuna
         except ImportError:
             raise SynclineError("--search optuna needs optuna: pip install 'syncline[optuna]'") from None
         optuna.logging.set_verbosity(optuna.logging.WARNING)
-        self.method = next((str(grid.shown[0]) for grid in fixed if grid.path == "method"), "")
-        self.fixed, self.tuned = fixed, [replace(field, method="") for field in tuned]
+        self.fixed, self.method = fixed, ""
+        for grid in fixed:
+            if grid.path == "method":
+                self.method = str(grid.shown[0])
+        self.tuned = [replace(field, method="") for field in tuned if field.method in ("", self.method)]
         seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -262,17 +265,21 @@ class _Study:
     def begin_with(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
         """Make the spec's values the first trial; ``clock_grids``, with a single value each, change only the clock."""
         try:
-            (configured,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
+            (configuration,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
         except SpecError:  # the spec lacks a field that is searched over
             return
-        start_values = {field.path: field.drawn(value_at(configured.spec, field.path)) for field in self.tuned}
-        if start := {path: number for path, number in start_values.items() if number is not None}:
-            self._study.enqueue_trial(start)
+        first_trial = {}
+        for field in self.tuned:
+            number = field.number_of(value_at(configuration.spec, field.path))
+            if number is not None:
+                first_trial[field.path] = number
+        if first_trial:
+            self._study.enqueue_trial(first_trial)
 
     def ask(self) -> tuple[Any, list[Grid]]:
         """Return optuna's next trial, and the swept grids with the values that the trial proposes."""
         trial = self._study.ask()
-        return trial, [*self.fixed, *(field.as_grid(field.suggested(trial)) for field in self.tuned)]
+        return trial, [*self.fixed, *(field.as_grid(field.suggest(trial)) for field in self.tuned)]
 
     def report(self, trial: Any, rows: Sequence[Mapping[str, Any]]) -> None:
         """Report to optuna the median loss of a trial's rows: infinite if it diverged; a failure if all runs failed."""
@@ -286,22 +293,24 @@ def _batches(
     base: SweptSpec, studies: list[_Study], clock_grids: list[Grid], trials: int, seeds: Sequence[int] | None
 ) -> Batches:
     """Yield the configurations of the next trials of all studies, and report their rows to the studies."""
-    number = 1
+    next_number = 1
     for first_trial in range(0, trials, AT_A_TIME):
-        proposed: list[tuple[_Study, Any, list[Configuration]]] = []
+        batch: list[Configuration] = []
+        asked: list[tuple[_Study, Any, int | None]] = []  # study, trial, and number of the trial's first configuration
         for _ in range(min(AT_A_TIME, trials - first_trial)):
             for study in studies:
                 trial, fixed = study.ask()
                 try:
-                    configured = configurations(base, [*fixed, *clock_grids], seeds, first=number)
+                    proposed = configurations(base, [*fixed, *clock_grids], seeds, first=next_number)
                 except SpecError:  # this value cannot be trained, for example a size that must divide another
-                    configured = []
-                proposed.append((study, trial, configured))
-                number += len(configured)
-        rows = yield [configuration for _, _, configured in proposed for configuration in configured]
-        for study, trial, configured in proposed:
+                    proposed = []
+                asked.append((study, trial, next_number if proposed else None))
+                batch += proposed
+                next_number += len(proposed)
+        rows = yield batch
+        for study, trial, number in asked:
             # The first configuration represents all, because those that differ only on the clock have the same loss.
-            study.report(trial, [row for row in rows if configured and row["configuration"] == configured[0].number])
+            study.report(trial, [row for row in rows if row["configuration"] == number])
 
 
 def value_at(spec: Any, path: str) -> Any:
@@ -314,7 +323,7 @@ def value_at(spec: Any, path: str) -> Any:
     return spec
 
 
-def _number(text: str) -> Any:
+def _yaml_value(text: str) -> Any:
     """Return the value of a text in YAML; None, which no range accepts, if it has none."""
     with suppress(ValueError):
         return parse_yaml(text)
