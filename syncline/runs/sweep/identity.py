@@ -116,7 +116,7 @@ def _short_hash(*values: Any) -> str:
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
-    """Yield the files that fields of a spec name: files of ``module:name`` anywhere, and files of the problem's data."""
+    """Yield the files that fields of a spec name: of ``module:name`` in any field, and of the problem's data."""
     for text in _texts(dumped):
         if is_reference(text):
             module, _, _ = text.rpartition(":")

@@ -77,20 +77,16 @@ def sweep(
         batches, num_configurations = search.batches(base, grids, sweep_seeds, equal_effort=equal_effort)
         about["tuned"] = {_full_path(field): field.shown for field in search.tuned}
     else:
-        configured = configurations(base, grids, sweep_seeds)
-        configured = with_equal_numbers(configured) if equal_effort else configured
-        batches, num_configurations = single_batch(configured), len(configured)
+        all_configurations = configurations(base, grids, sweep_seeds)
+        if equal_effort:
+            all_configurations = with_equal_effort(all_configurations)
+        batches, num_configurations = single_batch(all_configurations), len(all_configurations)
     client = client_of(dask) if dask else None
     try:
         running = _Sweep(
-            batches,
-            num_configurations,
-            about,
-            jobs,
-            client,
-            allowance=allowance or Allowance(),
-            listener=listener or Listener(),
-        )
+            batches, num_configurations, about, jobs, client,
+            allowance=allowance or Allowance(), listener=listener or Listener(),
+        )  # fmt: skip
         if not search.tuned:  # a search over integers may propose the same values twice
             check_differ(running.first)
         return running.run(base.name, out)
@@ -104,27 +100,29 @@ def _full_path(field: Grid | Tuned) -> str:
     return f"{field.method}:{field.path}" if field.method else field.path
 
 
-def single_batch(configured: list[Configuration]) -> Batches:
+def single_batch(all_configurations: list[Configuration]) -> Batches:
     """Yield all configurations of a sweep at once, as a sweep without a search needs no results for them."""
-    yield configured
+    yield all_configurations
 
 
-def with_equal_numbers(configured: Sequence[Configuration]) -> list[Configuration]:
+def with_equal_effort(all_configurations: Sequence[Configuration]) -> list[Configuration]:
     """Return configurations with the same number of trainings of each method, the smallest that any method has.
 
     The trainings are drawn at random with a fixed seed.
     """
-    trainings: dict[str, dict[str, None]] = {}
-    named_configurations = [(configuration, training_name(configuration.spec)) for configuration in configured]
-    for configuration, training in named_configurations:
-        trainings.setdefault(configuration.spec.method.name, {})[training] = None
-    fewest = min(map(len, trainings.values()), default=0)
-    drawn_values = {
-        list(of_method)[i]
-        for method, of_method in trainings.items()
-        for i in generator(0, "equal effort", method).permutation(len(of_method))[:fewest]
-    }
-    return [configuration for configuration, training in named_configurations if training in drawn_values]
+    training_names = [training_name(configuration.spec) for configuration in all_configurations]
+    trainings_by_method: dict[str, list[str]] = {}
+    for configuration, training in zip(all_configurations, training_names, strict=True):
+        trainings = trainings_by_method.setdefault(configuration.spec.method.name, [])
+        if training not in trainings:
+            trainings.append(training)
+    smallest_effort = min((len(trainings) for trainings in trainings_by_method.values()), default=0)
+    drawn: set[str] = set()
+    for method, trainings in trainings_by_method.items():
+        order = generator(0, "equal effort", method).permutation(len(trainings))
+        drawn |= {trainings[index] for index in order[:smallest_effort]}
+    named_configurations = zip(all_configurations, training_names, strict=True)
+    return [configuration for configuration, training in named_configurations if training in drawn]
 
 
 class _Sweep:
@@ -147,9 +145,12 @@ class _Sweep:
         """Make the runs of the first batch, so that errors show before any training."""
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
-        first = next(batches)
-        self.first = self._runs_of(first)
-        self._num_runs = num_configurations * (len(self.first) // len(first) if first else 0)
+        configurations = next(batches)
+        self.first = self._runs_of(configurations)
+        self._num_runs = 0
+        if configurations:
+            runs_per_configuration = len(self.first) // len(configurations)
+            self._num_runs = num_configurations * runs_per_configuration
         self._requests: list[SweptRun] = []
         self._repeated = 0
 
@@ -160,75 +161,80 @@ class _Sweep:
             out: the folder; ``runs/NAME-sweep`` if None.
         """
         self._about |= {"code": self._code} | environment()
-        new: list[SweptRun] | None = self.first
-        self._listener.warns(list(dict.fromkeys(line for run in self.first for line in run.spec.warnings())))
+        warnings: list[str] = []
+        for run in self.first:
+            warnings += run.spec.warnings()
+        self._listener.warns(list(dict.fromkeys(warnings)))
+        batch, stopped = self.first, False
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
             self._about["measured_step_s"] = folder.about().get("measured_step_s", {})
-            stopped = False
-            while new is not None and not stopped:
-                self._requests += new
-                for run in new:
+            while True:
+                self._requests += batch
+                for run in batch:
                     self._with_measured_step(run)  # stored before any run uses it
                 folder.write(self._about, self._requests)
-                stopped = self._carry_out(folder, new)
+                stopped = self._make_runs(folder, batch)
+                if stopped:
+                    break
                 try:
-                    new = None if stopped else self._runs_of(self._batches.send(folder.rows(new)))
+                    batch = self._runs_of(self._batches.send(folder.rows(batch)))
                 except StopIteration:
-                    new = None
+                    break
             rows = folder.write(self._about, self._requests)
         requests = [run.request() for run in self._requests]
         return Swept(name, requests, rows, folder=str(folder.path), repeated=self._repeated, interrupted=stopped)
 
-    def _runs_of(self, configured: list[Configuration]) -> list[SweptRun]:
+    def _runs_of(self, configurations: list[Configuration]) -> list[SweptRun]:
         """Return the requested runs: one for each configuration and seed."""
-        number = sum(len(configuration.spec.seeds) for configuration in configured)
-        if number > MOST_RUNS:
-            raise SpecError("--grid", f"{number:,} runs", f"at most {MOST_RUNS:,}")
+        num_runs = sum(len(configuration.spec.seeds) for configuration in configurations)
+        if num_runs > MOST_RUNS:
+            raise SpecError("--grid", f"{num_runs:,} runs", f"at most {MOST_RUNS:,}")
         runs = []
-        for configuration in configured:
+        for configuration in configurations:
             training = training_name(configuration.spec)
             for seed, name in run_names(configuration.spec, self._code).items():
                 spec = configuration.spec.model_copy(update={"seeds": (seed,)})
                 runs.append(SweptRun(name, configuration.number, configuration.values, spec, training, self._code))
         return runs
 
-    def _carry_out(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
+    def _make_runs(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
         """Make the requested runs that are not finished, and return whether the sweep was stopped."""
         missing_runs = folder.missing(requests)
         self._repeated += len(requests) - len(missing_runs)
-        finished = len(self._requests) - len(missing_runs)
-        self._listener.begins(max(self._num_runs, len(self._requests)), finished)
-        by_training: dict[tuple[str, int], list[SweptRun]] = {}
+        num_finished = len(self._requests) - len(missing_runs)
+        self._listener.begins(max(self._num_runs, len(self._requests)), num_finished)
+        runs_by_training: dict[tuple[str, int], list[SweptRun]] = {}
         for run in missing_runs:
-            by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
-        jobs: list[Job] = list(map(tuple, by_training.values()))
+            runs_by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
+        jobs: list[Job] = [tuple(runs) for runs in runs_by_training.values()]
         while jobs:
-            number = self._allowance.grant(len(jobs), self._jobs or cpu_count())
-            if not number or self._carry_out_jobs(jobs[:number], finished, folder):
+            num_granted = self._allowance.grant(len(jobs), self._jobs or cpu_count())
+            if not num_granted or self._run_jobs(jobs[:num_granted], num_finished, folder):
                 return True
-            finished += sum(map(len, jobs[:number]))
-            jobs = jobs[number:]
+            num_finished += sum(len(job) for job in jobs[:num_granted])
+            jobs = jobs[num_granted:]
         return False
 
-    def _carry_out_jobs(self, jobs: list[Job], finished: int, folder: SweepFolder) -> bool:
-        """Run jobs, and return whether they were stopped; ``finished`` is the number of finished runs before."""
-        steps, runs = [job[0].spec.steps for job in jobs], sum(map(len, jobs))
+    def _run_jobs(self, jobs: list[Job], num_finished: int, folder: SweepFolder) -> bool:
+        """Run jobs, and return whether they were stopped; ``num_finished`` runs of the sweep were finished before."""
+        job_steps, num_runs = [job[0].spec.steps for job in jobs], sum(len(job) for job in jobs)
         completed: set[int] = set()
 
-        def on_progress(done: list[int]) -> None:
-            # A job that diverged ends before its last step.
-            steps_done = sum(steps[job] if job in completed else reached for job, reached in enumerate(done))
-            self._listener.reached(finished + runs * steps_done / sum(steps))
+        def on_progress(steps_by_job: list[int]) -> None:
+            steps_done = 0
+            for job, steps in enumerate(steps_by_job):
+                steps_done += job_steps[job] if job in completed else steps  # a job that diverged ends early
+            self._listener.reached(num_finished + num_runs * steps_done / sum(job_steps))
 
         with shared_progress(len(jobs)) as progress, watched(progress, on_progress):
             if self._client is not None:
                 results = run_jobs_on_dask(jobs, folder.runs, self._client, progress)
             else:
                 results = run_jobs(jobs, folder.runs, processes=self._jobs, progress=progress)
-            for number, errors in results:
-                completed.add(number)
+            for index, errors in results:
+                completed.add(index)
                 folder.failed(errors)
-                for run in jobs[number]:
+                for run in jobs[index]:
                     row = folder.row(run)
                     if row is not None:
                         self._listener.finished(_label(run), row)
@@ -243,23 +249,25 @@ class _Sweep:
             return run
         name, measured_s = measured_name(run.spec), self._about["measured_step_s"]
         if name not in measured_s:
-            measured_s[name] = with_measured_step(run.spec)[1]
+            _, measured_s[name] = with_measured_step(run.spec)
         return replace(run, spec=with_seconds(run.spec, measured_s[name]), measured=True)
 
 
 def _label(run: SweptRun) -> str:
     """Return the values and the seed of a run as text, for a line of the log."""
-    values = {path: f"{value:g}" if isinstance(value, float) else value for path, value in run.values.items()}
-    return ", ".join([*(f"{path}={text}" for path, text in values.items()), f"seed {run.spec.seeds[0]}"])
+    texts = []
+    for path, value in run.values.items():
+        texts.append(f"{path}={value:g}" if isinstance(value, float) else f"{path}={value}")
+    return ", ".join([*texts, f"seed {run.spec.seeds[0]}"])
 
 
 def check_differ(requests: Sequence[SweptRun]) -> None:
     """Refuse two configurations whose runs have the same name, because their values make no difference."""
-    run_of_name: dict[str, SweptRun] = {}
+    first_runs: dict[str, SweptRun] = {}
     for run in requests:
-        first_run = run_of_name.setdefault(run.name, run)
+        first_run = first_runs.setdefault(run.name, run)
         if first_run is not run:
-            different = (path for path in run.values if run.values[path] != first_run.values[path])
-            path = next(different, next(iter(run.values)))
+            different_paths = [path for path in run.values if run.values[path] != first_run.values[path]]
+            path, *_ = different_paths or run.values
             two_values = [first_run.values[path], run.values[path]]
             raise SpecError(f"--grid {path}", two_values, "values that make a difference: these two are the same run")
