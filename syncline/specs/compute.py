@@ -54,8 +54,8 @@ class KernelsSpec(Spec):
     @property
     def overlapped(self) -> tuple[str, ...]:
         """Return the dimensions of parallelism whose collectives overlap with computing."""
-        chosen = {"tensor": self.tensor_overlap, "expert": self.expert_overlap}
-        return tuple(name for name, overlaps in chosen.items() if overlaps)
+        overlaps = {"tensor": self.tensor_overlap, "expert": self.expert_overlap}
+        return tuple(dimension for dimension, is_overlapped in overlaps.items() if is_overlapped)
 
     def build(self) -> Software:
         """Return the kernels as the cost model's `Software`."""
@@ -64,8 +64,8 @@ class KernelsSpec(Spec):
         )
 
 
-def _batch_times(value: Any, path: str) -> BatchTimes:
-    """Return a table of seconds by batch size from a mapping of texts or numbers."""
+def _parse_batch_times(value: Any, path: str) -> BatchTimes:
+    """Return the table of seconds by batch size that a user wrote as a mapping of texts or numbers."""
     if isinstance(value, BatchTimes):
         return value
     if not isinstance(value, dict):
@@ -84,7 +84,7 @@ def _batch_times(value: Any, path: str) -> BatchTimes:
 
 
 BatchTimesField = Annotated[
-    InstanceOf[BatchTimes], parsed(_batch_times), PlainSerializer(lambda times: dict(times.times_s))
+    InstanceOf[BatchTimes], parsed(_parse_batch_times), PlainSerializer(lambda times: dict(times.times_s))
 ]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 
@@ -93,8 +93,8 @@ COUNTED: Literal["counted"] = "counted"
 """The ``optimizer_time`` of an update whose kernels, or matrix products and decompositions, are counted."""
 
 
-def _optimizer_time(value: Any, path: str) -> Any:
-    """Return ``counted``, seconds, or seconds by method name from what the user wrote."""
+def _parse_optimizer_time(value: Any, path: str) -> Any:
+    """Return ``counted``, seconds, or seconds by method name from the text, number or mapping that a user wrote."""
     if value == COUNTED:
         return value
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def _optimizer_time(value: Any, path: str) -> Any:
     return parse_seconds(value, path)
 
 
-OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], parsed(_optimizer_time)]
+OptimizerTimeField = Annotated[float | Literal["counted"] | dict[str, float], parsed(_parse_optimizer_time)]
 """``12 ms``, ``{muon: 12 ms, adam: 1 ms}`` or ``counted``."""
 
 
@@ -124,7 +124,7 @@ class PauseSpec(Spec):
 
 
 def fields_from_shorthand(value: str | float) -> dict[str, Any]:
-    """Return the fields for which a short form of `ComputeSpec` stands: ``measure``, or a time."""
+    """Return the fields of a `ComputeSpec` that is written as a time such as ``5 ms``, or as the word ``measure``."""
     return {"measure": True} if value == "measure" else {"seconds": value}
 
 
@@ -171,15 +171,17 @@ class ComputeSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_word(cls, value: Any) -> Any:
-        """Return the fields for which a time or the word ``measure`` is short."""
-        if isinstance(value, str) and value != "measure" and not value[:1].isdecimal():
+    def _expand_shorthand(cls, value: Any) -> Any:
+        """Return the fields of a spec that is written as a time or as the word ``measure``; other values unchanged."""
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            return value
+        is_time = not isinstance(value, str) or value[:1].isdecimal()
+        if value != "measure" and not is_time:
             raise refusal("", value, "a time, as in 5 ms, or measure, or fields, as in {seconds: 5 ms}")
-        is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
-        return fields_from_shorthand(value) if is_short else value
+        return fields_from_shorthand(value)
 
     @model_validator(mode="after")
-    def _one_source(self) -> ComputeSpec:
+    def _refuse_several_sources(self) -> ComputeSpec:
         """Refuse several sources of a step's seconds, and settings of a source that is not there."""
         sources = [name for name in ("seconds", "batch_times", "hardware") if getattr(self, name) is not None]
         if self.measure and sources:
@@ -214,12 +216,12 @@ class ComputeSpec(Spec):
         if self.seconds is not None:
             return self.seconds
         if self.batch_times is not None:
-            batch = tokens if self.batch_unit == "tokens" else samples
-            if batch is None:
+            batch_size = tokens if self.batch_unit == "tokens" else samples
+            if batch_size is None:
                 expected = f"seconds per step instead, as {workload_name} has no batch of {self.batch_unit}"
                 raise SpecError("compute.batch_times", dict(self.batch_times.times_s), expected)
             with within("compute"):
-                return self.batch_times.seconds(batch, self.extrapolate)
+                return self.batch_times.seconds(batch_size, self.extrapolate)
         if flops is None:
             expected = f"seconds per step, as {workload_name} has no FLOPs to derive them from"
             raise SpecError("compute.seconds", None, expected)
@@ -296,15 +298,18 @@ class ComputeSpec(Spec):
         return f" Compute: the problem's operations on {self.machine.name}."
 
     def warnings(self) -> list[str]:
-        """Return a line for each batch size of the table that takes less time than a smaller one."""
-        pairs = self.batch_times.decreasing_pairs if self.batch_times is not None else []
-        text = "compute.batch_times: a batch of {:g} takes less time than one of {:g}"
-        return [text.format(large, small) for small, large in pairs]
+        """Return a warning for each batch size of the table that takes less time than a smaller one."""
+        if self.batch_times is None:
+            return []
+        return [
+            f"compute.batch_times: a batch of {large:g} takes less time than one of {small:g}"
+            for small, large in self.batch_times.decreasing_pairs
+        ]
 
     def sample(
         self, base_s: float, steps: int, workers: int, seed: int, factors: np.ndarray | float = 1.0
     ) -> np.ndarray:
-        """Return the compute seconds of each worker in each step, ``(T, P)``.
+        """Return the compute seconds of each worker in each step, ``(T, P)``, as the seed samples the disturbances.
 
         ``factors`` multiply the compute time but not the pauses. With the same seed, a smaller number of steps yields
         the first rows of a larger number.
@@ -314,37 +319,39 @@ class ComputeSpec(Spec):
         from syncline.sim import ComputeTime, Disturbance, LogNormalJitter, Pause, SlowWorker
         from syncline.sim.program.instructions import first_if_same
 
-        disturbances: list[Disturbance] = [SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers]
-        if self.jitter:
-            disturbances.insert(0, LogNormalJitter(self.jitter))
+        disturbances: list[Disturbance] = [LogNormalJitter(self.jitter)] if self.jitter else []
+        disturbances += [SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers]
         rng = generator(seed, "compute time")
-        times = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
-        times = np.broadcast_to(first_if_same(times) * first_if_same(np.asarray(factors)), times.shape)
+        compute_s = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
+        # If all steps are equal, one row is multiplied and repeated without taking memory.
+        compute_s = np.broadcast_to(first_if_same(compute_s) * first_if_same(np.asarray(factors)), compute_s.shape)
         for pause in self.pauses:
             if pause.step < steps:
-                times = Pause(pause.worker, pause.step, pause.seconds).disturb(times, rng)
-        return times
+                compute_s = Pause(pause.worker, pause.step, pause.seconds).disturb(compute_s, rng)
+        return compute_s
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse disturbances of workers or steps that do not exist in a training of this size."""
+
+        def check_number(path: str, number: int, count: int) -> None:
+            if number >= count:
+                raise refusal(f"compute.{path}", number, f"a number from 0 to {count - 1}")
+
         if self.start_offsets and len(self.start_offsets) != workers:
             raise refusal("compute.start_offsets", self.start_offsets, f"one time per worker ({workers})")
-        numbered_workers = [
-            (f"slow_workers.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_workers)
-        ]
+        for i, slow in enumerate(self.slow_workers):
+            check_number(f"slow_workers.{i}.worker", slow.worker, count=workers)
         for i, pause in enumerate(self.pauses):
-            numbered_workers += [(f"pauses.{i}.worker", pause.worker, workers), (f"pauses.{i}.step", pause.step, steps)]
-        for path, index, length in numbered_workers:
-            if index >= length:
-                raise refusal(f"compute.{path}", index, f"a number from 0 to {length - 1}")
+            check_number(f"pauses.{i}.worker", pause.worker, count=workers)
+            check_number(f"pauses.{i}.step", pause.step, count=steps)
 
 
 SLOWEST, FASTEST = 1e-6, 1e6
 """Bounds of a worker's speed relative to ``compute``, the same as for factors of slow workers."""
 
 
-def _speed(value: Any, path: str) -> float | Hardware:
-    """Return a worker's speed as a number, or its hardware."""
+def _parse_speed(value: Any, path: str) -> float | Hardware:
+    """Return a worker's speed, which a user writes as a number or as hardware."""
     if not isinstance(value, int | float):
         return hardware(value, path)
     if not SLOWEST <= value <= FASTEST:
@@ -353,7 +360,9 @@ def _speed(value: Any, path: str) -> float | Hardware:
 
 
 Speed = Annotated[
-    Any, parsed(_speed), PlainSerializer(lambda value: value if isinstance(value, float) else hardware_fields(value))
+    Any,
+    parsed(_parse_speed),
+    PlainSerializer(lambda speed: speed if isinstance(speed, float) else hardware_fields(speed)),
 ]
 """The speed of a worker: a number, or hardware as for ``compute.hardware``."""
 
@@ -366,8 +375,8 @@ def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) 
     machines = [speed for speed in speeds if isinstance(speed, Hardware)]
     has_seconds = compute.seconds is not None or compute.batch_times is not None or compute.measure
     reference = machines[0] if machines and has_seconds else compute.machine
-    mfu = compute.mfu or reference.mfu
-    return tuple(
-        speed.peak_flops * speed.mfu / (reference.peak_flops * mfu) if isinstance(speed, Hardware) else speed
-        for speed in speeds
-    )
+    reference_flops = reference.peak_flops * (compute.mfu or reference.mfu)
+    numbers = []
+    for speed in speeds:
+        numbers.append(speed.peak_flops * speed.mfu / reference_flops if isinstance(speed, Hardware) else speed)
+    return tuple(numbers)

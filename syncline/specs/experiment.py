@@ -44,14 +44,16 @@ class WatchSpec(Spec):
         """Return the recorder of the measures; None without measures."""
         from syncline.optim.measures import MEASURES, Watch
 
-        return Watch([MEASURES[name]() for name in self.measures], self.every) if self.measures else None
+        if not self.measures:
+            return None
+        return Watch([MEASURES[name]() for name in self.measures], self.every)
 
     def refuse(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
-        """Refuse measures where the spec rules them out.
+        """Raise an error if there are measures, which the rest of a spec or a command rules out.
 
         Args:
-            expected: what would be accepted, for the error line.
-            error: makes the exception from the path, the value and ``expected``.
+            expected: accepted value, for the error line.
+            error: function that makes the exception from the path, the value and ``expected``.
         """
         if self.measures:
             raise error("watch.measures", self.measures, expected)
@@ -71,12 +73,14 @@ class ScheduleSpec(Spec):
 
     def check(self, steps: int) -> None:
         """Refuse a schedule that is longer than the training; the error names the longer of warmup and cooldown."""
-        parts = {"warmup_steps": self.warmup_steps, "cooldown_steps": self.cooldown_steps}
-        longer, shorter = sorted(parts, key=parts.__getitem__, reverse=True)
-        if sum(parts.values()) > steps:
-            room = max(0, steps - parts[shorter])
-            expected = f"at most {room}, as warmup and cooldown are within the {steps} steps"
-            raise refusal(f"schedule.{longer}", parts[longer], expected)
+        if self.warmup_steps + self.cooldown_steps <= steps:
+            return
+        field, value, other_steps = "warmup_steps", self.warmup_steps, self.cooldown_steps
+        if self.cooldown_steps > self.warmup_steps:
+            field, value, other_steps = "cooldown_steps", self.cooldown_steps, self.warmup_steps
+        largest = max(0, steps - other_steps)
+        expected = f"at most {largest}, as warmup and cooldown are within the {steps} steps"
+        raise refusal(f"schedule.{field}", value, expected)
 
     def build(self, optimizer: Optimizer, steps: int) -> LRScheduler | None:
         """Return torch's learning-rate scheduler; None if the rate is constant."""
@@ -197,9 +201,9 @@ class Training(ClockSpec, Experiment):
 
     def check_gradient_delay(self, method: MethodBase, path: str) -> None:
         """Refuse methods that ``pipeline`` or ``recovery: elastic`` rules out, and remedies without a pipeline."""
-        remedy = remedy_of(method)
-        if self.failures is not None and self.failures.recovery == "elastic" and asynchronous_of(method) is None:
+        if self.failures is not None and asynchronous_of(method) is None:
             self.failures.check_method(method, path)
+        remedy = remedy_of(method)
         if self.pipeline is not None:
             self.pipeline.check_method(method, path)
         elif remedy is not None:
@@ -232,7 +236,7 @@ class Training(ClockSpec, Experiment):
     def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
         """Return the seconds that each worker computes in each of the first steps, ``(steps, P)``.
 
-        Stragglers and varying computing times are random; they are drawn with the experiment's first seed.
+        Stragglers and jitter are random; the experiment's first seed samples them.
 
         Args:
             base_s: seconds of an undisturbed step.
@@ -250,7 +254,7 @@ class Training(ClockSpec, Experiment):
 
     @property
     def persistent_slowdowns(self) -> np.ndarray:
-        """Return the factor by which each worker's every step is longer than ``compute`` says, ``(P,)``."""
+        """Return for each worker the factor by which all its steps are longer than ``compute`` says, ``(P,)``."""
         import numpy as np
 
         factors = np.ones(self.workers)
@@ -260,7 +264,7 @@ class Training(ClockSpec, Experiment):
 
     @property
     def arithmetic(self) -> dict[str, str]:
-        """Return how gradients are computed: the fields ``dtype``, ``execution`` and ``autocast``."""
+        """Return the fields that decide how gradients are computed: ``dtype``, ``execution`` and ``autocast``."""
         return {"dtype": self.dtype, "execution": self.execution, "autocast": self.autocast}
 
     @property
@@ -276,24 +280,25 @@ class Training(ClockSpec, Experiment):
         """
         with within(path):
             exchanges = method.exchanges(1, self.workers)
-        sent_labels = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
-        first_unsent = {
-            exchange.label: exchange for exchange in reversed(exchanges) if exchange.label not in sent_labels
-        }
-        if not first_unsent or self.workers == 1:
+        averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
+        unaveraged: dict[str, str] = {}  # by state, with the first phase in which it would be averaged
+        for exchange in exchanges:
+            if exchange.label not in averaged_states and exchange.label not in unaveraged:
+                first_phase = f"every {exchange.period}"
+                if exchange.start:
+                    first_phase += f", from step {exchange.start}"
+                unaveraged[exchange.label] = f"{exchange.label} ({first_phase})"
+        if not unaveraged or self.workers == 1:
             return []
-        states = [
-            f"{label} (every {exchange.period}" + (f", from step {exchange.start})" if exchange.start else ")")
-            for label, exchange in reversed(first_unsent.items())
-        ]
-        return [f"{method.name}: never averaged in {self.steps} steps: {', '.join(states)}"]
+        return [f"{method.name}: never averaged in {self.steps} steps: {', '.join(unaveraged.values())}"]
 
     def method_warnings(self, methods: Mapping[str, MethodBase], networks: Sequence[Network]) -> list[str]:
         """Return warnings about methods, by their paths in the spec, on networks, and about the compute times."""
-        notes: list[str] = getattr(self.problem, "notes", list)()
-        clock = self.clock_warnings(list(methods.values()), networks)
-        unsent = [line for path, method in methods.items() for line in self.unaveraged_warnings(method, path)]
-        return notes + self.compute.warnings() + clock + unsent
+        warnings: list[str] = self.problem.notes() if hasattr(self.problem, "notes") else []
+        warnings = warnings + self.compute.warnings() + self.clock_warnings(list(methods.values()), networks)
+        for path, method in methods.items():
+            warnings += self.unaveraged_warnings(method, path)
+        return warnings
 
 
 class RunSpec(Training):

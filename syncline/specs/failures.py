@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from syncline.sim.failures.outages import FailingGroup, Outage
 
 
-def _interval(value: Any, path: str) -> Any:
-    """Return ``best`` or ``never`` as it is, and any other interval in seconds."""
+def _parse_interval(value: Any, path: str) -> Any:
+    """Return the words ``best`` and ``never`` unchanged, and any other interval in seconds."""
     return value if value in ("best", "never") else parse_seconds(value, path)
 
 
-IntervalField = Annotated[Literal["best", "never"] | float, parsed(_interval)]
+IntervalField = Annotated[Literal["best", "never"] | float, parsed(_parse_interval)]
 """Seconds of work between checkpoints; or ``best``, or ``never``."""
 
 
@@ -63,7 +63,7 @@ class CheckpointSpec(Spec):
     restore_time: Seconds | None = None
 
     @model_validator(mode="after")
-    def _one_cost(self) -> CheckpointSpec:
+    def _refuse_contradictions(self) -> CheckpointSpec:
         """Refuse two sources of the time to write a checkpoint, and times that the mode excludes."""
         if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
             raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
@@ -78,19 +78,19 @@ class CheckpointSpec(Spec):
 
     def write_s(self, nbytes: float | None) -> float:
         """Return the seconds to write a checkpoint; ``nbytes`` is the size of the training's state, None if unknown."""
-        size = self.size if self.size is not None else nbytes
         if self.bandwidth is None:
             return self.write_time or 0.0
-        if size is None:
+        size_bytes = nbytes if self.size is None else self.size
+        if size_bytes is None:
             raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or write_time")
-        return size / self.bandwidth
+        return size_bytes / self.bandwidth
 
     def load_s(self, nbytes: float | None) -> float:
         """Return the seconds to read a checkpoint; ``nbytes`` is the size of the training's state, None if unknown."""
         return self.write_s(nbytes) if self.restore_time is None else self.restore_time
 
     def blocking_s(self, nbytes: float | None) -> float:
-        """Return the seconds for which a checkpoint stops the training."""
+        """Return the seconds for which a checkpoint stops the training; ``nbytes`` is the size of its state."""
         return self.write_s(nbytes) if self.mode == "blocking" else self.snapshot_time
 
 
@@ -113,17 +113,16 @@ class FailureRateSpec(Spec):
     repair_time: Seconds | None = None
 
 
-def _rates(value: Any, path: str) -> Any:
-    """Return fields of rates: of a published rate by name, of a mean time between failures, or of one rate."""
-    if isinstance(value, str) and value.lower() in FAILURE_RATES:
+def _parse_rates(value: Any, path: str) -> Any:
+    """Return a list of rates' fields from the name of a published rate, a mean time between failures, or one rate."""
+    if isinstance(value, str) and value[:1].isalpha():
         rates = named(value, FAILURE_RATES, path).rates
         return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]
-    if isinstance(value, str) and value[:1].isalpha():
-        named(value, FAILURE_RATES, path)
     if isinstance(value, dict):
         return [value]
-    is_number = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return [{"mtbf": value}] if is_number else value
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        return [{"mtbf": value}]
+    return value
 
 
 class FailuresSpec(Spec):
@@ -142,7 +141,7 @@ class FailuresSpec(Spec):
     until the other workers detect a failure. ``restart_time``: seconds to start processes.
     """
 
-    rates: Annotated[tuple[FailureRateSpec, ...], parsed(_rates)] = ()
+    rates: Annotated[tuple[FailureRateSpec, ...], parsed(_parse_rates)] = ()
     outages: Annotated[tuple[OutageSpec, ...], parsed(parse_outages)] = ()
     repair_time: Seconds = REPAIR_S
     rejoin_time: Seconds | None = None
@@ -173,7 +172,8 @@ class FailuresSpec(Spec):
             if getattr(self, name) > workers:
                 raise refusal(f"failures.{name}", getattr(self, name), f"at most {workers}, the workers")
         for i, outage in enumerate(self.outages):
-            if outage.workers(self.workers_per_node, self.workers_per_site(workers))[0] >= workers:
+            first_worker, _ = outage.workers(self.workers_per_node, self.workers_per_site(workers))
+            if first_worker >= workers:
                 fields = outage.model_dump(exclude_none=True, include={"worker", "node", "site"})
                 raise refusal(f"failures.outages.{i}", fields, f"a number of one of the {workers} workers")
 
@@ -185,15 +185,15 @@ class FailuresSpec(Spec):
 
     def workers_per_site(self, workers: int) -> int:
         """Return the number of workers of the largest site."""
-        return -(-workers // self.sites)
+        return math.ceil(workers / self.sites)
 
     def failure_rates(self) -> tuple[FailureRate, ...]:
         """Return the rates as the cost model's `FailureRate`."""
-        repairs_s = [self.repair_time if rate.repair_time is None else rate.repair_time for rate in self.rates]
-        return tuple(
-            FailureRate(rate.mtbf, rate.per, rate.shape, repair_s)
-            for rate, repair_s in zip(self.rates, repairs_s, strict=True)
-        )
+        rates = []
+        for rate in self.rates:
+            repair_s = self.repair_time if rate.repair_time is None else rate.repair_time
+            rates.append(FailureRate(rate.mtbf, rate.per, rate.shape, repair_s))
+        return tuple(rates)
 
     def repair_s(self) -> float:
         """Return the longest seconds until a failed machine can be used again; 0 without rates."""
@@ -214,17 +214,13 @@ class FailuresSpec(Spec):
         return group_mtbf_s(rates, workers, node, sites)
 
     def failing_group(self, workers: int) -> FailingGroup:
-        """Return the group of workers, its spares, and the times that recovery takes."""
+        """Return the group of workers, its spares, and the times that recovery takes, for the simulation."""
         from syncline.sim.failures.outages import FailingGroup
 
         return FailingGroup(
-            workers,
-            self.spares,
-            self.detection_timeout,
-            self.restart_time,
-            reform_s=self.regroup_time,
-            min_workers=self.min_workers,
-        )
+            workers, self.spares, self.detection_timeout, self.restart_time,
+            reform_s=self.regroup_time, min_workers=self.min_workers,
+        )  # fmt: skip
 
     def checkpoint_costs(
         self,
@@ -247,23 +243,23 @@ class FailuresSpec(Spec):
         from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
+        # Seconds from a checkpoint to the time from which it can be restored.
         lag_s = 0.0 if checkpoint.mode == "blocking" else checkpoint.write_s(nbytes)
         interval_s = self.interval_s(workers, nbytes, copies)
         return CheckpointTimes(
             None if interval_s is None else checkpoint_steps(interval_s, step_s, lag_s),
-            checkpoint.blocking_s(nbytes),
-            lag_s,
-            checkpoint.load_s(nbytes),
-            peers=checkpoint.mode == "peer",
+            checkpoint.blocking_s(nbytes), lag_s, checkpoint.load_s(nbytes), peers=checkpoint.mode == "peer",
             rejoin_s=rejoin_s if self.rejoin_time is None else self.rejoin_time,
-        )
+        )  # fmt: skip
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
         """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints."""
         interval = self.checkpoint.interval
         if isinstance(interval, float):
             return interval
-        best_s = math.inf if interval == "never" else self.best_interval_s(workers, nbytes, copies)
+        if interval == "never":
+            return None
+        best_s = self.best_interval_s(workers, nbytes, copies)
         return None if math.isinf(best_s) else best_s
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
@@ -299,8 +295,8 @@ class FailuresSpec(Spec):
         return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 
-def _fields(value: Any) -> Any:
-    """Return the fields of failures for which a published rate's name or a mean time is short."""
+def _expand_shorthand(value: Any) -> Any:
+    """Return the fields of failures that are written as a published rate's name or a mean time between failures."""
     is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
     return {"rates": value} if is_short else value
 
@@ -314,7 +310,7 @@ def check_workers(failures: FailuresSpec, workers: int) -> None:
         raise SpecError(context["path"], context["value"], context["expected"]) from None
 
 
-FailuresField = Annotated[FailuresSpec, BeforeValidator(_fields)]
+FailuresField = Annotated[FailuresSpec, BeforeValidator(_expand_shorthand)]
 """Failures of machines; ``llama-3`` or ``50000 h`` is short for ``{rates: ...}``."""
 
 
@@ -325,7 +321,7 @@ def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
     if is_file(value):
         value = dict(parse_fields(read_text(Path(value), path), str(value), path, "a file", EXAMPLE))
     try:
-        return validate(FailuresSpec, _fields(value))
+        return validate(FailuresSpec, _expand_shorthand(value))
     except SpecError as error:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
@@ -334,25 +330,25 @@ CHECKPOINT_OPTIONS = {"checkpoint": "write_time", "size": "size", "bandwidth": "
 """Field of a checkpoint by the name of the option that sets it."""
 
 FAILURE_OPTIONS = {
-    "recovery": "recovery",
-    "restart": "restart_time",
-    "timeout": "detection_timeout",
-    "repair": "repair_time",
+    "recovery": "recovery", "restart": "restart_time", "timeout": "detection_timeout", "repair": "repair_time",
     "spares": "spares",
-}
+}  # fmt: skip
 """Field of the failures by the name of the option that sets it."""
 
 
 def failures_of(question: Any) -> FailuresSpec | None:
     """Return the failures of a question, with the fields that its options set; None for a question without failures."""
-    names = (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS)
-    options = {name: value for name in names if (value := getattr(question, name, None)) is not None}
-    if question.failures is not None:
-        failures = parse_failures(question.failures, "failures")
-        return failures_with(failures, options) if options else failures
-    for name, value in options.items():
-        raise SpecError(name, value, "--failures beside it, which says what fails")
-    return None
+    options = {}
+    for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
+        value = getattr(question, name, None)
+        if value is not None and question.failures is None:
+            raise SpecError(name, value, "--failures beside it, which says what fails")
+        if value is not None:
+            options[name] = value
+    if question.failures is None:
+        return None
+    failures = parse_failures(question.failures, "failures")
+    return failures_with(failures, options) if options else failures
 
 
 def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> FailuresSpec:
@@ -398,15 +394,18 @@ def fault_tolerant_group(
         copies: number of model replicas, each on equally many workers; P by default.
         period: number of steps from one exchange to the next.
     """
-    copies = workers if copies is None else copies
-    copy_workers = -(-workers // copies)
-    failures_per_s = 0.0  # of one replica
+    num_replicas = workers if copies is None else copies
+    replica_workers = math.ceil(workers / num_replicas)
+    replica_failures_per_s = 0.0
     for rate in failures.failure_rates():
+        # A replica lies on several units of this kind, such as nodes, or shares a single one with other replicas.
         unit_workers = rate.width(workers, failures.workers_per_node, failures.sites)
-        failures_per_s += max(copy_workers / unit_workers, 1.0) / rate.mtbf_s
+        units_of_replica = max(replica_workers / unit_workers, 1.0)
+        replica_failures_per_s += units_of_replica / rate.mtbf_s
     return FaultTolerantGroup(
-        copies, copy_mtbf_s=1 / failures_per_s if failures_per_s else math.inf, any_mtbf_s=failures.mtbf_s(workers),
-        all_mtbf_s=failures.all_lost_mtbf_s(workers), step_s=step_s,
+        num_replicas, copy_mtbf_s=1 / replica_failures_per_s if replica_failures_per_s else math.inf,
+        any_mtbf_s=failures.mtbf_s(workers), all_mtbf_s=failures.all_lost_mtbf_s(workers), step_s=step_s,
+        # The group forms twice: without the failed replica, and again when the replica is back.
         pause_s=failures.detection_timeout + 2 * failures.regroup_time,
         restart_s=failures.restart_time + load_s, down_s=downtime_s(failures), period=period,
     )  # fmt: skip

@@ -110,19 +110,17 @@ def with_equal_effort(all_configurations: Sequence[Configuration]) -> list[Confi
 
     The trainings are drawn at random with a fixed seed.
     """
-    training_names = [training_name(configuration.spec) for configuration in all_configurations]
-    trainings_by_method: dict[str, list[str]] = {}
-    for configuration, training in zip(all_configurations, training_names, strict=True):
-        trainings = trainings_by_method.setdefault(configuration.spec.method.name, [])
-        if training not in trainings:
-            trainings.append(training)
-    smallest_effort = min((len(trainings) for trainings in trainings_by_method.values()), default=0)
+    trainings = [training_name(configuration.spec) for configuration in all_configurations]
+    by_method: dict[str, dict[str, None]] = {}  # dictionaries as ordered sets
+    for configuration, training in zip(all_configurations, trainings, strict=True):
+        by_method.setdefault(configuration.spec.method.name, {})[training] = None
+    smallest_effort = min((len(of_method) for of_method in by_method.values()), default=0)
     drawn: set[str] = set()
-    for method, trainings in trainings_by_method.items():
-        order = generator(0, "equal effort", method).permutation(len(trainings))
-        drawn |= {trainings[index] for index in order[:smallest_effort]}
-    named_configurations = zip(all_configurations, training_names, strict=True)
-    return [configuration for configuration, training in named_configurations if training in drawn]
+    for method, trainings_of_method in by_method.items():
+        order = generator(0, "equal effort", method).permutation(len(trainings_of_method))
+        distinct_trainings = list(trainings_of_method)
+        drawn |= {distinct_trainings[index] for index in order[:smallest_effort]}
+    return [all_configurations[index] for index, training in enumerate(trainings) if training in drawn]
 
 
 class _Sweep:
