@@ -49,10 +49,10 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
 
     def network_row(name: str) -> dict[str, Any]:
         named_network, preset = network(name), NETWORKS.get(name)
-        has_one_link = isinstance(named_network, Link)
+        link = named_network if isinstance(named_network, Link) else None
         return {
-            "latency_s": named_network.latency_s if has_one_link else None,
-            "bandwidth_bytes_per_s": named_network.bandwidth_bytes_per_s if has_one_link else None,
+            "latency_s": None if link is None else link.latency_s,
+            "bandwidth_bytes_per_s": None if link is None else link.bandwidth_bytes_per_s,
             "links": named_network.describe(), "fields": network_fields(named_network),
             "description": preset.description if preset else "",
             "source": preset.source if preset else links.BY_NAME.origin(name),

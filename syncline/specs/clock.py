@@ -20,11 +20,13 @@ ALGORITHM_NAMES = tuple(dict.fromkeys(name for algorithms in TABLE.values() for 
 
 
 def parse_algorithm(value: Any, path: str) -> str | None:
-    """Return the name of a policy or an algorithm after a check, or None."""
+    """Return the name of a policy or an algorithm, or None; refuse an unknown name."""
+    if value is None:
+        return None
     names = (*POLICIES, *ALGORITHM_NAMES)
-    if value is not None and value not in names:
+    if value not in names:
         raise SpecError(path, value, one_of(names, value))
-    return None if value is None else str(value)
+    return str(value)
 
 
 AlgorithmField = Annotated[str | None, parsed(parse_algorithm)]
@@ -83,12 +85,11 @@ class ClockSpec(Spec):
                 lines.append(f"bucket_size has no effect with overlap {self.overlap}; it is the size of DDP's buckets")
             elif not any(method.sends_in_backward or getattr(method, "in_backward", False) for method in methods):
                 lines.append("bucket_size has no effect, as nothing is sent during the backward pass")
-        if self.protocol != "eager" and all(
-            all_by_library(self.algorithm_on(network), network) for network in networks
-        ):
-            lines.append(
-                f"protocol {self.protocol} has no effect on what gloo and NCCL run, which have protocols of their own"
-            )
+        if self.protocol != "eager":
+            run_by_library = [all_by_library(self.algorithm_on(network), network) for network in networks]
+            if all(run_by_library):
+                what = f"protocol {self.protocol} has no effect on what gloo and NCCL run"
+                lines.append(f"{what}, which have protocols of their own")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
         return lines

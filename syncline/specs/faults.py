@@ -83,8 +83,8 @@ class LatencyJitterSpec(Spec):
     mean_delay: Seconds = 0.0
 
 
-def _jitter(value: Any) -> Any:
-    """Return the fields of a jitter; a bare number is its sigma."""
+def _expand_jitter(value: Any) -> Any:
+    """Return the fields of a latency jitter that is written as a number, its sigma; other values unchanged."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return {"sigma": value} if is_number else value
 
@@ -100,7 +100,7 @@ class AbsenceSpec(Spec):
     end_step: int | None = None
 
     @model_validator(mode="after")
-    def _some_steps(self) -> AbsenceSpec:
+    def _check_order(self) -> AbsenceSpec:
         """Refuse an absence that ends before it begins."""
         if self.end_step is not None and self.end_step <= self.first_step:
             raise refusal("end_step", self.end_step, f"a step after first_step ({self.first_step})")
@@ -121,29 +121,32 @@ class FaultsSpec(Spec):
 
     stragglers: StragglersSpec = StragglersSpec()
     slow_links: tuple[SlowLinkSpec, ...] = ()
-    latency_jitter: Annotated[LatencyJitterSpec, BeforeValidator(_jitter)] | None = None
+    latency_jitter: Annotated[LatencyJitterSpec, BeforeValidator(_expand_jitter)] | None = None
     absences: tuple[AbsenceSpec, ...] = ()
 
     def check(self, workers: int, steps: int) -> None:
         """Refuse faults of workers or steps that do not exist."""
-        numbered_workers = [(f"slow_links.{i}.worker", slow.worker, workers) for i, slow in enumerate(self.slow_links)]
+
+        def check_number(path: str, number: int, count: int) -> None:
+            if number >= count:
+                raise refusal(f"faults.{path}", number, f"a number from 0 to {count - 1}")
+
+        for i, slow in enumerate(self.slow_links):
+            check_number(f"slow_links.{i}.worker", slow.worker, count=workers)
         for i, absence in enumerate(self.absences):
-            numbered_workers.append((f"absences.{i}.worker", absence.worker, workers))
-            numbered_workers.append((f"absences.{i}.first_step", absence.first_step, steps))
-        for path, index, length in numbered_workers:
-            if index >= length:
-                raise refusal(f"faults.{path}", index, f"a number from 0 to {length - 1}")
+            check_number(f"absences.{i}.worker", absence.worker, count=workers)
+            check_number(f"absences.{i}.first_step", absence.first_step, count=steps)
         for step in sorted({absence.first_step for absence in self.absences}):  # the steps with the fewest workers
             absent_workers = {absence.worker for absence in self.absences if absence.covers(step)}
             if len(absent_workers) == workers:
                 self.refuse_absences(f"a worker present in step {step}")
 
     def refuse_absences(self, expected: str, error: Callable[[str, Any, str], Exception] = refusal) -> None:
-        """Refuse absences where the spec rules them out.
+        """Raise an error if there are absences, which the rest of a spec or a command rules out.
 
         Args:
-            expected: what would be accepted, for the error line.
-            error: makes the exception from the path, the value and ``expected``.
+            expected: accepted value, for the error line.
+            error: function that makes the exception from the path, the value and ``expected``.
         """
         if self.absences:
             raise error("faults.absences", [absence.model_dump() for absence in self.absences], expected)
@@ -156,7 +159,7 @@ class FaultsSpec(Spec):
             raise refusal(path, method.name, expected)
 
     def membership(self, workers: int) -> Membership | None:
-        """Return which workers take part in which step; None if all take part in all steps."""
+        """Return the workers that take part in each step; None if all workers take part in all steps."""
         from syncline.comm import Absence, Membership
 
         absences = [Absence(absence.worker, absence.first_step, absence.end_step) for absence in self.absences]
@@ -196,7 +199,7 @@ class OutageSpec(Spec):
     end: Seconds | None = None
 
     @model_validator(mode="after")
-    def _one_thing(self) -> OutageSpec:
+    def _check_unit_and_order(self) -> OutageSpec:
         """Refuse an outage of none or of several of a worker, a node and a site, and one that ends before it begins."""
         units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
         if len(units) != 1:
@@ -222,6 +225,10 @@ def parse_outages(value: Any, path: str) -> Any:
         return value
     outages = []
     for row in csv.DictReader(read_text(Path(value), path).splitlines()):
-        cells = {name: cell.strip() for name, cell in row.items() if name and cell and cell.strip()}
-        outages.append({name: int(c) if c.isdecimal() else number_or_text(c) for name, c in cells.items()})
+        fields: dict[str, Any] = {}
+        for name, cell in row.items():
+            text = (cell or "").strip()
+            if name and text:
+                fields[name] = int(text) if text.isdecimal() else number_or_text(text)
+        outages.append(fields)
     return outages

@@ -54,7 +54,7 @@ class LayoutSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_text(cls, value: Any) -> Any:
+    def _expand_text(cls, value: Any) -> Any:
         """Return the fields of a layout that is written as text."""
         return layout_fields(value) if isinstance(value, str) else value
 
@@ -88,7 +88,6 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
 
     A text of another form is refused: by a `SpecError` if ``path`` names the field, else by a `PydanticCustomError`.
     """
-    fields: dict[str, Any] = {}
     if text.lstrip().startswith("{"):
         from syncline.files import parse_yaml
 
@@ -96,11 +95,15 @@ def layout_fields(text: str, path: str = "") -> dict[str, Any]:
             mapping = parse_yaml(text)
             if isinstance(mapping, dict):
                 return mapping
+    fields: dict[str, Any] = {}
     for part in text.split(","):
-        name, equals, count = (word.strip() for word in part.partition("="))
-        if not equals or name not in LayoutSpec.model_fields or not (count.isdecimal() or count in WORDS):
+        name, _, value = (word.strip() for word in part.partition("="))
+        if name in LayoutSpec.model_fields and value in WORDS:
+            fields[name] = WORDS[value]
+        elif name in LayoutSpec.model_fields and value.isdecimal():
+            fields[name] = int(value)
+        else:
             raise SpecError(path, text, LAYOUT_EXAMPLE) if path else refusal("", text, LAYOUT_EXAMPLE)
-        fields[name] = WORDS[count] if count in WORDS else int(count)
     return fields
 
 
@@ -117,21 +120,22 @@ PLACEMENT_EXAMPLE = (
 )
 
 
-def _placement(value: Any) -> str | tuple[str | int, ...]:
-    """Return a rule's name, or the place of each rank as a tuple, after a check."""
+def _parse_placement(value: Any) -> str | tuple[str | int, ...]:
+    """Return the name of a rule, or the place of each rank as a tuple; refuse other values."""
     if isinstance(value, str):
         if value not in PLACEMENT_RULES:
             raise refusal("", value, one_of(PLACEMENT_RULES, value) + "; or the place of each rank")
         return value
-    is_list = isinstance(value, Sequence) and len(value) > 0
-    is_names = is_list and all(isinstance(entry, str) for entry in value)
-    is_positions = is_list and all(isinstance(entry, int) and entry is not True for entry in value)
-    if not (is_names or is_positions):
+    if not isinstance(value, Sequence) or not value:
+        raise refusal("", value, PLACEMENT_EXAMPLE)
+    has_names = all(isinstance(entry, str) for entry in value)
+    has_positions = all(isinstance(entry, int) and entry is not True for entry in value)
+    if not has_names and not has_positions:
         raise refusal("", value, PLACEMENT_EXAMPLE)
     return tuple(value)
 
 
-PlacementField = Annotated[Any, BeforeValidator(_placement)]
+PlacementField = Annotated[Any, BeforeValidator(_parse_placement)]
 """A rule's name, or the place of each rank: names of a matrix's places, or positions on the network from 0."""
 
 
@@ -145,17 +149,16 @@ def positions_of(placement: Sequence[str | int], ranks: int, places: Sequence[st
     """
     if len(placement) != ranks:
         raise SpecError("placement", len(placement), f"an entry for each of the {ranks} ranks (stages times replicas)")
-    numbers = [entry for entry in placement if isinstance(entry, int)]
-    if numbers:
-        if len(set(numbers)) < ranks or min(numbers) < 0:
-            raise SpecError("placement", numbers, "different positions, from 0")
-        return numbers
+    positions = [entry for entry in placement if isinstance(entry, int)]
+    if positions:
+        if len(set(positions)) < ranks or min(positions) < 0:
+            raise SpecError("placement", positions, "different positions, from 0")
+        return positions
     if places is None:
         raise SpecError("placement", placement[0], "positions from 0: only a matrix has places with names")
-    free_positions: dict[str, list[int]] = {place: [] for place in dict.fromkeys(places)}
+    free_positions: dict[str, list[int]] = {}  # by place
     for position, place in enumerate(places):
-        free_positions[place].append(position)
-    positions = []
+        free_positions.setdefault(place, []).append(position)
     for name in map(str, placement):
         if name not in free_positions:
             raise SpecError("placement", name, one_of(tuple(free_positions), name))
@@ -202,11 +205,11 @@ class MemorySpec(Spec):
         for name in ("recomputed_layers", "layers_per_checkpoint"):
             value = getattr(self, name)
             if value not in (None, 1) and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
-                raise refusal(
-                    name, value, "memory.activations of recomputed or auto, and no offloaded layers beside it"
-                )
+                expected = "memory.activations of recomputed or auto, and no offloaded layers beside it"
+                raise refusal(name, value, expected)
         for name in ("offloaded_layers", "recomputed_modules"):
-            if (value := getattr(self, name)) and self.activations not in ("auto", "selective"):
+            value = getattr(self, name)
+            if value and self.activations not in ("auto", "selective"):
                 raise refusal(name, value, "memory.activations of selective beside it")
         return self
 
@@ -222,15 +225,15 @@ class MemorySpec(Spec):
         if self.offloaded_layers:
             offloaded = min(layers, self.offloaded_layers)
             return (ActivationPolicy("selective", offloaded_layers=offloaded, modules=modules),)
-        counts: Sequence[int | None] = [self.recomputed_layers] if self.recomputed_layers != "fewest" else []
-        if self.recomputed_layers == "fewest":
-            counts = [*range(1, layers), None]
-        recomputed = tuple(ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts)
-        if self.activations == "auto":
-            return (ActivationPolicy("selective", modules=modules), *recomputed)
-        return (
-            recomputed if self.activations == "recomputed" else (ActivationPolicy(self.activations, modules=modules),)
-        )
+        if self.activations not in ("auto", "recomputed"):
+            return (ActivationPolicy(self.activations, modules=modules),)
+        counts: Sequence[int | None] = [*range(1, layers), None]  # None: all layers
+        if self.recomputed_layers != "fewest":
+            counts = [self.recomputed_layers]
+        recomputed = [ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts]
+        if self.activations == "recomputed":
+            return tuple(recomputed)
+        return (ActivationPolicy("selective", modules=modules), *recomputed)
 
     def memory_precision(self, number_format: str) -> Precision:
         """Return the precision of weights, gradients and states for this number format of gradients."""

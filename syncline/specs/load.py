@@ -96,8 +96,9 @@ def _as_overrides(overrides: Overrides) -> list[Override]:
 
 def bundled() -> dict[str, Path]:
     """Return the files of the bundled specs by name, with those of the papers' studies in a checkout."""
-    folders = [LIBRARY, import_replication("studies").LIBRARY] if has_replication() else [LIBRARY]
-    files = (path for folder in folders for path in folder.glob("*.yaml"))
+    files = list(LIBRARY.glob("*.yaml"))
+    if has_replication():
+        files += import_replication("studies").LIBRARY.glob("*.yaml")
     return {path.stem: path for path in sorted(files, key=lambda path: path.name)}
 
 
@@ -120,37 +121,37 @@ def load_spec(
     """
     fields = with_overrides(read_fields(source, scale), overrides)
     kind = str(fields.get("kind"))
-    usable = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
-    if kind not in usable and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
-        usable[kind] = study_of_kind(kind).spec
-    if not isinstance(fields.get("kind"), str) or kind not in usable:
+    accepted = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
+    if kind not in accepted and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
+        accepted[kind] = study_of_kind(kind).spec
+    if not isinstance(fields.get("kind"), str) or kind not in accepted:
         studies = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else replication_hint()
-        raise SpecError("kind", fields.get("kind"), one_of([*usable, *studies], kind) + hint)
-    return validate(usable[kind], fields)  # type: ignore[return-value]
+        raise SpecError("kind", fields.get("kind"), one_of([*accepted, *studies], kind) + hint)
+    return validate(accepted[kind], fields)  # type: ignore[return-value]
 
 
 def read_fields(source: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:
     """Return the fields of a spec's file or mapping, with the fields of one of its scales set."""
-    fields: dict[str, Any] = containers_copied(source) if isinstance(source, Mapping) else _read(source)
-    _rescale(fields, scale)
+    fields: dict[str, Any] = copy_containers(source) if isinstance(source, Mapping) else _read_file(source)
+    _apply_scale(fields, scale)
     return fields
 
 
 def kind_of(name_or_path: str | Path, overrides: Overrides = ()) -> str:
     """Return the kind that a spec's file names; ``None`` as text if it names none."""
-    fields = _read(name_or_path)
-    _override(fields, overrides)
+    fields = _read_file(name_or_path)
+    _apply_overrides(fields, overrides)
     return str(fields.get("kind"))
 
 
-def _read(name_or_path: str | Path) -> dict[str, Any]:
+def _read_file(name_or_path: str | Path) -> dict[str, Any]:
     """Return the fields of a bundled spec, of a file or of standard input."""
     if not isinstance(name_or_path, str | os.PathLike):
         raise SpecError("spec", name_or_path, "the name of a spec, a file, or a mapping of fields")
     if str(name_or_path) == STANDARD_INPUT:
-        return _fields_in(_all_of(sys.stdin), "standard input")
+        return _parse_text(_read_stream(sys.stdin), "standard input")
     path = bundled().get(str(name_or_path), Path(name_or_path))
     if not os.path.isfile(path):  # unlike Path.is_file, it accepts a name that is too long for a file
         if str(name_or_path).endswith((".yaml", ".yml")) or "/" in str(name_or_path):
@@ -158,7 +159,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
         expected = f"a YAML file, or {one_of(bundled(), str(name_or_path))}; see 'syncline list specs'"
         raise SpecError("spec", str(name_or_path), expected + replication_hint())
     try:
-        return _fields_in(path.read_text(encoding="utf-8"), str(path))
+        return _parse_text(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise SpecError("spec", str(path), f"a file that can be read ({error.strerror})") from None
     except UnicodeDecodeError as error:
@@ -166,7 +167,7 @@ def _read(name_or_path: str | Path) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _all_of(stream: TextIO) -> str:
+def _read_stream(stream: TextIO) -> str:
     """Return the text of a stream; later calls return the cached text, because a stream can be read only once."""
     try:
         return stream.read()
@@ -174,18 +175,18 @@ def _all_of(stream: TextIO) -> str:
         raise SynclineError(f"spec: standard input is not YAML: {error}") from None
 
 
-def _fields_in(text: str, where: str) -> dict[str, Any]:
-    """Return the fields of a spec's text; ``where`` names its file in errors."""
+def _parse_text(text: str, source: str) -> dict[str, Any]:
+    """Return the fields of a spec's text in YAML; ``source`` names its file in errors."""
     try:
         fields = parse_yaml(text)
     except ValueError as error:  # the text is not YAML, or has an impossible date
-        raise SynclineError(f"spec: {where} is not YAML: {error}") from None
+        raise SynclineError(f"spec: {source} is not YAML: {error}") from None
     if not isinstance(fields, dict):
-        raise SpecError("spec", where, "a file with fields: 'kind: ...', 'name: ...' and so on")
+        raise SpecError("spec", source, "a file with fields: 'kind: ...', 'name: ...' and so on")
     return fields
 
 
-def _rescale(fields: dict[str, Any], scale: str | None) -> None:
+def _apply_scale(fields: dict[str, Any], scale: str | None) -> None:
     """Remove the block ``scales``, and set the fields ``{field.path: value}`` of the requested scale in place."""
     scales = fields.pop("scales", {})
     if not isinstance(scales, dict) or not all(isinstance(scale_fields, dict) for scale_fields in scales.values()):
@@ -195,13 +196,13 @@ def _rescale(fields: dict[str, Any], scale: str | None) -> None:
     if scale not in scales:
         raise SpecError("--scale", scale, one_of(scales, scale) if scales else "none, as this spec has no scales")
     for path, value in scales[scale].items():
-        _set(fields, str(path), value, option=f"scales.{scale}.{path}", written=value)
+        _set_field(fields, str(path), value, option=f"scales.{scale}.{path}", written=value)
 
 
 def with_overrides(base_fields: Mapping[str, Any], overrides: Overrides) -> dict[str, Any]:
     """Return a copy of the fields with the overrides applied in their order."""
-    fields: dict[str, Any] = containers_copied(base_fields)
-    _override(fields, overrides)
+    fields: dict[str, Any] = copy_containers(base_fields)
+    _apply_overrides(fields, overrides)
     return fields
 
 
@@ -216,21 +217,23 @@ def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str,
     return method_fields
 
 
-def _override(fields: dict[str, Any], overrides: Overrides) -> None:
+def _apply_overrides(fields: dict[str, Any], overrides: Overrides) -> None:
     """Apply the overrides to the fields in place, in their order."""
     for override in _as_overrides(overrides):
-        # A later override may change parts of the value, so that the caller's value has to be copied.
-        _set(fields, override.path, containers_copied(override.value), override.origin, override.written)
+        value = copy_containers(override.value)  # because a later override may change parts of it
+        _set_field(fields, override.path, value, option=override.origin, written=override.written)
 
 
-def containers_copied(value: Any) -> Any:
+def copy_containers(value: Any) -> Any:
     """Return a copy of nested mappings and lists; other values, such as models or data sets, are not copied."""
     if isinstance(value, Mapping):
-        return {key: containers_copied(inner) for key, inner in value.items()}
-    return [containers_copied(inner) for inner in value] if isinstance(value, list) else value
+        return {key: copy_containers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_containers(item) for item in value]
+    return value
 
 
-def _set(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
+def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
     """Set one field in place; a name that is short for fields, such as a method's, is expanded if the path needs it.
 
     Args:
@@ -243,36 +246,37 @@ def _set(fields: dict[str, Any], path: str, value: Any, option: str, written: An
     *parents, last = path.split(".")
     container: Any = fields
     for depth, part in enumerate(parents):
-        key = _key(container, part, option)
-        inner = container[key] if not isinstance(container, dict) else container.setdefault(key, {})
-        if path.startswith("compute.") and isinstance(inner, str | int | float):
-            inner = container[key] = fields_from_shorthand(inner)
-        elif isinstance(inner, str):
-            is_method = parents[0] in ("method", "methods") and depth == (parents[0] == "methods")
-            # A method's name is short for all its fields; any other name is a kind.
-            inner = container[key] = named(inner, option) if is_method else {"kind": inner}
-        elif isinstance(inner, BaseModel):  # an object of Python, such as a method
-            inner = container[key] = dict(inner)
-        elif isinstance(inner, tuple):
-            inner = container[key] = list(inner)
-        elif is_dataclass(inner) and not isinstance(inner, type) and depth == len(parents) - 1:
-            container[key] = _replaced(inner, last, value, option)
+        key = _key_or_index(container, part, option)
+        child = container.setdefault(key, {}) if isinstance(container, dict) else container[key]
+        if path.startswith("compute.") and isinstance(child, str | int | float):
+            child = fields_from_shorthand(child)
+        elif isinstance(child, str):
+            # A method's name, in ``method`` or ``methods.0``, is short for all its fields; any other name is a kind.
+            is_method = parents[: depth + 1] == ["method"] or (parents[0] == "methods" and depth == 1)
+            child = named(child, option) if is_method else {"kind": child}
+        elif isinstance(child, BaseModel):  # an object of Python, such as a method
+            child = dict(child)
+        elif isinstance(child, tuple):
+            child = list(child)
+        elif is_dataclass(child) and not isinstance(child, type) and depth == len(parents) - 1:
+            container[key] = _replace_field(child, last, value, option)
             return
-        if not isinstance(inner, dict | list):
+        if not isinstance(child, dict | list):
             raise SpecError(option, written, f"a path into fields, and {part!r} is a plain value")
-        container = inner
-    container[_key(container, last, option)] = value
+        container[key] = child
+        container = child
+    container[_key_or_index(container, last, option)] = value
 
 
-def _replaced(thing: Any, field: str, value: Any, option: str) -> Any:
+def _replace_field(instance: Any, field: str, value: Any, option: str) -> Any:
     """Return a copy of a problem or network that is an object of Python, with a new value of one field."""
-    names = [spec_field.name for spec_field in dataclass_fields(thing) if spec_field.init]
+    names = [spec_field.name for spec_field in dataclass_fields(instance) if spec_field.init]
     if field not in names:
         raise SpecError(option, field, "no such field here, but " + one_of_fields(names, field))
-    return replace(thing, **{field: value})
+    return replace(instance, **{field: value})
 
 
-def _key(container: Any, part: str, option: str) -> Any:
+def _key_or_index(container: Any, part: str, option: str) -> Any:
     """Return the part of a path as the key of a mapping, or as the index of a list."""
     if isinstance(container, dict):
         return part

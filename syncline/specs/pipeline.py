@@ -29,27 +29,28 @@ if TYPE_CHECKING:
     from syncline.sim.pipelines.schedules import Schedule
 
 
-def _schedule_name(value: Any) -> Any:
-    """Return a schedule's name, or the call of a user's function that returns a schedule, after a check."""
+def _parse_schedule(value: Any) -> Any:
+    """Return a schedule's name after a check, or a user's function that returns a schedule, with its arguments."""
     from syncline.sim.pipelines.schedules import CalledSchedule, schedule_kind
 
     if isinstance(value, CalledSchedule):
         return value
-    is_call = isinstance(value, Mapping)
-    if is_call and value.get("kind") != PYTHON:
-        raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
-    try:
-        if is_call:
+    if isinstance(value, Mapping):
+        if value.get("kind") != PYTHON:
+            raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
+        try:
             return CalledSchedule(value, "")
+        except SpecError as error:
+            raise refusal(error.path, error.value, error.expected) from None
+    try:
         schedule_kind(str(value))
     except SpecError as error:
-        path, refused_value = (error.path, error.value) if is_call else ("", value)
-        raise refusal(path, refused_value, error.expected) from None
+        raise refusal("", value, error.expected) from None
     return str(value)
 
 
 ScheduleName = Annotated[
-    Any, BeforeValidator(_schedule_name), PlainSerializer(lambda name: getattr(name, "fields", name))
+    Any, BeforeValidator(_parse_schedule), PlainSerializer(lambda name: getattr(name, "fields", name))
 ]
 """A name of ``syncline.sim.SCHEDULES``, ``module:name``, or ``{kind: python, target: module:name, ...}``."""
 
@@ -61,7 +62,7 @@ FREE = Link(0.0, 1e15, "free")
 
 
 def _as_tuple(value: Any) -> Any:
-    """Return a list as it is, and any other value as the only one of a tuple."""
+    """Return a list or a tuple unchanged, and a tuple of one value for any other value."""
     return value if isinstance(value, list | tuple) else (value,)
 
 
@@ -72,8 +73,8 @@ Nbytes = Annotated[float, parsed(parse_bytes), Field(ge=0)]
 """A size in bytes, at least 0: ``8 MB``, ``4096``."""
 
 
-def _averaging(value: Any) -> str:
-    """Return the name of a way to average, after a check."""
+def _check_averaging(value: Any) -> str:
+    """Return the name of a way to average, or refuse an unknown name."""
     try:
         averaging_calls(str(value))
     except SpecError as error:
@@ -81,7 +82,7 @@ def _averaging(value: Any) -> str:
     return str(value)
 
 
-AveragingName = Annotated[str, BeforeValidator(_averaging)]
+AveragingName = Annotated[str, BeforeValidator(_check_averaging)]
 """The name of a way to average; see `syncline.costmodel.layouts.pipelines`."""
 
 Limits = Annotated[tuple[int, ...], BeforeValidator(_as_tuple)]
@@ -101,9 +102,10 @@ class StageTrainingSpec(Spec):
     seed: Seed = 0
 
     @model_validator(mode="after")
-    def _has_no_remedy(self) -> StageTrainingSpec:
+    def _refuse_remedy(self) -> StageTrainingSpec:
         """Refuse a remedy of late gradients, which stages in processes of their own do not have."""
-        if remedy := remedy_of(self.method):
+        remedy = remedy_of(self.method)
+        if remedy is not None:
             expected = "none: stages that are launched take late gradients as they are"
             raise refusal("method.remedy", remedy.kind, expected)
         return self
@@ -149,7 +151,7 @@ class PipelineSpec(Experiment):
     training: StageTrainingSpec | None = None
 
     @model_validator(mode="after")
-    def _times_from_one_source(self) -> PipelineSpec:
+    def _check_source_of_times(self) -> PipelineSpec:
         """Refuse times of micro-batches beside a model, and a pipeline with neither."""
         if self.model is None:
             required, excluded = ["forward", "backward"], ["tokens_per_microbatch", "hardware"]
@@ -170,8 +172,8 @@ class PipelineSpec(Experiment):
         return self
 
     @model_validator(mode="after")
-    def _one_for_each_stage(self) -> PipelineSpec:
-        """Refuse lists of values for stages that have neither a single value nor as many as there are stages."""
+    def _check_values_of_stages(self) -> PipelineSpec:
+        """Refuse lists with neither one value nor one for each stage, and a weight's part longer than the backward."""
         for field in ("forward", "backward", "backward_weight", "gradient_bytes", "max_in_flight", "update"):
             values = getattr(self, field)
             if values is not None and len(values) not in (1, self.stages):
@@ -185,7 +187,7 @@ class PipelineSpec(Experiment):
         return self
 
     @model_validator(mode="after")
-    def _schedules_fit(self) -> PipelineSpec:
+    def _check_sizes(self) -> PipelineSpec:
         """Refuse schedules, placements and networks that do not fit the stages, and too many forward passes."""
         from syncline.sim.pipelines.schedules import limited_schedules, schedule_kind
 
@@ -197,19 +199,16 @@ class PipelineSpec(Experiment):
         if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
             expected = f"nothing without one of the schedules {', '.join(limited_schedules())}"
             raise refusal("max_in_flight", self.max_in_flight, expected)
-        parts = self.stages * max(map(self.chunks_of, self.schedules))
-        if self.model is not None and parts > self.model.layers:
-            limit = self.model.layers * self.stages // parts
-            chunk_note = "" if parts == self.stages else f", and a stage has {parts // self.stages} chunks"
-            expected = f"at most {limit}: {self.model.name} has {self.model.layers} blocks{chunk_note}"
+        chunks = max(self.chunks_of(name) for name in self.schedules)
+        if self.model is not None and self.stages * chunks > self.model.layers:
+            expected = f"at most {self.model.layers // chunks}: {self.model.name} has {self.model.layers} blocks"
+            expected += f", and a stage has {chunks} chunks" if chunks > 1 else ""
             raise refusal("stages", self.stages, expected)
-        if parts * self.microbatches * self.flushes * self.replicas > MOST_TASKS:
-            limit = MOST_TASKS // (parts * self.flushes * self.replicas)
-            raise refusal(
-                "microbatches",
-                self.microbatches,
-                f"at most {limit:,}: {MOST_TASKS:,} forward passes in all are accepted",
-            )
+        tasks_per_microbatch = self.stages * chunks * self.flushes * self.replicas
+        if tasks_per_microbatch * self.microbatches > MOST_TASKS:
+            limit = MOST_TASKS // tasks_per_microbatch
+            expected = f"at most {limit:,}: {MOST_TASKS:,} forward passes in all are accepted"
+            raise refusal("microbatches", self.microbatches, expected)
         if self.training is not None and self.flushes > 1:
             raise refusal("flushes", self.flushes, "1 beside training, whose repeats update after each flush")
         for name in self.schedules:
@@ -243,9 +242,10 @@ class PipelineSpec(Experiment):
         """Return the schedule: the order of tasks of each stage, in all flushes before an update."""
         from syncline.sim.pipelines.schedules import repeated, schedule, schedule_kind
 
-        limits = self.max_in_flight if schedule_kind(name).takes_limits else None
-        one_for_all = limits[0] if limits is not None and len(limits) == 1 else limits
-        flush = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=one_for_all)
+        limits: int | tuple[int, ...] | None = None
+        if self.max_in_flight is not None and schedule_kind(name).takes_limits:
+            limits = self.max_in_flight if len(self.max_in_flight) > 1 else self.max_in_flight[0]
+        flush = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=limits)
         return repeated(flush, self.flushes)
 
     @property
@@ -293,7 +293,8 @@ class PipelineSpec(Experiment):
         if self.model is None or self.tokens_per_microbatch is None:
             return None
         width, tokens = MODEL_BYTES[self.precision], self.tokens_per_microbatch
-        return [n / chunks for n in stage_activation_bytes(self.model, self.stages, tokens, chunks, width)]
+        stage_bytes = stage_activation_bytes(self.model, self.stages, tokens, chunks, width)
+        return [nbytes / chunks for nbytes in stage_bytes]
 
     def durations(self, name: str) -> Durations:
         """Return the seconds of all tasks; the seed's stream ``pipeline time`` draws log-normal jitter of mean 1."""
@@ -304,11 +305,14 @@ class PipelineSpec(Experiment):
 
         rng = generator(self.seed, "pipeline time")
         shape = (self.stages, self.microbatches * self.flushes)
-        times = []
-        for seconds in self.stage_seconds(name):
+
+        def with_jitter(stage_s: list[float]) -> np.ndarray:
+            """Return the seconds of the tasks of one kind, ``(K, M)``, from the seconds of each stage."""
             factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0
-            times.append(np.asarray(seconds)[:, None] / self.chunks_of(name) * factor * np.ones(shape))
-        return Durations(*times)
+            return np.asarray(stage_s)[:, None] / self.chunks_of(name) * factor * np.ones(shape)
+
+        forward_s, backward_s, weight_s = self.stage_seconds(name)
+        return Durations(with_jitter(forward_s), with_jitter(backward_s), with_jitter(weight_s))
 
     def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:
         """Return the seconds of forward, backward and weight gradient of each stage over all its chunks, ``(K,)`` each.
@@ -318,29 +322,32 @@ class PipelineSpec(Experiment):
         """
         if self.model is not None and self.tokens_per_microbatch is not None and self.hardware is not None:
             token_flops = stage_flops(self.model, self.stages, self.chunks_of(name))
-            forward = [float(compute_s(flops * self.tokens_per_microbatch, self.hardware)) for flops in token_flops]
-            backward, weight = [2 * seconds for seconds in forward], list(forward)
+            forward_s = [float(compute_s(flops * self.tokens_per_microbatch, self.hardware)) for flops in token_flops]
+            # A backward pass has twice the FLOPs of a forward pass, half of them for the gradient of the weights.
+            backward_s, weight_s = [2 * seconds for seconds in forward_s], list(forward_s)
         else:
             assert self.forward is not None and self.backward is not None
-            forward, backward = self._per_stage(self.forward), self._per_stage(self.backward)
-            weight = [seconds / 2 for seconds in backward]
+            forward_s, backward_s = self._per_stage(self.forward), self._per_stage(self.backward)
+            weight_s = [seconds / 2 for seconds in backward_s]
             if self.backward_weight is not None:
-                weight = self._per_stage(self.backward_weight)
+                weight_s = self._per_stage(self.backward_weight)
         if not self.build_schedule(name).splits_backward:
-            return forward, backward, [0.0] * self.stages
-        return forward, [b - w for b, w in zip(backward, weight, strict=True)], weight
+            return forward_s, backward_s, [0.0] * self.stages
+        input_s = [backward - weight for backward, weight in zip(backward_s, weight_s, strict=True)]
+        return forward_s, input_s, weight_s
 
     def _per_stage(self, values: tuple[float, ...]) -> list[float]:
-        """Return a list with a value for each stage, from a single value or from such a list."""
-        return list(values) * (self.stages if len(values) == 1 else 1)
+        """Return a list with a value for each stage; a single value holds for all stages."""
+        return list(values) * self.stages if len(values) == 1 else list(values)
 
     def warnings(self) -> list[str]:
         """Return warnings about settings that are allowed but have no effect, one line each."""
         lines = []
-        if self.backward_weight is not None and not any(
-            self.build_schedule(name).splits_backward for name in self.schedules
-        ):
-            lines.append("backward_weight has no effect: none of the schedules splits the backward pass, as zb-h1 does")
+        if self.backward_weight is not None:
+            splits_backward = [self.build_schedule(name).splits_backward for name in self.schedules]
+            if not any(splits_backward):
+                reason = "none of the schedules splits the backward pass, as zb-h1 does"
+                lines.append(f"backward_weight has no effect: {reason}")
         if self.seed and not self.jitter:
             lines.append("seed has no effect without jitter")
         if self.model is None and self.precision != "mixed":

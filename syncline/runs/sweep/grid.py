@@ -81,10 +81,8 @@ class SweptSpec:
             return cls(fields, list(overrides), name=name)
         if fields.get("kind") != "compare":
             load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
-        run_overrides, compare_overrides = [], []
-        for override in overrides:
-            is_of_a_run = override.path.split(".")[0] in ("method", "network")
-            (run_overrides if is_of_a_run else compare_overrides).append(override)
+        run_overrides = [override for override in overrides if override.path.split(".")[0] in ("method", "network")]
+        compare_overrides = [override for override in overrides if override not in run_overrides]
         compare_spec = load_spec(fields, compare_overrides, CompareSpec)
         fields = with_overrides(fields, compare_overrides)
         method_names = tuple(method.name for method in compare_spec.methods)
@@ -106,10 +104,10 @@ class SweptSpec:
         Raises:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
-        overrides, inside_grids = [], []
-        for override in self.overrides:
-            is_inside = any(is_below(override.path, grid.path) for grid, _ in settings)
-            (inside_grids if is_inside else overrides).append(override)
+        inside_grids = [
+            override for override in self.overrides if any(is_below(override.path, grid.path) for grid, _ in settings)
+        ]
+        overrides = [override for override in self.overrides if override not in inside_grids]
         for grid, value in sorted(settings, key=lambda setting: setting[0].path.count(".")):  # outer fields first
             overrides.append(Override(grid.path, value, grid.origin, written=value))
         overrides += inside_grids

@@ -27,13 +27,13 @@ from syncline.specs.cluster.reading import SECTIONS, is_file, parse_fields, read
 
 LIBRARY = Path(__file__).parent / "library"
 
-READ = ("name", "network", "hardware", "workers", "description", "source")
+READ_SECTIONS = ("name", "network", "hardware", "workers", "description", "source")
 """Sections of a cluster's file that are read; other sections are allowed and ignored."""
 
 MISSPELT = 0.8
 """Similarity to a section's name, from 0 to 1, from which another name counts as its misspelling."""
 
-AS_IN = "a cluster's fields: 'network', and at will 'hardware' and 'workers'"
+EXAMPLE = "a cluster's fields: 'network', and at will 'hardware' and 'workers'"
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,13 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     if is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return named_cluster(parse_fields(value, value, path, content_name="fields", example=AS_IN), path)
+        return named_cluster(parse_fields(value, value, path, content_name="fields", example=EXAMPLE), path)
     raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
 
 
 def _from_file(file: Path, path: str) -> Cluster:
     """Return the cluster that a file describes."""
-    fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", AS_IN))
+    fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", EXAMPLE))
     if isinstance(fields.get("network"), Mapping):
         fields = {**fields, "network": with_tables_beside(file, fields["network"])}
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
@@ -105,48 +105,42 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
     for section in fields:
-        matches = get_close_matches(str(section), READ, 1, MISSPELT)
-        if matches and section not in READ:
+        matches = get_close_matches(str(section), READ_SECTIONS, 1, MISSPELT)
+        if matches and section not in READ_SECTIONS:
             raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {matches[0]!r}")
 
-    def named(section: Any) -> Any:
-        """Return a section's fields with the cluster's name, unless they have one; any other value as it is."""
+    def with_name(section: Any) -> Any:
+        """Return a section's fields with the cluster's name, unless they have a name; other values unchanged."""
         return {"name": name, **section} if isinstance(section, Mapping) else section
 
-    built_network = network(named(fields["network"]), f"{path}.network")
+    built_network = network(with_name(fields["network"]), f"{path}.network")
+    workers = worker_count(built_network)
+    if fields.get("workers") is not None:
+        workers = whole_number(fields["workers"], f"{path}.workers")
+        try:
+            built_network.among(workers)
+        except SpecError as error:
+            raise SpecError(f"{path}.workers", workers, error.expected) from None
     machine = fields.get("hardware")
     return Cluster(
-        name,
-        built_network,
-        hardware=None if machine is None else hardware(named(machine), f"{path}.hardware"),
-        workers=_workers(fields.get("workers"), built_network, f"{path}.workers"),
-        description=str(fields.get("description") or ""),
-        source=str(fields.get("source") or ""),
-    )
-
-
-def _workers(value: Any, joined_network: Network, path: str) -> int | None:
-    """Return the number of workers that a cluster names, after a check, or that its network connects."""
-    if value is None:
-        return worker_count(joined_network)
-    count = whole_number(value, path)
-    try:
-        joined_network.among(count)
-    except SpecError as error:
-        raise SpecError(path, count, error.expected) from None
-    return count
+        name, built_network,
+        hardware=None if machine is None else hardware(with_name(machine), f"{path}.hardware"), workers=workers,
+        description=str(fields.get("description") or ""), source=str(fields.get("source") or ""),
+    )  # fmt: skip
 
 
 def worker_count(network: Network) -> int | None:
     """Return the number of workers that a network connects; None if it connects any number."""
     if isinstance(network, MultiLevel):
-        units = [level.units for level in network.levels]
-        return None if None in units else math.prod(size for size in units if size is not None)
+        units = [level.units for level in network.levels if level.units is not None]
+        return math.prod(units) if len(units) == len(network.levels) else None
     if isinstance(network, Graph):
         return len(network.hosts)
     if isinstance(network, Matrix):
         return network.workers
-    return sum(network.sites) if isinstance(network, Sites) and not isinstance(network.sites, int) else None
+    if isinstance(network, Sites) and not isinstance(network.sites, int):  # numbers of workers, not of sites
+        return sum(network.sites)
+    return None
 
 
 def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int | None]:
@@ -156,12 +150,11 @@ def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int
     """
     if networks is None:
         return None, None
-    built_networks = [network(value, f"--network.{index}") for index, value in enumerate(networks)]
-    counts = {worker_count(built_network) for built_network in built_networks}
-    resolved = [
-        built_network if isinstance(built_network, Matrix) else value
-        for value, built_network in zip(networks, built_networks, strict=True)
-    ]
+    counts, resolved = set(), []
+    for index, value in enumerate(networks):
+        built_network = network(value, f"--network.{index}")
+        counts.add(worker_count(built_network))
+        resolved.append(built_network if isinstance(built_network, Matrix) else value)
     return resolved, counts.pop() if len(counts) == 1 else None
 
 
@@ -176,24 +169,24 @@ def resolve_cluster_options(
         machines: hardware of the options, in place of the cluster's.
         workers: number of workers of the options, in place of the cluster's.
     """
-    option_networks = list(networks) if networks else None
+    chosen_networks = list(networks) if networks else None
+    chosen_machines = list(machines) if machines else None
     if cluster_value is None:
-        return option_networks, list(machines) if machines else None, workers
+        return chosen_networks, chosen_machines, workers
     cluster = named_cluster(cluster_value, "--cluster")
-    if option_networks:
-        raise SpecError("--network", option_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
-    cluster_machines = [cluster.hardware] if cluster.hardware else None
-    return [cluster.network], list(machines) if machines else cluster_machines, workers or cluster.workers
+    if chosen_networks:
+        raise SpecError("--network", chosen_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
+    if chosen_machines is None and cluster.hardware is not None:
+        chosen_machines = [cluster.hardware]
+    return [cluster.network], chosen_machines, workers or cluster.workers
 
 
 def _named_network(value: Any, path: str) -> Any:
     """Return the network that a user describes; without a name, its description becomes its name."""
-    named_network: Any = network(value, path)
-    return (
-        named_network
-        if named_network.name
-        else dataclasses.replace(named_network, name=named_network.describe().replace(" one way", ""))
-    )
+    described_network: Any = network(value, path)
+    if described_network.name:
+        return described_network
+    return dataclasses.replace(described_network, name=described_network.describe().replace(" one way", ""))
 
 
 def _single_link(value: Any, path: str) -> Link:
@@ -207,10 +200,8 @@ def _single_link(value: Any, path: str) -> Link:
 def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
     """Refuse a number of workers that a network cannot connect."""
     for checked_network in networks:
-        if isinstance(
-            checked_network, Link
-        ):  # a link connects any number; a topology of billions would fill the memory
-            continue
+        if isinstance(checked_network, Link):
+            continue  # a link connects any number; a topology of billions would fill the memory
         try:
             checked_network.among(workers)
         except SpecError as error:

@@ -103,41 +103,43 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
         value = parse_fields(value, value, path, "fields", FIELD_EXAMPLES["hardware"])
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
-    name: Any = value if is_reference(value) or not isinstance(value, str) else value.lower()
+    name: Any = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
-    return _resolve_registered(BY_NAME.get(name, path), value, path)
+    return _hardware_behind(value, BY_NAME.get(name, path), path)
 
 
-def _resolve_registered(value: Any, reference: str | dict[str, Any], path: str) -> Hardware:
-    """Return the hardware that a reference such as ``module:NAME`` leads to; ``value`` is it or its fields."""
-    if not isinstance(value, Hardware | Mapping):
-        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(value).__name__}")
-    return hardware(value, path)
+def _hardware_behind(reference: str | dict[str, Any], found: Any, path: str) -> Hardware:
+    """Return the hardware that was found behind a reference such as ``module:NAME``; refuse any other object."""
+    if not isinstance(found, Hardware | Mapping):
+        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(found).__name__}")
+    return hardware(found, path)
 
 
 def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     """Return a preset's name or fields, from which ``hardware`` builds the same hardware again."""
     if HARDWARE.get(machine.name) == machine:
         return machine.name
-    names = [field.name for field in fields(machine)]
+    values = {field.name: getattr(machine, field.name) for field in fields(machine)}
     if machine.kernels is not None:  # the preset with these kernels that differs in the fewest fields, and these fields
         choices: list[dict[str, Any]] = []
         for preset in HARDWARE.values():
             if preset.kernels == machine.kernels:
-                changed_names = [name for name in names if getattr(machine, name) != getattr(preset, name)]
-                choices.append({"preset": preset.name} | {name: getattr(machine, name) for name in changed_names})
+                changes = {name: value for name, value in values.items() if value != getattr(preset, name)}
+                choices.append({"preset": preset.name} | changes)
         return min(choices, key=len)
-    values = {name: value for name in names if (value := getattr(machine, name)) is not None}
-    del values["collectives"]
-    measured = {times.kind: [list(point) for point in times.points] for times in machine.collectives}
+    machine_fields = {name: value for name, value in values.items() if value is not None and name != "collectives"}
     if machine.bounds is not None:
-        values["bounds"] = bounds_fields(machine.bounds)
-    return values | ({"collectives": measured} if measured else {})
+        machine_fields["bounds"] = bounds_fields(machine.bounds)
+    if machine.collectives:
+        machine_fields["collectives"] = {
+            times.kind: [list(point) for point in times.points] for times in machine.collectives
+        }
+    return machine_fields
 
 
-def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
-    """Return the measured times of a .csv file, or of rows of ranks, bytes and seconds."""
+def _parse_measured_times(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
+    """Return the measured times of a collective from a .csv file, or from rows of ranks, bytes and seconds."""
     if isinstance(source, str):
         check_file(Path(source), path)
         return read_times(Path(source), kind, gpu, path)
@@ -151,7 +153,7 @@ def _measured(kind: str, source: Any, gpu: str, path: str) -> MeasuredTimes:
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
     """Return the hardware of a call, of a preset with changes, or of a machine's fields."""
     if mapping.get("kind") == PYTHON:
-        return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+        return _hardware_behind(dict(mapping), call_from_fields(mapping, path), path)
     if "preset" in mapping:
         return ChangedHardware.read(mapping, path).build(path)
     description = HardwareDescription.read(mapping, path)
@@ -160,7 +162,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
         for kind, table in description.collectives.items():
             if kind not in COLLECTIVES:
                 raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
-            tables.append(_measured(kind, table, gpu=description.name, path=f"collectives.{kind}"))
+            tables.append(_parse_measured_times(kind, table, gpu=description.name, path=f"collectives.{kind}"))
         name = description.name or f"{1e-9 * description.peak_flops:.3g} GFLOP/s"
         return Hardware(**(dict(description) | {"name": name, "collectives": tuple(tables)}))
 
@@ -178,16 +180,14 @@ def parse_prices(value: Any) -> Prices:
     """Return the price list of a published list's name, a YAML file, its fields, or a ``Prices``."""
     if isinstance(value, Prices):
         return value
-    if isinstance(value, str) and not is_file(value):
+    if is_file(value):
+        file = Path(value)
+        value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", PRICES_EXAMPLE)
+        value = {"name": file.stem, **value}
+    elif isinstance(value, str):
         if value not in PRICES:
             raise SpecError("prices", value, f"a file of prices in YAML, or {one_of(PRICES, value)}")
         return PRICES[value]
-    name_field: dict[str, Any] = {}
-    if is_file(value):
-        file = Path(value)
-        name_field = {"name": file.stem}
-        value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", PRICES_EXAMPLE)
     if not isinstance(value, dict):
         raise SpecError("prices", value, PRICES_EXAMPLE)
-    prices = validate(PricesSpec, name_field | value)
-    return Prices(**{price_field.name: getattr(prices, price_field.name) for price_field in fields(Prices)})
+    return Prices(**dict(validate(PricesSpec, value)))

@@ -52,17 +52,22 @@ class LevelDescription(Description):
         if not isinstance(network, (Link, TwoLevel, Sites, MultiLevel)):
             raise SpecError(f"{path}.preset", self.preset, one_of(BY_NAME.names(), key))
         with user_field_names(f"{path}.preset"):
-            *inner, outermost = levels_of(network)
-        changes = {name: value for name in LEVEL_FIELDS if (value := getattr(self, name)) not in (None, "")}
-        return *inner, replace(outermost, **changes)
+            *inner_levels, outermost = levels_of(network)
+        return *inner_levels, replace(outermost, **_set_fields(self))
 
 
 LEVEL_FIELDS = ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail", "name")
 """The fields of a level but its link."""
 
 
+def _set_fields(level: LevelDescription | Level) -> dict[str, Any]:
+    """Return the fields of a level that are set, by name, without its link."""
+    values = {name: getattr(level, name) for name in LEVEL_FIELDS}
+    return {name: value for name, value in values.items() if value not in (None, "")}
+
+
 def _parse_level(value: Any, path: str) -> tuple[Level, ...]:
-    """Return the level of a link's name or of fields, or all levels of a preset, from the inside out."""
+    """Return the level that a link's name or fields describe, or all levels of a preset, from the inside out."""
     if isinstance(value, Level):
         return (value,)
     if isinstance(value, str):
@@ -100,9 +105,4 @@ class LevelsDescription(NetworkDescription):
     @classmethod
     def fields_of(cls, network: MultiLevel) -> dict[str, Any]:
         """Return the fields of a spec that describe this network."""
-        levels = []
-        for level in network.levels:
-            values = {name: getattr(level, name) for name in LEVEL_FIELDS}
-            levels.append({name: value for name, value in values.items() if value not in (None, "")})
-            levels[-1]["link"] = link_fields(level.link)
-        return {"levels": levels}
+        return {"levels": [_set_fields(level) | {"link": link_fields(level.link)} for level in network.levels]}

@@ -35,22 +35,22 @@ class CostsDescription(Description):
         if not isinstance(value, Mapping):
             raise SpecError(path, value, cls.needs)
         description = cls.read(value, path)
-        values = {attribute: getattr(description, name) for name, attribute in cls.attributes.items()}
+        values = {attribute: getattr(description, field) for field, attribute in cls.attributes.items()}
         try:
             return cls.makes(**{attribute: value for attribute, value in values.items() if value is not None})
-        except SpecError as error:
-            attribute = error.path.rpartition(".")[2]
-            name = {attribute: name for name, attribute in cls.attributes.items()}.get(attribute, attribute)
-            raise SpecError(f"{path}.{name}", error.value, error.expected) from None
+        except SpecError as error:  # it names an attribute of the costs, and users know the field
+            _, _, attribute = error.path.rpartition(".")
+            fields = {attribute: field for field, attribute in cls.attributes.items()}
+            raise SpecError(f"{path}.{fields.get(attribute, attribute)}", error.value, error.expected) from None
 
     @classmethod
     def fields_of(cls, costs: Any) -> dict[str, Any]:
         """Return the fields from which ``parse`` builds the same costs, without defaults of 0, None or infinity."""
         fields: dict[str, Any] = {}
-        for name, attribute in cls.attributes.items():
+        for field, attribute in cls.attributes.items():
             value, default = getattr(costs, attribute), getattr(cls.makes, attribute)
             if value != default or default not in (0, None, math.inf):
-                fields[name] = value if isinstance(value, int) else float(value)
+                fields[field] = value if isinstance(value, int) else float(value)
         return fields
 
 
@@ -110,7 +110,7 @@ class NcclDescription(CostsDescription):
     stored: Number | None = None
 
     @model_validator(mode="after")
-    def _stores_a_slice(self) -> Self:
+    def _check_stored_part(self) -> Self:
         """Refuse NCCL costs in which a worker forwards less than a slice, the smallest part that it can forward."""
         slices = self.slices or NcclCosts.slices
         if self.stored is not None and not 1 / slices <= self.stored <= 1:
@@ -142,14 +142,14 @@ HivemindField = Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(Hivemi
 """Costs of hivemind's averaging; ``true`` for the measured ones."""
 
 
-def _times(value: Any, path: str, example: str) -> Mapping[Any, Any]:
-    """Return a mapping of times after a check, or an empty mapping if the spec has none."""
+def _check_mapping(value: Any, path: str, example: str) -> Mapping[Any, Any]:
+    """Return a mapping of times, empty if the spec has none; refuse other values."""
     if value is not None and not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {example}")
     return value or {}
 
 
-def _worker_count(key: Any, path: str) -> int:
+def _parse_worker_count(key: Any, path: str) -> int:
     """Return a number of workers from a key, which may be text, because JSON has text keys only."""
     if isinstance(key, str) and key.isdecimal():
         key = int(key)
@@ -158,30 +158,31 @@ def _worker_count(key: Any, path: str) -> int:
     return key
 
 
-def _call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
+def _parse_call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
     """Return pairs of a number of workers and seconds, and pairs of a collective and its own such pairs."""
     pairs: list[tuple[Any, Any]] = []
-    for key, times in _times(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers").items():
+    for key, times in _check_mapping(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers").items():
         key_path = f"{path}.{key}"
         if key not in GLOO:
-            pairs.append((_worker_count(key, key_path), parse_seconds(times, key_path)))
+            pairs.append((_parse_worker_count(key, key_path), parse_seconds(times, key_path)))
             continue
-        by_workers = _times(times, key_path, "{2: 0.2 ms}, times by the number of workers").items()
-        parse = [
-            (_worker_count(n, f"{key_path}.{n}"), parse_seconds(seconds, f"{key_path}.{n}"))
-            for n, seconds in by_workers
-        ]
-        pairs.append((key, tuple(parse)))
+        pairs_of_collective = []
+        for workers, seconds in _check_mapping(times, key_path, "{2: 0.2 ms}, times by the number of workers").items():
+            workers_path = f"{key_path}.{workers}"
+            pairs_of_collective.append((
+                _parse_worker_count(workers, workers_path), parse_seconds(seconds, workers_path)
+            ))  # fmt: skip
+        pairs.append((key, tuple(pairs_of_collective)))
     return tuple(pairs)
 
 
-def _byte_times(value: Any, path: str) -> tuple[tuple[str, float], ...]:
+def _parse_byte_times(value: Any, path: str) -> tuple[tuple[str, float], ...]:
     """Return pairs of a collective and seconds per byte."""
-    times = _times(value, path, "{all_reduce: 0.05 ns}, times per byte by collective")
-    for kind, seconds in times.items():
-        if kind not in GLOO:
-            raise SpecError(f"{path}.{kind}", seconds, f"no such field here, but {one_of(GLOO, kind)}")
-    return tuple((str(kind), parse_seconds(seconds, f"{path}.{kind}")) for kind, seconds in times.items())
+    times = _check_mapping(value, path, "{all_reduce: 0.05 ns}, times per byte by collective")
+    for collective, seconds in times.items():
+        if collective not in GLOO:
+            raise SpecError(f"{path}.{collective}", seconds, f"no such field here, but {one_of(GLOO, collective)}")
+    return tuple((str(name), parse_seconds(seconds, f"{path}.{name}")) for name, seconds in times.items())
 
 
 GLOO_EXAMPLE = "{message_overhead: 0.1 ms, call_overhead: {2: 0.2 ms}, byte_overhead: {all_reduce: 0.05 ns}}"
@@ -201,9 +202,9 @@ class GlooDescription(Description):
     latency_part: Number = 0.0
     connection: TcpField = None
     call_overhead: Annotated[
-        tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...], parsed(_call_times)
+        tuple[tuple[int | str, float | tuple[tuple[int, float], ...]], ...], parsed(_parse_call_times)
     ] = ()
-    byte_overhead: Annotated[tuple[tuple[str, float], ...], parsed(_byte_times)] = ()
+    byte_overhead: Annotated[tuple[tuple[str, float], ...], parsed(_parse_byte_times)] = ()
 
 
 def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
@@ -222,32 +223,34 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, GlooDescription.needs)
     description = GlooDescription.read(value, path)
-    calls: dict[Any, Any] = dict(description.call_overhead)
-    connection = description.connection if isinstance(description.connection, Tcp) else None
+    call_s: list[Any] = []  # pairs of a number of workers and seconds
+    call_of_s: list[Any] = []  # pairs of a collective and such pairs
+    for workers_or_collective, times in dict(description.call_overhead).items():
+        if isinstance(workers_or_collective, str):
+            call_of_s.append((workers_or_collective, tuple(sorted(times))))  # type: ignore[arg-type]
+        else:
+            call_s.append((workers_or_collective, times))
     try:
         return GlooCosts(
-            description.message_overhead or 0.0,
-            tuple(sorted((workers, seconds) for workers, seconds in calls.items() if not isinstance(workers, str))),
-            description.byte_overhead,
-            call_of_s=tuple((kind, tuple(sorted(times))) for kind, times in calls.items() if isinstance(kind, str)),
-            latency_part=description.latency_part,
-            connection=connection,
-        )
+            description.message_overhead or 0.0, tuple(sorted(call_s)), description.byte_overhead,
+            call_of_s=tuple(call_of_s), latency_part=description.latency_part,
+            connection=description.connection if isinstance(description.connection, Tcp) else None,
+        )  # fmt: skip
     except SpecError as error:
         raise SpecError(f"{path}.{error.path.removeprefix('gloo.')}", error.value, error.expected) from None
 
 
 def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     """Return the mapping of fields from which `gloo_costs` builds the same costs again."""
-    calls: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
-    calls |= {kind: {int(workers): float(s) for workers, s in times} for kind, times in costs.call_of_s}
+    call_overhead: dict[Any, Any] = {int(workers): float(seconds) for workers, seconds in costs.call_s}
+    for collective, times in costs.call_of_s:
+        call_overhead[collective] = {int(workers): float(seconds) for workers, seconds in times}
     fields = {
-        "message_overhead": float(costs.message_s),
-        "call_overhead": calls,
-        "byte_overhead": {kind: float(seconds) for kind, seconds in costs.byte_s},
+        "message_overhead": float(costs.message_s), "call_overhead": call_overhead,
+        "byte_overhead": {collective: float(seconds) for collective, seconds in costs.byte_s},
         "latency_part": float(costs.latency_part),
-        "connection": costs.connection and TcpDescription.fields_of(costs.connection),
-    }
+        "connection": None if costs.connection is None else TcpDescription.fields_of(costs.connection),
+    }  # fmt: skip
     return {name: value for name, value in fields.items() if value}
 
 

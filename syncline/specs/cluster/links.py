@@ -91,22 +91,24 @@ class LinkDescription(Description):
         changes: dict[str, Any] = {attribute: value for attribute, value in values.items() if value is not None}
         is_changed = bool(set(changes) - {"name"})  # then measured times and bounds of a preset no longer hold
         with user_field_names(path):
-            start = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
-            if start is None or is_changed:
+            preset = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
+            if preset is None or is_changed:
                 changes["measured"] = None if self.measured is None else NodeTimes(self.measured)
             if self.bounds is not None or is_changed:
                 changes["bounds"] = self.bounds
             if self.nvlink is not None:
                 changes["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
-            elif self.fabric == "nvlink" and start is None:
+            elif self.fabric == "nvlink" and preset is None:
                 changes["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
             elif self.fabric is not None and self.fabric != "nvlink":
                 changes["nvlink"] = None
-            link = Link(**changes) if start is None else replace(start, **changes)
-            latencies = 4 if uplink else 2
-            return self._windowed(self._lossy(_parallel_links(link, self.rails or 1), path, latencies), path, latencies)
+            link = Link(**changes) if preset is None else replace(preset, **changes)
+            link = _parallel_links(link, self.rails or 1)
+            round_trip_latencies = 4 if uplink else 2  # a message to another site passes two uplinks each way
+            link = self._with_losses(link, path, round_trip_latencies)
+            return self._with_tcp_windows(link, path, round_trip_latencies)
 
-    def _lossy(self, link: Link, path: str, latencies: int) -> Link:
+    def _with_losses(self, link: Link, path: str, latencies: int) -> Link:
         """Return the link with its bandwidth reduced by losses; a round trip takes ``latencies`` times its latency."""
         if self.loss is None:
             if self.streams is not None:
@@ -119,8 +121,8 @@ class LinkDescription(Description):
         upload = None if link.upload_bytes_per_s is None else min(link.upload_bytes_per_s, limit)
         return replace(link, bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s, limit), upload_bytes_per_s=upload)
 
-    def _windowed(self, link: Link, path: str, latencies: int) -> Link:
-        """Return the link with its bandwidth limited by TCP's windows."""
+    def _with_tcp_windows(self, link: Link, path: str, latencies: int) -> Link:
+        """Return the link with its bandwidth limited by TCP windows; a round trip takes ``latencies`` latencies."""
         if not isinstance(self.tcp, Tcp):
             return link
         if self.loss is not None:
@@ -170,8 +172,10 @@ def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
 
 def link_fields(link: Link) -> dict[str, Any]:
     """Return the mapping of fields from which `parse_link` builds the same link again."""
-    nvlink: Any = None if link.nvlink is None else link.nvlink.generation
-    if link.fabric == "nvlink" and link.nvlink is None:
+    nvlink: Any = None
+    if link.nvlink is not None:
+        nvlink = link.nvlink.generation
+    elif link.fabric == "nvlink":
         nvlink = "none"
     optional = {
         "upload": None if link.upload_bytes_per_s is None else float(link.upload_bytes_per_s),
@@ -186,17 +190,20 @@ def link_fields(link: Link) -> dict[str, Any]:
         "nvlink": nvlink,
         "bounds": None if link.bounds is None else bounds_fields(link.bounds),
     }
-    numbers = {"latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s)}
-    return {"name": link.name} | numbers | {key: value for key, value in optional.items() if value is not None}
+    required = {
+        "name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s),
+    }  # fmt: skip
+    return required | {name: value for name, value in optional.items() if value is not None}
 
 
 def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
     """Return the link of a preset, of a registered name or of ``module:name``."""
     key = name.strip() if isinstance(name, str) else ""
-    key = key if is_reference(key) else key.lower()
-    if not is_reference(key) and key not in BY_NAME:
-        links = [link_name for link_name, preset in NETWORKS.items() if isinstance(preset.network, Link)]
-        raise SpecError(path, name, f"{one_of(links, str(name).lower())}, or 'latency,bandwidth'")
+    if not is_reference(key):
+        key = key.lower()
+        if key not in BY_NAME:
+            links = [link_name for link_name, preset in NETWORKS.items() if isinstance(preset.network, Link)]
+            raise SpecError(path, name, f"{one_of(links, str(name).lower())}, or 'latency,bandwidth'")
     link = BY_NAME.get(key, path)
     if not isinstance(link, Link):
         raise SpecError(path, name, f"a link, and {key!r} is a network of several")
@@ -234,19 +241,22 @@ class NetworkDescription(Description):
     @classmethod
     def fields_of(cls, network: Any) -> dict[str, Any]:
         """Return the fields that describe a network of this class, without its name and what is None by default."""
-        values = {name: getattr(network, cls.attributes.get(name, name)) for name in cls.model_fields if name != "name"}
-        return {
-            name: _written(value)
-            for name, value in values.items()
-            if value is not None or cls.model_fields[name].default is not None
-        }
+        spec_fields = {}
+        for name, field in cls.model_fields.items():
+            value = getattr(network, cls.attributes.get(name, name))
+            is_default = value is None and field.default is None
+            if name != "name" and not is_default:
+                spec_fields[name] = _as_spec_value(value)
+        return spec_fields
 
 
-def _written(value: Any) -> Any:
+def _as_spec_value(value: Any) -> Any:
     """Return a value of a network as spec files hold it: a link as a mapping of its fields, a tuple as a list."""
     if isinstance(value, Link):
         return link_fields(value)
-    return [_written(item) for item in value] if isinstance(value, tuple) else value
+    if isinstance(value, tuple):
+        return [_as_spec_value(item) for item in value]
+    return value
 
 
 def describe_dataclass(network_class: type, missing_message: str) -> type[NetworkDescription]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -33,12 +33,13 @@ from syncline.specs.cluster.reading import (
 from syncline.units import parse_bandwidth, parse_seconds
 
 UNITS = {
-    "bandwidth_gbit_s": ("bandwidth", "Gbit/s"),
-    "bandwidth_mbit_s": ("bandwidth", "Mbit/s"),
-    "latency_ms": ("latency", "ms"),
-    "rtt_ms": ("rtt", "ms"),
-}
-"""Columns of a table whose name has the unit of the numbers in it."""
+    "bandwidth_gbit_s": ("bandwidth", "Gbit/s"), "bandwidth_mbit_s": ("bandwidth", "Mbit/s"),
+    "latency_ms": ("latency", "ms"), "rtt_ms": ("rtt", "ms"),
+}  # fmt: skip
+"""Field and unit of the columns of a table whose name has the unit of the numbers in it."""
+
+Rows = tuple[tuple[float | None, ...], ...]
+"""A table of numbers from place to place."""
 
 
 class LineDescription(LinkDescription):
@@ -50,7 +51,7 @@ class LineDescription(LinkDescription):
     to: Name
 
 
-class CapDescription(Description):
+class SharedLinkDescription(Description):
     """The link of a host or a place that its messages share: a ``bandwidth``, at will ``upload`` and ``latency``."""
 
     needs: ClassVar[str] = "a value: a host or a place has a 'bandwidth', at will an 'upload' and a 'latency'"
@@ -61,25 +62,25 @@ class CapDescription(Description):
     duplex: Literal["full", "half"] = "full"
 
 
-def _cap(value: Any, path: str) -> Link | None:
+def _parse_shared_link(value: Any, path: str) -> Link | None:
     """Return the link of a host or a place, from its bandwidth or its fields; None for no limit."""
     if value is None or isinstance(value, Link):
         return value
     if not isinstance(value, Mapping):
         value = {"bandwidth": value}
-    cap = CapDescription.read(value, path)
+    link = SharedLinkDescription.read(value, path)
     with user_field_names(path):
-        return Link(cap.latency, cap.bandwidth, upload_bytes_per_s=cap.upload, duplex=cap.duplex)
+        return Link(link.latency, link.bandwidth, upload_bytes_per_s=link.upload, duplex=link.duplex)
 
 
-def _uplink_caps(value: Any, path: str) -> Any:
-    """Return a cap for all places, or the caps by the places' names."""
+def _parse_uplinks(value: Any, path: str) -> Any:
+    """Return the uplink of all places, or the uplinks by the places' names."""
     if isinstance(value, Mapping) and "bandwidth" not in value:
-        return {str(name): _cap(cap, f"{path}.{name}") for name, cap in value.items()}
-    return _cap(value, path)
+        return {str(name): _parse_shared_link(uplink, f"{path}.{name}") for name, uplink in value.items()}
+    return _parse_shared_link(value, path)
 
 
-def _place_sizes(value: Any, path: str) -> dict[str, int]:
+def _parse_places(value: Any, path: str) -> dict[str, int]:
     """Return the number of workers of each place by name; in a list of names each place has one worker."""
     if isinstance(value, list | tuple):
         value = dict.fromkeys(map(str, value), 1)
@@ -88,7 +89,7 @@ def _place_sizes(value: Any, path: str) -> dict[str, int]:
     return {str(name): whole_number(count, f"{path}.{name}") for name, count in value.items()}
 
 
-def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
+def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
     """Return the rows of a table: a list of mappings, a DataFrame, or the path of a CSV file with these columns.
 
     Numbers in a column whose name has a unit get this unit; empty cells are left out.
@@ -103,28 +104,33 @@ def _table_rows(value: Any, path: str) -> list[dict[str, Any]]:
         raise SpecError(path, value, "a list of lines: {from, to, bandwidth, latency} each, or a .csv file")
     rows = []
     for row in value:
-        cells = {column: cell for column, cell in row.items() if cell not in (None, "")}
-        fields = {UNITS[column][0]: f"{cell} {UNITS[column][1]}" for column, cell in cells.items() if column in UNITS}
-        rows.append({column: cell for column, cell in cells.items() if column not in UNITS} | fields)
+        fields: dict[str, Any] = {}
+        quantities: dict[str, Any] = {}  # they replace fields of the same name
+        for column, cell in row.items():
+            if cell in (None, ""):
+                continue
+            if column in UNITS:
+                field, unit = UNITS[column]
+                quantities[field] = f"{cell} {unit}"
+            else:
+                fields[column] = cell
+        rows.append(fields | quantities)
     return rows
 
 
-def _matrix_of(parse: Any) -> Any:
-    """Return a validator of rows of numbers, one for each place; an entry of the diagonal may be missing."""
+def _table_validator(parse_number: Any) -> Any:
+    """Return a validator of a square table of numbers, from place to place; an entry of the diagonal may be missing."""
 
-    def read(value: Any, path: str) -> tuple[tuple[float | None, ...], ...]:
-        """Return a square table of numbers from a spec's lists, with None for an empty entry."""
+    def parse_table(value: Any, path: str) -> Rows:
         if not isinstance(value, list | tuple) or not all(isinstance(row, list | tuple) for row in value):
             raise SpecError(path, value, "a list of rows, one for each place, with a number for each place")
-        return tuple(
-            tuple(None if entry is None else parse(entry, f"{path}.{i}.{j}") for j, entry in enumerate(row))
-            for i, row in enumerate(value)
-        )
+        table = []
+        for i, row in enumerate(value):
+            numbers = [None if x is None else parse_number(x, f"{path}.{i}.{j}") for j, x in enumerate(row)]
+            table.append(tuple(numbers))
+        return tuple(table)
 
-    return parsed(read)
-
-
-Rows = tuple[tuple[float | None, ...], ...]
+    return parsed(parse_table)
 
 
 class MatrixDescription(NetworkDescription):
@@ -143,16 +149,16 @@ class MatrixDescription(NetworkDescription):
     needs: ClassVar[str] = "a value: a matrix has 'places', and 'lines' or a 'bandwidth' and a 'latency' between them"
 
     kind: Literal["matrix"] = "matrix"
-    places: Annotated[dict[str, int], parsed(_place_sizes)]
+    places: Annotated[dict[str, int], parsed(_parse_places)]
     ranks: tuple[Name, ...] | None = None
-    lines: Annotated[Any, parsed(_table_rows)] = None
-    bandwidth: Annotated[Rows | None, _matrix_of(parse_bandwidth)] = None
-    latency: Annotated[Rows | None, _matrix_of(parse_seconds)] = None
-    rtt: Annotated[Rows | None, _matrix_of(parse_seconds)] = None
+    lines: Annotated[Any, parsed(_parse_table_of_lines)] = None
+    bandwidth: Annotated[Rows | None, _table_validator(parse_bandwidth)] = None
+    latency: Annotated[Rows | None, _table_validator(parse_seconds)] = None
+    rtt: Annotated[Rows | None, _table_validator(parse_seconds)] = None
     inside: Part | None = None
     per: Per = "connection"
-    host: Annotated[InstanceOf[Link] | None, parsed(_cap)] = None
-    uplink: Annotated[Any, parsed(_uplink_caps)] = None
+    host: Annotated[InstanceOf[Link] | None, parsed(_parse_shared_link)] = None
+    uplink: Annotated[Any, parsed(_parse_uplinks)] = None
     tcp: TcpField = None
     gloo: GlooField | None = None
     nccl: NcclField = None
@@ -162,41 +168,39 @@ class MatrixDescription(NetworkDescription):
 
     @override
     def network(self) -> Matrix:
-        """Build the network; refuse a pair of places without a line."""
+        """Return the network that the fields describe; refuse a pair of places without a line."""
         names = tuple(self.places)
         lines = self._lines(names)
-        for i, name in enumerate(names):
-            if (name, name) not in lines:
-                lines[name, name] = None if self.inside is None else replace(self.inside, name=f"{name}-{name}")
-            for earlier_name in names[:i]:
-                for pair in ((name, earlier_name), (earlier_name, name)):
-                    if pair not in lines:
-                        raise SpecError(f"network.lines.{pair[0]}.{pair[1]}", None, "a line, in either direction")
-        rows = tuple(tuple(lines[a, b] for b in names) for a in names)
-        set_costs: dict[str, Any] = {key: value for key, value in (("gloo", self.gloo), ("nccl", self.nccl)) if value}
+        for i, source in enumerate(names):
+            if (source, source) not in lines:
+                lines[source, source] = None if self.inside is None else replace(self.inside, name=f"{source}-{source}")
+            for target in names[:i]:  # a line from target to source is missing, too: each holds for both directions
+                if (source, target) not in lines:
+                    raise SpecError(f"network.lines.{source}.{target}", None, "a line, in either direction")
+        rows = tuple(tuple(lines[source, target] for target in names) for source in names)
+        costs: dict[str, Any] = {}
+        if self.gloo:
+            costs["gloo"] = self.gloo
+        if self.nccl:
+            costs["nccl"] = self.nccl
         return Matrix(
             names,
-            with_links(rows, lambda line: replace(line, **set_costs)) if set_costs else rows,
-            self._ranks(names),
-            self.per,
-            card=self.host,
-            uplinks=self._uplinks(names),
-            hivemind=HivemindDescription.parse(self.hivemind),
-            name=self.name,
-            bounds=self.bounds,
-        )
+            with_links(rows, lambda line: replace(line, **costs)) if costs else rows,
+            self._places_of_ranks(names), self.per, card=self.host, uplinks=self._uplinks(names),
+            hivemind=HivemindDescription.parse(self.hivemind), name=self.name, bounds=self.bounds,
+        )  # fmt: skip
 
-    def _ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Return the number of each worker's place, in the order of the ranks."""
+    def _places_of_ranks(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Return the index of each worker's place, in the order of the ranks."""
         if self.ranks is None:
-            return tuple(i for i, count in enumerate(self.places.values()) for _ in range(count))
+            return places_in_order(self.places.values())
         for rank, name in enumerate(self.ranks):
             if name not in self.places:
                 raise SpecError(f"network.ranks.{rank}", name, one_of(names, name))
         for name, count in self.places.items():
             if self.ranks.count(name) != count:
                 raise SpecError("network.ranks", self.ranks.count(name), f"{count} workers in {name!r}, as in places")
-        return tuple(map(names.index, self.ranks))
+        return tuple(names.index(name) for name in self.ranks)
 
     def _uplinks(self, names: tuple[str, ...]) -> Link | tuple[Link, ...] | None:
         """Return the uplink of all places, or the uplink of each in the order of ``names``, or None."""
@@ -210,14 +214,14 @@ class MatrixDescription(NetworkDescription):
         return tuple(self.uplink[name] for name in names)
 
     def _lines(self, names: tuple[str, ...]) -> dict[tuple[str, str], Link | None]:
-        """Return the lines by the names of their two ends."""
-        matrices = {"bandwidth": self.bandwidth, "latency": self.latency, "rtt": self.rtt}
+        """Return the lines by the names of their two ends, source and target."""
+        tables = {"bandwidth": self.bandwidth, "latency": self.latency, "rtt": self.rtt}
+        set_tables = {field: table for field, table in tables.items() if table is not None}
         if self.lines is None:
-            rows = list(self._rows_of({key: value for key, value in matrices.items() if value is not None}, names))
+            rows = list(self._rows_of_tables(set_tables, names))
         else:
-            for key, value in matrices.items():
-                if value is not None:
-                    raise SpecError(f"network.{key}", "a matrix", "none beside lines, which have their own")
+            for field in set_tables:
+                raise SpecError(f"network.{field}", "a matrix", "none beside lines, which have their own")
             rows = [(row, f"network.lines.{i}") for i, row in enumerate(self.lines)]
         lines: dict[tuple[str, str], Link | None] = {}
         for row, path in rows:
@@ -233,70 +237,62 @@ class MatrixDescription(NetworkDescription):
                 lines[target, source] = replace(line, name=f"{target}-{source}")
         return lines
 
-    def _rows_of(self, matrices: Mapping[str, Rows], names: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
-        """Yield the fields and the path of each line in matrices ``(S, S)`` of bandwidths and latencies."""
-        for key, matrix in matrices.items():
-            if len(matrix) != len(names) or any(len(row) != len(names) for row in matrix):
-                raise SpecError(f"network.{key}", len(matrix), f"{len(names)} rows of {len(names)}, one for each place")
+    def _rows_of_tables(self, tables: Mapping[str, Rows], names: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
+        """Yield the fields and the path of each line in tables ``(S, S)`` of bandwidths and latencies."""
+        for field, table in tables.items():
+            if len(table) != len(names) or any(len(row) != len(names) for row in table):
+                expected = f"{len(names)} rows of {len(names)}, one for each place"
+                raise SpecError(f"network.{field}", len(table), expected)
         for i, source in enumerate(names):
             for j, target in enumerate(names):
-                row = {key: matrix[i][j] for key, matrix in matrices.items() if matrix[i][j] is not None}
-                if row or i != j:
-                    yield {"from": source, "to": target} | row, f"network.lines.{source}.{target}"
+                numbers = {field: table[i][j] for field, table in tables.items() if table[i][j] is not None}
+                if numbers or i != j:
+                    yield {"from": source, "to": target} | numbers, f"network.lines.{source}.{target}"
 
     def _line(self, row: Mapping[str, Any], path: str) -> tuple[str, str, Link]:
         """Return the names of a line's source and target and its link.
 
         A line of numbers alone is read without a model, because there are S^2 lines.
         """
+        row = dict(row)
         if "rtt" in row:
             if "latency" in row:
                 raise SpecError(f"{path}.rtt", row["rtt"], "none beside latency, of which it is twice")
-            row = {key: value for key, value in row.items() if key != "rtt"} | {
-                "latency": parse_seconds(row["rtt"], f"{path}.rtt") / 2
-            }
-        if "bandwidth" not in row and "preset" not in row and (self.tcp or row.get("tcp")) and self.host is not None:
-            row = {**row, "bandwidth": float(self.host.goodput_bytes_per_s)}
+            row["latency"] = parse_seconds(row.pop("rtt"), f"{path}.rtt") / 2
+        has_no_rate = "bandwidth" not in row and "preset" not in row
+        if has_no_rate and (self.tcp or row.get("tcp")) and self.host is not None:  # windows or the host limit the rate
+            row["bandwidth"] = float(self.host.goodput_bytes_per_s)
         tcp = self.tcp if isinstance(self.tcp, Tcp) and "tcp" not in row else None
         if set(row) == {"from", "to", "bandwidth", "latency"} and (tcp is None or not tcp.loss):
             source, target = str(row["from"]), str(row["to"])
             latency_s = parse_seconds(row["latency"], f"{path}.latency")
-            rate = parse_bandwidth(row["bandwidth"], f"{path}.bandwidth")
-            rate = rate if tcp is None else float(tcp.rate_bytes_per_s(rate, 2 * latency_s))
+            bytes_per_s = parse_bandwidth(row["bandwidth"], f"{path}.bandwidth")
+            if tcp is not None:
+                bytes_per_s = float(tcp.rate_bytes_per_s(bytes_per_s, 2 * latency_s))
             with user_field_names(path):
-                return source, target, Link(latency_s, rate, f"{source}-{target}")
+                return source, target, Link(latency_s, bytes_per_s, f"{source}-{target}")
         line = LineDescription.read(row if tcp is None else {**row, "tcp": tcp}, path)
-        link = line.link(path)
         name = f"{line.source}-{line.to}"
-        return line.source, line.to, replace(link, tcp=None, name=name)  # windows limit the bandwidth; they are open
+        # TCP windows limit the bandwidth of the link, and are fully open.
+        return line.source, line.to, replace(line.link(path), tcp=None, name=name)
 
     @override
     @classmethod
     def fields_of(cls, network: Matrix) -> dict[str, Any]:
         """Return the fields of a spec that describe this network, as tables if all lines have two numbers."""
-        lines = {
-            (source, target): line
-            for source, row in zip(network.places, network.lines, strict=True)
-            for target, line in zip(network.places, row, strict=True)
-        }
         sizes = dict(zip(network.places, network.sizes(network.workers), strict=True))
         fields: dict[str, Any] = {"kind": "matrix", "places": sizes}
-        if network.ranks != tuple(i for i, count in enumerate(sizes.values()) for _ in range(count)):
+        if network.ranks != places_in_order(sizes.values()):
             fields["ranks"] = [network.places[place] for place in network.ranks]
-        if all(line == Link(line.latency_s, line.bandwidth_bytes_per_s, line.name) for line in lines.values() if line):
-            for key, number in (("bandwidth", "bandwidth_bytes_per_s"), ("latency", "latency_s")):
-                fields[key] = [[line and float(getattr(line, number)) for line in row] for row in network.lines]
-        else:
-            rows = [{"from": a, "to": b} | link_fields(line) for (a, b), line in lines.items() if line is not None]
-            fields["lines"] = rows
+        fields |= _fields_of_lines(network)
         fields["per"] = network.per
         if network.card is not None:
-            fields["host"] = _cap_fields(network.card)
+            fields["host"] = _shared_link_fields(network.card)
         if isinstance(network.uplinks, Link):
-            fields["uplink"] = _cap_fields(network.uplinks)
+            fields["uplink"] = _shared_link_fields(network.uplinks)
         elif network.uplinks is not None:
-            caps = map(_cap_fields, network.uplinks)
-            fields["uplink"] = dict(zip(network.places, caps, strict=True))
+            uplinks = [_shared_link_fields(uplink) for uplink in network.uplinks]
+            fields["uplink"] = dict(zip(network.places, uplinks, strict=True))
         if network.hivemind is not None:
             fields["hivemind"] = HivemindDescription.fields_of(network.hivemind)
         if network.bounds is not None:
@@ -304,6 +300,34 @@ class MatrixDescription(NetworkDescription):
         return fields
 
 
-def _cap_fields(link: Link) -> dict[str, Any]:
-    """Return the mapping of fields from which ``_cap`` builds the same link again."""
-    return {key: value for key, value in link_fields(link).items() if key in CapDescription.model_fields}
+def places_in_order(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Return the index of each worker's place if the ranks fill the places in their order, by the places' sizes."""
+    places: list[int] = []
+    for place, size in enumerate(sizes):
+        places += [place] * size
+    return tuple(places)
+
+
+def _fields_of_lines(network: Matrix) -> dict[str, Any]:
+    """Return tables ``bandwidth`` and ``latency`` if no line has further fields, else the list ``lines``."""
+
+    def is_plain(line: Link | None) -> bool:
+        return line is None or line == Link(line.latency_s, line.bandwidth_bytes_per_s, line.name)
+
+    if all(is_plain(line) for lines in network.lines for line in lines):
+        bandwidths, latencies = [], []
+        for lines in network.lines:
+            bandwidths.append([None if line is None else float(line.bandwidth_bytes_per_s) for line in lines])
+            latencies.append([None if line is None else float(line.latency_s) for line in lines])
+        return {"bandwidth": bandwidths, "latency": latencies}
+    rows = []
+    for source, lines in zip(network.places, network.lines, strict=True):
+        for target, line in zip(network.places, lines, strict=True):
+            if line is not None:
+                rows.append({"from": source, "to": target} | link_fields(line))
+    return {"lines": rows}
+
+
+def _shared_link_fields(link: Link) -> dict[str, Any]:
+    """Return the fields from which `_parse_shared_link` builds the same link of a host or a place again."""
+    return {name: value for name, value in link_fields(link).items() if name in SharedLinkDescription.model_fields}

@@ -172,16 +172,13 @@ class GraphDescription(NetworkDescription):
         return {name: value for name, value in fields.items() if value or name in ("hosts", "edges")}
 
 
-SEVERAL: dict[str, type[NetworkDescription]] = {
-    "per_node": NodesDescription,
-    "sites": SitesDescription,
-    "levels": LevelsDescription,
-    "hosts": GraphDescription,
+DESCRIPTIONS: dict[str, type[NetworkDescription]] = {
+    "per_node": NodesDescription, "sites": SitesDescription, "levels": LevelsDescription, "hosts": GraphDescription,
     "places": MatrixDescription,
-}
+}  # fmt: skip
 """Descriptions of networks of several links, by the field that identifies each."""
 
-BUILT_IN: tuple[type[Any], ...] = (Link, *(model.makes for model in SEVERAL.values()))
+BUILT_IN: tuple[type[Any], ...] = (Link, *(description.makes for description in DESCRIPTIONS.values()))
 """The classes of networks that fields describe."""
 
 
@@ -192,9 +189,9 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
         value: a preset's name, or what an installed package or this process registers as one; ``"50us,10Gbit/s"``,
             latency (one way) and bandwidth; a mapping, or its text in braces; the path of a ``.yaml`` file that holds
             one, or has it as its section ``network``; ``module:name`` of any of these; ``{kind: python, target:
-            module:name, ...}``, which is called with the other keys; or a network. The mapping
-            describes a link (`LinkDescription`), nodes, sites, levels or a graph (`SEVERAL`), the workers of regions
-            by their names (`RegionsDescription`), or a ``preset`` with the fields that differ. All may have a ``name``.
+            module:name, ...}``, which is called with the other keys; or a network. The mapping describes a link
+            (`LinkDescription`), nodes, sites, levels, a graph or a matrix (`DESCRIPTIONS`), the workers of regions by
+            their names (`RegionsDescription`), or a ``preset`` with the fields that differ. All may have a ``name``.
         path: the field's name, for the error line.
 
     >>> network("wan").latency_s, network("50us,10Gbit/s").bandwidth_bytes_per_s
@@ -221,7 +218,7 @@ def _from_text(value: str, path: str) -> Network:
         return _from_mapping(parse_fields(value, value, path, "fields", FIELD_EXAMPLES["network"]), path)
     name = value if is_reference(value) else value.lower()
     if is_reference(name) or name in BY_NAME:
-        return _resolve_registered(BY_NAME.get(name, path), name, path)
+        return _network_behind(name, BY_NAME.get(name, path), path)
     if "," not in value:
         expected = f"{one_of(BY_NAME.names(), name)}, or 'latency,bandwidth', or a .yaml file, or module:name"
         raise SpecError(path, value, expected)
@@ -243,8 +240,9 @@ class ReferencedNetwork:
     @property
     def name(self) -> str:
         """Return the network's own name, or its reference as text."""
-        reference = self.reference
-        return self.network.name or (reference if isinstance(reference, str) else name_of_call(reference))
+        if self.network.name:
+            return self.network.name
+        return self.reference if isinstance(self.reference, str) else name_of_call(self.reference)
 
     @property
     def gloo(self) -> GlooCosts | None:
@@ -266,10 +264,9 @@ class ReferencedNetwork:
             return self.network.among(workers)
         except SpecError:
             raise
-        except Exception as error:  # any error of a user's class is reported as an error of this network
-            raise SpecError(
-                "workers", workers, f"workers that {self.name} can join; it says: {error_text(error)}"
-            ) from error
+        except Exception as error:  # a user's class can raise any error
+            expected = f"workers that {self.name} can join; it says: {error_text(error)}"
+            raise SpecError("workers", workers, expected) from error
 
     def describe(self) -> str:
         """Return a description of the network for people."""
@@ -285,19 +282,19 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _resolve_registered(value: Any, reference: str | Mapping[str, Any], path: str) -> Network:
-    """Return the network that a reference such as ``module:NAME`` leads to: a network, or a description of a network.
+def _network_behind(reference: str | Mapping[str, Any], found: Any, path: str) -> Network:
+    """Return the network from what was found behind a reference such as ``module:NAME``: a network or its description.
 
     The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
     """
-    if isinstance(value, Mapping | str | Path) and not is_reference(value):
-        return network(value, path)
-    if not is_network(value):
-        lacks = ", ".join(member for member in MEMBERS if not hasattr(value, member)) or "an instance of this class"
-        expected = f"a network: {', '.join(MEMBERS)} (this {type(value).__name__} lacks {lacks}), or what describes one"
+    if isinstance(found, Mapping | str | Path) and not is_reference(found):
+        return network(found, path)
+    if not is_network(found):
+        lacks = ", ".join(member for member in MEMBERS if not hasattr(found, member)) or "an instance of this class"
+        expected = f"a network: {', '.join(MEMBERS)} (this {type(found).__name__} lacks {lacks}), or what describes one"
         raise SpecError(path, reference, expected)
-    user_network: Network = value
-    return user_network if isinstance(value, BUILT_IN) else ReferencedNetwork(user_network, reference)
+    user_network: Network = found
+    return user_network if isinstance(found, BUILT_IN) else ReferencedNetwork(user_network, reference)
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
@@ -306,9 +303,9 @@ def network_fields(network: Network) -> dict[str, Any] | str:
         return link_fields(network)
     if isinstance(network, ReferencedNetwork):
         return network.reference if isinstance(network.reference, str) else dict(network.reference)
-    for model in SEVERAL.values():
-        if isinstance(network, model.makes):
-            return {"name": network.name} | model.fields_of(network)
+    for description in DESCRIPTIONS.values():
+        if isinstance(network, description.makes):
+            return {"name": network.name} | description.fields_of(network)
     raise SpecError("network", network.name, "a network that is written again by fields, or named by module:name")
 
 
@@ -326,19 +323,20 @@ def from_networkx(
     """
     if graph.is_multigraph():
         raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
-    host_nodes = [node for node, is_host in graph.nodes(data="host") if is_host] if hosts is None else list(hosts)
-    edges = [
-        Edge(str(a), str(b), parse_link(attributes, f"network.edges.{a}-{b}"), graph.is_directed())
-        for a, b, attributes in graph.edges(data=True)
-    ]
+    if hosts is None:
+        hosts = [node for node, is_host in graph.nodes(data="host") if is_host]
+    edges = []
+    for source, target, attributes in graph.edges(data=True):
+        link = parse_link(attributes, f"network.edges.{source}-{target}")
+        edges.append(Edge(str(source), str(target), link, graph.is_directed()))
     name = name or str(getattr(graph, "name", ""))
-    return Graph(tuple(map(str, host_nodes)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)
+    return Graph(tuple(map(str, hosts)), tuple(edges), forwards=tuple(map(str, forwards)), name=name)
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     """Return the network that a mapping describes; its fields decide the class of the network."""
     if mapping.get("kind") == PYTHON:
-        return _resolve_registered(call_from_fields(mapping, path), dict(mapping), path)
+        return _network_behind(dict(mapping), call_from_fields(mapping, path), path)
     if mapping.get("kind") == "matrix" and "places" not in mapping:
         raise SpecError(f"{path}.places", None, MatrixDescription.needs)
     if isinstance(mapping.get("sites"), Mapping):
@@ -350,21 +348,22 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
         changes = {field_name: value for field_name, value in mapping.items() if field_name != "preset"}
         if set(changes) <= {"name"}:
             return replace(preset_network, name=str(changes.get("name", preset_network.name)))
-        if any(
-            isinstance(preset_network, model.makes) and set(changes) <= set(model.names()) for model in SEVERAL.values()
-        ):
-            fields = network_fields(preset_network)
-            assert isinstance(fields, dict)
-            return _from_mapping(fields | changes, path)
-    for key, model in SEVERAL.items():
+        for description in DESCRIPTIONS.values():
+            if isinstance(preset_network, description.makes) and set(changes) <= set(description.names()):
+                fields = network_fields(preset_network)
+                assert isinstance(fields, dict)
+                return _from_mapping(fields | changes, path)
+    for key, description in DESCRIPTIONS.items():
         if key in mapping:
             with user_field_names(path):
-                built_network = model.read(mapping, path).network()
+                built_network = description.read(mapping, path).network()
                 if isinstance(built_network, CostsOfLinks):
                     built_network.check_costs()
                 return cast(Network, built_network)
-    for key, model in SEVERAL.items():
-        if set(mapping) & set(model.names()) - {"name"} and not set(mapping) & set(LINK_FIELDS) - {"name"}:
-            given_fields = ", ".join(repr(field_name) for field_name in mapping)
-            raise SpecError(f"{path}.{key}", None, f"a value beside {given_fields}")
+    # A network of several links without the field that identifies it.
+    field_names = set(mapping) - {"name"}
+    for key, description in DESCRIPTIONS.items():
+        if field_names.intersection(description.names()) and not field_names.intersection(LINK_FIELDS):
+            expected = f"a value beside {', '.join(repr(field_name) for field_name in mapping)}"
+            raise SpecError(f"{path}.{key}", None, expected)
     return LinkDescription.read(mapping, path).link(path)

@@ -66,17 +66,17 @@ class Description(Spec):
             return cls.model_validate(fields)
         except ValidationError as error:
             problem = explain(error, lambda _: cls.names())
-            is_missing = error.errors(include_url=False)[0]["type"] == "missing" and problem.value is None
-            raise SpecError(
-                f"{path}.{problem.path}", problem.value, cls.needs if is_missing else problem.expected
-            ) from None
+            first_error, *_ = error.errors(include_url=False)
+            is_missing = first_error["type"] == "missing" and problem.value is None
+            expected = cls.needs if is_missing else problem.expected
+            raise SpecError(f"{path}.{problem.path}", problem.value, expected) from None
 
 
 def list_validator(parse_item: Callable[[Any, str], Any], item_description: str) -> BeforeValidator:
     """Return a validator of a list; its error lines name the index of a wrong item.
 
     Args:
-        parse_item: parses an item from its value and its path.
+        parse_item: function that returns an item from its value and its path.
         item_description: description of the items, for the error line.
     """
 
@@ -140,9 +140,10 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
     if not isinstance(fields, Mapping):
         raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
     fields = with_tables_beside(file, fields)
+    if fields.get("kind") == PYTHON:  # the fields are the arguments of a function, which need not take a name
+        return fields
     name = fields.get("name") or file_fields.get("name") or file.stem
-    is_call = fields.get("kind") == PYTHON  # the fields are the arguments of a function, which need not take a name
-    return fields if is_call else {**fields, "name": str(name)}
+    return {**fields, "name": str(name)}
 
 
 def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -200,27 +201,22 @@ def parse_bounds(value: Any, path: str = "bounds") -> Uncertainty:
     try:
         ranges: dict[str, Any] = {name: tuple(map(float, value[name])) for name in RANGES if name in value}
         scope = Scope(tuple(map(str, value.get("families", ()))), **ranges)
-        return Uncertainty(
-            float(value["low"]),
-            float(value["high"]),
-            points=int(value["points"]),
-            basis=str(value["basis"]),
-            sources=0,
-            scope=scope,
-        )
+        low, high, points = float(value["low"]), float(value["high"]), int(value["points"])
+        return Uncertainty(low, high, points=points, basis=str(value["basis"]), sources=0, scope=scope)
     except (TypeError, ValueError):
         raise SpecError(path, dict(value), BOUNDS_EXAMPLE) from None
 
 
 def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
     """Return the fields from which `parse_bounds` makes the same bounds again."""
-    ranges: dict[str, Any] = {
-        name: [int(bound) if bound == int(bound) else bound for bound in value]
-        for name in RANGES
-        if (value := getattr(bounds.scope, name)) is not None
-    }
-    ranges |= {"families": list(bounds.scope.families)} if bounds.scope.families else {}
-    return {"low": bounds.low, "high": bounds.high, "points": bounds.points, "basis": bounds.basis} | ranges
+    fields = {"low": bounds.low, "high": bounds.high, "points": bounds.points, "basis": bounds.basis}
+    for name in RANGES:
+        ends = getattr(bounds.scope, name)
+        if ends is not None:
+            fields[name] = [int(end) if end == int(end) else end for end in ends]
+    if bounds.scope.families:
+        fields["families"] = list(bounds.scope.families)
+    return fields
 
 
 BoundsField = Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)]

@@ -16,7 +16,7 @@ from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, Tcp, TwoLevel
 from syncline.costmodel.network.paths import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.specs import network, network_fields
-from syncline.specs.cluster.networks import SEVERAL, Network, describe_dataclass
+from syncline.specs.cluster.networks import DESCRIPTIONS, Network, describe_dataclass
 from syncline.units import parse_bandwidth
 
 LINKS = {
@@ -369,7 +369,7 @@ class Hops:
 
 
 def test_a_class_of_networks_is_written_by_its_fields_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SEVERAL, "hop", describe_dataclass(Hops, "a value: a ring has a 'hop'"))
+    monkeypatch.setitem(DESCRIPTIONS, "hop", describe_dataclass(Hops, "a value: a ring has a 'hop'"))
     made = network({"hop": "10gbe", "lanes": 2, "name": "round"})
     assert made == Hops(NETWORKS["10gbe"].network, 2, "round")
     fields = network_fields(made)
