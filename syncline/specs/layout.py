@@ -225,15 +225,15 @@ class MemorySpec(Spec):
         if self.offloaded_layers:
             offloaded = min(layers, self.offloaded_layers)
             return (ActivationPolicy("selective", offloaded_layers=offloaded, modules=modules),)
-        if self.activations not in ("auto", "recomputed"):
-            return (ActivationPolicy(self.activations, modules=modules),)
         counts: Sequence[int | None] = [*range(1, layers), None]  # None: all layers
         if self.recomputed_layers != "fewest":
             counts = [self.recomputed_layers]
         recomputed = [ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts]
+        if self.activations == "auto":
+            return (ActivationPolicy("selective", modules=modules), *recomputed)
         if self.activations == "recomputed":
             return tuple(recomputed)
-        return (ActivationPolicy("selective", modules=modules), *recomputed)
+        return (ActivationPolicy(self.activations, modules=modules),)
 
     def memory_precision(self, number_format: str) -> Precision:
         """Return the precision of weights, gradients and states for this number format of gradients."""

@@ -22,10 +22,12 @@ from syncline.specs.cluster.reading import SUFFIXES, Description, Name, parse_fi
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
 
-AS_IN = "a model's fields: of a config.json ('model_type: llama', 'hidden_size: ...') or a ModelShape's ('width: ...')"
+EXAMPLE = (
+    "a model's fields: of a config.json ('model_type: llama', 'hidden_size: ...') or a ModelShape's ('width: ...')"
+)
 
-SHORT = {"ffn": "hidden", "vocab": "vocabulary"}
-"""Short names of a shape's fields. A description with one of them gets the defaults of a LLaMA-like model."""
+SHORT_NAMES = {"ffn": "hidden", "vocab": "vocabulary"}
+"""Fields of a shape by their short names. A description with one of them gets the defaults of a LLaMA-like model."""
 
 LLAMA_LIKE: dict[str, Any] = {"gated": True, "fused_gate": False, "norms_per_layer": 2, "sequence": 4096}
 """Default fields of a LLaMA-like model, from Llama 2."""
@@ -72,13 +74,13 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *SUFFIXES))):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, value, path, content_name="fields", example=AS_IN), path)
-    if callable(value):  # an object of Python: a module, or a function that returns one
-        return _of_object(value, path)
-    name = value if is_reference(value) or not isinstance(value, str) else value.lower()
+        return _from_mapping(parse_fields(value, value, path, content_name="fields", example=EXAMPLE), path)
+    if callable(value):
+        return _from_object(value, path)
+    name = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
-    return _resolve_registered(BY_NAME.get(name, path), name, reference=name, path=path)
+    return _model_behind(name, BY_NAME.get(name, path), path)
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
@@ -95,11 +97,12 @@ def model_fields(model: Model) -> dict[str, Any] | str:
         return dict(model.reference) if isinstance(model.reference, Mapping) else model.reference or model.name
     if MODELS.get(model.name) == model:
         return model.name
-    return {
-        shape_field.name: list(value) if isinstance(value, tuple) else value
-        for shape_field in fields(model)
-        if (value := getattr(model, shape_field.name)) != shape_field.default
-    }
+    changed_fields = {}
+    for shape_field in fields(model):
+        value = getattr(model, shape_field.name)
+        if value != shape_field.default:
+            changed_fields[shape_field.name] = list(value) if isinstance(value, tuple) else value
+    return changed_fields
 
 
 def _from_file(file: Path, path: str) -> ModelShape:
@@ -111,103 +114,114 @@ def _from_file(file: Path, path: str) -> ModelShape:
         except (ValueError, RecursionError) as error:
             raise SpecError(path, str(file), f"a file in JSON ({error})") from None
         if not isinstance(fields, dict):
-            raise SpecError(path, str(file), AS_IN)
+            raise SpecError(path, str(file), EXAMPLE)
     else:
-        fields = dict(parse_fields(text, str(file), path, content_name="a file", example=AS_IN))
+        fields = dict(parse_fields(text, str(file), path, content_name="a file", example=EXAMPLE))
     if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
         raise SpecError(f"{path}.kind", fields["kind"], f"a model's name; this is in {file}, and files name no files")
     if "kind" not in fields and not _has_model_fields(fields):
-        raise SpecError(path, str(file), AS_IN)
-    # A config.json takes the name of its folder, unless it names its model.
-    model_name = str(fields.get("_name_or_path") or "").rstrip("/").rpartition("/")[2]
-    name = model_name or (file.resolve().parent.name if file.stem == "config" else file.stem)
+        raise SpecError(path, str(file), EXAMPLE)
+    # The name of the model ("meta-llama/Llama-2-7b"), or else of the file, or of the folder of a config.json.
+    _, _, name = str(fields.get("_name_or_path") or "").rstrip("/").rpartition("/")
+    if not name:
+        name = file.resolve().parent.name if file.stem == "config" else file.stem
     shape = _from_mapping({"name": name, **fields}, path)
-    has_source = not isinstance(shape, ModelShape) or shape.source
-    return shape if has_source else replace(shape, source=str(file))
+    if isinstance(shape, ModelShape) and not shape.source:
+        return replace(shape, source=str(file))
+    return shape
 
 
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
     """Return the model of a call, of a named model with changes, of a config, or of a shape's fields."""
     kind = mapping.get("kind")
     if kind == PYTHON:
-        return _shape_of(partial(call_from_fields, mapping, path), name_of_call(mapping), path, reference=dict(mapping))
+        make = partial(call_from_fields, mapping, path)
+        return _from_function(make, name_of_call(mapping), path, reference=dict(mapping))
     if kind is None:
         is_config = any(config_field in mapping for config_field in CONFIG_FIELDS)
-        return shape_of_config(mapping, path=path) if is_config else _model_of_shape_fields(mapping, path)
+        return shape_of_config(mapping, path=path) if is_config else _from_shape_fields(mapping, path)
     base = model(kind, f"{path}.kind")
-    changes = {key: value for key, value in mapping.items() if key != "kind"}
-    if changes and not isinstance(base, ModelShape):
-        key, value = next(iter(changes.items()))
-        raise SpecError(f"{path}.{key}", value, "no fields beside a module; {kind: python, ...} takes arguments")
-    return _model_of_shape_fields(asdict(base) | changes, path) if changes else base
+    changes = {name: value for name, value in mapping.items() if name != "kind"}
+    if not changes:
+        return base
+    if not isinstance(base, ModelShape):
+        name, *_ = changes
+        expected = "no fields beside a module; {kind: python, ...} takes arguments"
+        raise SpecError(f"{path}.{name}", changes[name], expected)
+    return _from_shape_fields(asdict(base) | changes, path)
 
 
 def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
     """Return whether a mapping has any field of a config or of a shape."""
-    return bool(({*CONFIG_FIELDS, *SHORT, *ModelDescribed.names()} - {"name", "source"}) & set(mapping))
+    model_fields = {*CONFIG_FIELDS, *SHORT_NAMES, *ModelDescribed.names()} - {"name", "source"}
+    return any(name in model_fields for name in mapping)
 
 
-def _model_of_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
+def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
     """Return the transformer of the fields of a `ModelShape`, some by their short names."""
     if not _has_model_fields(mapping):
-        raise SpecError(path, dict(mapping), f"{AS_IN}; known model types: {', '.join(MODEL_TYPES)}")
-    short_of = {long: short_name for short_name, long in SHORT.items() if short_name in mapping}
-    for long, short_name in short_of.items():
-        if long in mapping:
-            raise SpecError(f"{path}.{short_name}", mapping[short_name], f"nothing beside {long}, which is the same")
-    long_fields = {SHORT.get(name, name): value for name, value in mapping.items()}
-    described = ModelDescribed.read({"name": "model", **(LLAMA_LIKE if short_of else {}), **long_fields}, path)
+        raise SpecError(path, dict(mapping), f"{EXAMPLE}; known model types: {', '.join(MODEL_TYPES)}")
+    short_names = {field: short_name for short_name, field in SHORT_NAMES.items() if short_name in mapping}
+    for field, short_name in short_names.items():
+        if field in mapping:
+            raise SpecError(f"{path}.{short_name}", mapping[short_name], f"nothing beside {field}, which is the same")
+    shape_fields = {"name": "model"} | (LLAMA_LIKE if short_names else {})
+    shape_fields |= {SHORT_NAMES.get(name, name): value for name, value in mapping.items()}
+    description = ModelDescribed.read(shape_fields, path)
     try:
-        return ModelShape(**dict(described))
+        return ModelShape(**dict(description))
     except SpecError as error:
-        field_path = error.path.removeprefix("model.")
-        raise SpecError(f"{path}.{short_of.get(field_path, field_path)}", error.value, error.expected) from None
+        field = error.path.removeprefix("model.")
+        raise SpecError(f"{path}.{short_names.get(field, field)}", error.value, error.expected) from None
 
 
-def _resolve_registered(value: Any, name: str, reference: str, path: str) -> Model:
-    """Return the model that a registered value stands for.
+def _model_behind(reference: str, found: Any, path: str) -> Model:
+    """Return the model from what was found behind a registered name, or behind a reference such as ``module:name``.
 
     Args:
-        value: a model; the name, file or description of a shape; or a function that returns a module or a shape.
-        name: name of the model if the value does not name it.
-        reference: text with which the user named the value.
+        reference: the name or reference, which also becomes the name of a model that has none.
+        found: a model; the name, file or description of a shape; or a function that returns a module or a shape.
         path: the field's name, for the error line.
     """
-    if isinstance(value, Model):
-        return replace(value, reference=reference) if isinstance(value, ModuleShape) else value
-    if isinstance(value, Mapping | str | Path) and not is_reference(value):
-        return model({"name": name, **value} if isinstance(value, Mapping) and "kind" not in value else value, path)
-    if not callable(value):
-        raise SpecError(path, reference, f"a model or what makes one, and this is {type(value).__name__}")
-    return _shape_of(partial(call_function, value, reference, {}, path, f"{path}."), name, path, reference)
+    if isinstance(found, Model):
+        return replace(found, reference=reference) if isinstance(found, ModuleShape) else found
+    if isinstance(found, Mapping | str | Path) and not is_reference(found):
+        return model(
+            {"name": reference, **found} if isinstance(found, Mapping) and "kind" not in found else found, path
+        )
+    if not callable(found):
+        raise SpecError(path, reference, f"a model or what makes one, and this is {type(found).__name__}")
+    make = partial(call_function, found, reference, {}, path, f"{path}.")
+    return _from_function(make, reference, path, reference=reference)
 
 
-def _of_object(value: Any, path: str) -> Model:
+def _from_object(value: Any, path: str) -> Model:
     """Return the model of a torch module, or of a function that returns a module or a shape."""
     if hasattr(value, "named_parameters") and not isinstance(value, type):
         from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
-    return _shape_of(partial(call_function, value, name, {}, path, f"{path}."), name, path)
+    return _from_function(partial(call_function, value, name, {}, path, f"{path}."), name, path)
 
 
-def _shape_of(make: Callable[[], Any], name: str, path: str, reference: str | Mapping[str, Any] | None = None) -> Model:
-    """Return the model from the result of ``make()``: a shape, a description of a shape, or a module.
+def _from_function(
+    make: Callable[[], Any], name: str, path: str, reference: str | Mapping[str, Any] | None = None
+) -> Model:
+    """Return the model that a function without arguments makes: a shape, a description of a shape, or a module.
 
     A module keeps the ``reference`` with which the user named it, so that a file can name it again.
     """
     from syncline.problems.network import shape_only
     from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
-    result: Any = shape_only(make)
-    if isinstance(result, Mapping):
-        result = model({"name": name, **result}, path)
-    elif not isinstance(result, Model):
-        result = module_shape(result, name, path)
-    is_named = reference is not None and isinstance(result, ModuleShape)
-    named_model: Model = replace(result, reference=reference) if is_named else result
-    return named_model
+    made: Any = shape_only(make)
+    if isinstance(made, Mapping):
+        return model({"name": name, **made}, path)
+    shape: Model = made if isinstance(made, Model) else module_shape(made, name, path)
+    if reference is not None and isinstance(shape, ModuleShape):
+        return replace(shape, reference=reference)
+    return shape
 
 
 ModelField = Annotated[Any, parsed(model), PlainSerializer(model_fields)]

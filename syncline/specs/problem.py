@@ -13,7 +13,7 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import refusal
 from syncline.registry import PYTHON, call_reference, is_reference, reference_to, specs_are_data
 
-_WRITTEN = "_written"
+_SPEC_FIELDS = "_spec_fields"
 """Attribute of a problem that a function returned; it holds the fields of the spec."""
 
 
@@ -35,7 +35,7 @@ class UnavailableProblem:
     module = build
 
 
-def _problem(value: Any) -> Any:
+def _parse_problem(value: Any) -> Any:
     """Return the problem of a name, a mapping with a ``kind``, or a function call; return a problem unchanged."""
     from pydantic import TypeAdapter
 
@@ -92,7 +92,7 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
     if not isinstance(problem, Problem) or isinstance(problem, type):
         raise refusal("target", target, f"a function that returns a problem; it returns {type(problem).__name__}")
     with suppress(AttributeError):  # a class with slots takes no attribute; the problem is then written by its fields
-        object.__setattr__(problem, _WRITTEN, {"kind": PYTHON, **fields})
+        object.__setattr__(problem, _SPEC_FIELDS, {"kind": PYTHON, **fields})
     return problem
 
 
@@ -104,16 +104,17 @@ def _dump_problem(problem: Any) -> dict[str, Any]:
     """
     from syncline.problems import PROBLEMS
 
-    written_fields = getattr(problem, _WRITTEN, None)
-    if written_fields is not None:
-        return dict(written_fields)
-    problem_class = type(problem)
-    has_fields = dataclasses.is_dataclass(problem_class) and problem_class is not UnavailableProblem
-    names = [field.name for field in dataclasses.fields(problem_class)] if has_fields else []
-    if not has_fields or not all(_is_plain(getattr(problem, name)) for name in names):
-        return {"kind": PYTHON, "target": None, "name": problem.name}
-    is_named = problem.name in PROBLEMS and PROBLEMS[problem.name] is problem_class
-    return {"kind": problem.name if is_named else reference_to(problem_class)} | dataclasses.asdict(problem)
+    spec_fields = getattr(problem, _SPEC_FIELDS, None)
+    if spec_fields is not None:
+        return dict(spec_fields)
+    problem_class, name_alone = type(problem), {"kind": PYTHON, "target": None, "name": problem.name}
+    if not dataclasses.is_dataclass(problem_class) or problem_class is UnavailableProblem:
+        return name_alone
+    for field in dataclasses.fields(problem_class):
+        if not _is_yaml_value(getattr(problem, field.name)):
+            return name_alone
+    is_registered = problem.name in PROBLEMS and PROBLEMS[problem.name] is problem_class
+    return {"kind": problem.name if is_registered else reference_to(problem_class)} | dataclasses.asdict(problem)
 
 
 def check_available(problem: Any) -> None:
@@ -122,14 +123,14 @@ def check_available(problem: Any) -> None:
         problem.build()
 
 
-def _is_plain(value: Any) -> bool:
+def _is_yaml_value(value: Any) -> bool:
     """Return whether YAML can hold a value: numbers, texts, dataclasses, and lists and mappings of these."""
-    if isinstance(value, list | tuple):
-        return all(map(_is_plain, value))
     if isinstance(value, Mapping):
-        return all(_is_plain(inner) for inner in value.values())
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return all(_is_yaml_value(item) for item in value)
     return value is None or isinstance(value, bool | int | float | str) or dataclasses.is_dataclass(value)
 
 
-ProblemField = Annotated[Any, BeforeValidator(_problem), PlainSerializer(_dump_problem)]
+ProblemField = Annotated[Any, BeforeValidator(_parse_problem), PlainSerializer(_dump_problem)]
 """A problem: a name of ``PROBLEMS`` or ``module:name``, a mapping with ``kind`` and fields, or an object."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -35,8 +36,8 @@ class LoraSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _by_rank(cls, value: Any) -> Any:
-        """Return the fields of a rank alone."""
+    def _expand_rank(cls, value: Any) -> Any:
+        """Return the fields of adapters that are written as their rank; other values unchanged."""
         return {"rank": value} if isinstance(value, int) else value
 
 
@@ -71,9 +72,9 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the tokens of a worker in a step: those of the spec, else its share of the default batch."""
         if self.tokens_per_worker is not None:
             return self.tokens_per_worker
-        shared_sequence = self.layout.build().workers // self.layout.data
+        workers_per_sequence = self.layout.build().workers // self.layout.data
         share = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
-        return max(share, -(-self.model.sequence // shared_sequence))
+        return max(share, math.ceil(self.model.sequence / workers_per_sequence))
 
     @property
     def width(self) -> int | None:
@@ -98,8 +99,10 @@ class ProjectSpec(ClockSpec, Experiment):
     @property
     def product_format(self) -> str:
         """Return the format of products: ``precision``, else the format of the hardware's peak, else fp32."""
+        if self.precision is not None:
+            return self.precision
         machine = self.compute.hardware or self.memory.hardware
-        return self.precision or (machine.precision if machine else "fp32")
+        return "fp32" if machine is None else machine.precision
 
     @property
     def adapters(self) -> Adapters | None:
@@ -112,10 +115,14 @@ class ProjectSpec(ClockSpec, Experiment):
         model = self.model
         if self.adapters is None or not isinstance(model, ModelShape):
             return model.flops_per_token
-        trained = self.adapters.trained_tensors(model.tensors)
-        expert = sum(tensor.elements for tensor in trained if ".expert_" in tensor.name)
-        active = sum(tensor.elements for tensor in trained) - expert * (1 - model.experts_per_token / model.experts)
-        return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * active
+        trained_tensors = self.adapters.trained_tensors(model.tensors)
+        trained = sum(tensor.elements for tensor in trained_tensors)
+        of_experts = sum(tensor.elements for tensor in trained_tensors if ".expert_" in tensor.name)
+        idle_share = 1 - model.experts_per_token / model.experts  # experts that a token does not use
+        trained_per_token = trained - of_experts * idle_share
+        # A parameter takes 2 FLOPs per token for each of its forward product and its two gradient products. Frozen
+        # weights have no gradient of their own; adapters have all three.
+        return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * trained_per_token
 
     @property
     def activation_storage(self) -> Storage:
@@ -143,7 +150,8 @@ class ProjectSpec(ClockSpec, Experiment):
             if asynchronous_of(method) is not None:
                 expected = "a method without it: only 'run' and 'compare' play who comes when"
                 raise refusal(f"methods.{i}.asynchronous", method.name, expected)
-            if (remedy := remedy_of(method)) is not None:
+            remedy = remedy_of(method)
+            if remedy is not None:
                 raise refusal(f"methods.{i}.remedy", remedy.kind, "none, as no gradient of a projection is late")
         self.compute.check_optimizer(self.methods)
         if self.memory.activations not in (None, "auto", "selective") and not isinstance(self.model, ModelShape):
@@ -175,14 +183,18 @@ class ProjectSpec(ClockSpec, Experiment):
         if is_measured or is_timed or self.layout.build().workers > 1:
             return []
         flops = self.model.flops_per_token * self.worker_tokens
-        tensors = self.model.tensors
-        shares = {method.name: COUNTING.optimizer_s(method, tensors, 1.0, flops, "") for method in self.methods}
-        large = ", ".join(f"{share:.0%} ({name})" for name, share in shares.items() if share >= LEAST_UPDATE)
-        message = f"updates take no time here; their products are {large} of a step's operations"
-        return [f"{message}, which compute.optimizer_time=counted adds"] if large else []
+        large_shares = []
+        for method in self.methods:
+            share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, base_s=1.0, flops=flops, workload_name="")
+            if share >= SMALLEST_SHARE:
+                large_shares.append(f"{share:.0%} ({method.name})")
+        if not large_shares:
+            return []
+        message = f"updates take no time here; their products are {', '.join(large_shares)} of a step's operations"
+        return [f"{message}, which compute.optimizer_time=counted adds"]
 
 
-COUNTING = ComputeSpec(optimizer_time="counted")
+COUNTED_UPDATES = ComputeSpec(optimizer_time="counted")
 """The compute times with which `ProjectSpec.warnings` counts the operations of updates."""
-LEAST_UPDATE = 0.05
+SMALLEST_SHARE = 0.05
 """Smallest share of an update in a step's operations for which a warning says that the update takes no time."""

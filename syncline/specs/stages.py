@@ -33,7 +33,7 @@ class StagesSpec(Spec):
     microbatches: Microbatches = 8
 
     @model_validator(mode="after")
-    def _late_or_not(self) -> StagesSpec:
+    def _check_backward_weights(self) -> StagesSpec:
         """Refuse other weights of backward passes than the stashed ones in a synchronous pipeline."""
         if not self.has_delayed_gradients and self.backward_weights != "stashed":
             expected = "stashed: in a synchronous pipeline they do not change on the way"
@@ -55,11 +55,9 @@ class StagesSpec(Spec):
             if setting != type(training).model_fields[path].default:
                 shown_value = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
                 raise refusal(path, shown_value, "none beside pipeline, whose stages all go on as they can")
-        disturbed = training.compute.model_dump(
-            include={"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"},
-            exclude_defaults=True,
-        )
-        for name, value in disturbed.items():
+        disturbances = {"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"}
+        set_disturbances = training.compute.model_dump(include=disturbances, exclude_defaults=True)
+        for name, value in set_disturbances.items():
             raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
         if training.compute.optimizer_time:
             expected = "none beside pipeline, which counts what updates multiply by itself"
@@ -101,7 +99,7 @@ class TimedModelSpec(Spec):
     tokens_per_batch: int | None = Field(default=None, ge=1)
 
     @model_validator(mode="after")
-    def _fits(self) -> TimedModelSpec:
+    def _check_tokens(self) -> TimedModelSpec:
         """Refuse a model without the tokens of a batch, and tokens without a model."""
         if self.model is None and self.tokens_per_batch is not None:
             raise refusal("tokens_per_batch", self.tokens_per_batch, "a model beside it, whose batch they are")
@@ -127,7 +125,7 @@ class PipelineClockSpec(TimedModelSpec):
     microbatches: Microbatches = 8
 
     @model_validator(mode="after")
-    def _differ(self) -> PipelineClockSpec:
+    def _check_names(self) -> PipelineClockSpec:
         """Refuse two networks with the same name, which tables could not tell apart."""
         names = [network.name for network in self.networks]
         if len(set(names)) < len(names):

@@ -93,7 +93,11 @@ class Study:
 
     def records(self, spec: Experiment, report: Report = lambda done: None) -> list[Record]:
         """Return the records of all pieces, computed sequentially in this process; ``run_study`` writes a folder."""
-        return [record for piece in (self.pieces(spec) if self.pieces else ()) for record in piece.call(report)]
+        records: list[Record] = []
+        if self.pieces is not None:
+            for piece in self.pieces(spec):
+                records += piece.call(report)
+        return records
 
 
 STUDIES: Registry[Study] = Registry(
@@ -121,12 +125,12 @@ def study_of(spec: Experiment) -> Study:
     return study_of_kind(kind_of_model(type(spec)))
 
 
-def _constants(value: Any, path: str) -> StepConstants:
-    """Return the published constants of a name."""
+def _parse_constants(value: Any, path: str) -> StepConstants:
+    """Return the published constants of step times with a name; return constants unchanged."""
     return value if isinstance(value, StepConstants) else named(value, STEP_TIMES, path)
 
 
-ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_constants), PlainSerializer(lambda c: c.name)]
+ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_parse_constants), PlainSerializer(lambda c: c.name)]
 """The name of published constants of step times."""
 
 
@@ -160,7 +164,7 @@ class StepTimesSpec(Experiment):
     seed: int = Field(default=0, ge=0)
 
     @model_validator(mode="after")
-    def _fits(self) -> StepTimesSpec:
+    def _check_fold_and_hardware(self) -> StepTimesSpec:
         """Refuse a number of the calibrating part that is out of range, and hardware of unknown memory."""
         if self.fold >= self.folds:
             raise refusal("fold", self.fold, f"a number from 0 to {self.folds - 1}")

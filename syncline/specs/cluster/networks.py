@@ -350,7 +350,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
             return replace(preset_network, name=str(changes.get("name", preset_network.name)))
         for description in DESCRIPTIONS.values():
             if isinstance(preset_network, description.makes) and set(changes) <= set(description.names()):
-                fields = network_fields(preset_network)
+                fields = network_fields(cast(Network, preset_network))
                 assert isinstance(fields, dict)
                 return _from_mapping(fields | changes, path)
     for key, description in DESCRIPTIONS.items():
