@@ -18,13 +18,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-SECONDS = 10
-"""Processor seconds that compiling the event engine, or a module of functions, takes, about."""
+COMPILE_S = 10
+"""Approximate processor seconds in which the event engine, or a module of functions, is compiled."""
 
 
 def announce_compiling(name: str) -> None:
     """Print a line on standard error before something is compiled that this machine will keep."""
-    print(f"compiling {name}, once on this machine: about {SECONDS} s", file=sys.stderr, flush=True)
+    print(f"compiling {name}, once on this machine: about {COMPILE_S} s", file=sys.stderr, flush=True)
 
 
 class Kernels:
@@ -40,33 +40,35 @@ class Kernels:
     """
 
     def __init__(self, name: str, break_even_units: int) -> None:
-        self._name, self.worth = name, break_even_units
-        self._work = 0
-        self._loaded: ModuleType | None = None
+        self._name, self._break_even_units = name, break_even_units
+        self._units_so_far = 0
+        self._module: ModuleType | None = None
 
     def for_work(self, units: int) -> ModuleType | None:
         """Return the module for ``units`` more units of work; None if the slower functions should do them."""
-        self._work += units
-        return self.load() if self._loaded is not None or self._work >= self.worth else None
+        self._units_so_far += units
+        if self._module is None and self._units_so_far < self._break_even_units:
+            return None
+        return self.load()
 
     def load(self) -> ModuleType:
         """Load the module unless it is loaded, and return it."""
-        if self._loaded is None:
-            self._loaded = import_module(self._name)
-            if not _is_kept(self._loaded):
+        if self._module is None:
+            self._module = import_module(self._name)
+            if not _is_in_cache(self._module):
                 announce_compiling(self._name)
-        return self._loaded
+        return self._module
 
 
-def _is_kept(module: ModuleType) -> bool:
+def _is_in_cache(module: ModuleType) -> bool:
     """Return whether Numba's cache has every function of a module, as its source is now."""
     source = Path(str(module.__file__))
     modified_s = source.stat().st_mtime
     for function in vars(module).values():
         if hasattr(function, "stats") and hasattr(function, "py_func"):
-            folder = function.stats.cache_path
-            name = f"{source.stem}.{function.py_func.__qualname__}-*.nbi"
-            if not any(index.stat().st_mtime >= modified_s for index in Path(folder or "").glob(name)):
+            folder = Path(function.stats.cache_path or "")
+            index_files = folder.glob(f"{source.stem}.{function.py_func.__qualname__}-*.nbi")
+            if not any(file.stat().st_mtime >= modified_s for file in index_files):
                 return False
     return True
 
@@ -116,8 +118,10 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # the C library is not glibc, or cannot be loaded
         return False
-    keeps_blocks = any(mallopt(MMAP_THRESHOLD, num_bytes) for num_bytes in LARGEST_BYTES)
-    return keeps_blocks and bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
+    for largest_block_bytes in LARGEST_BYTES:
+        if mallopt(MMAP_THRESHOLD, largest_block_bytes):
+            return bool(mallopt(TRIM_THRESHOLD, KEPT_BYTES))
+    return False
 
 
 @contextmanager

@@ -48,8 +48,9 @@ def large_text(count: float) -> str:
     >>> large_text(162_322_944), large_text(1.3e9), large_text(512)
     ('162.3 M', '1.3 B', '512')
     """
-    size, sign = next((step for step in ((1e9, " B"), (1e6, " M")) if count >= step[0]), (1, ""))
-    return f"{count / size:,.4g}{sign}"
+    if count >= 1e9:
+        return f"{count / 1e9:,.4g} B"
+    return f"{count / 1e6:,.4g} M" if count >= 1e6 else f"{count:,.4g}"
 
 
 def times_text(factor: float) -> str:
@@ -58,7 +59,8 @@ def times_text(factor: float) -> str:
     >>> times_text(1.5), times_text(31.25)
     ('1.50x', '31.2x')
     """
-    return f"{factor:.{max(0, 2 - int(math.log10(max(factor, 1.0))))}f}x"
+    digits_before_point = 1 + int(math.log10(max(factor, 1.0)))
+    return f"{factor:.{max(0, 3 - digits_before_point)}f}x"
 
 
 def share_text(part: float) -> str:
@@ -67,9 +69,12 @@ def share_text(part: float) -> str:
     >>> share_text(0.5), share_text(1e-4), share_text(0.999)
     ('50%', '<0.1%', '99.9%')
     """
-    if 0 < part < 0.0005 or 0.9995 < part < 1:
-        return "<0.1%" if part < 0.5 else ">99.9%"
-    return f"{part:.1%}" if 0 < part < 0.005 or 0.995 < part < 1 else f"{part:.0%}"
+    if 0 < part < 0.0005:
+        return "<0.1%"
+    if 0.9995 < part < 1:
+        return ">99.9%"
+    needs_decimal = 0 < part < 0.005 or 0.995 < part < 1
+    return f"{part:.1%}" if needs_decimal else f"{part:.0%}"
 
 
 def four_digits(value: float) -> str:
@@ -85,7 +90,7 @@ def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
     """
     all_names = list(names)
     text = separator.join(all_names[:most])
-    return text + (f" and {len(all_names) - most} more" if len(all_names) > most else "")
+    return f"{text} and {len(all_names) - most} more" if len(all_names) > most else text
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
@@ -124,19 +129,26 @@ class Column(NamedTuple):
     def text(self, value: Any) -> str:
         """Return a value as a table shows it; "-" for None and numbers that are not finite."""
         if isinstance(value, list | tuple):
-            return ", ".join([*map(self.text, value[:MOST_ITEMS]), *(["..."] if len(value) > MOST_ITEMS else [])])
+            texts = [self.text(item) for item in value[:MOST_ITEMS]]
+            return ", ".join([*texts, "..."] if len(value) > MOST_ITEMS else texts)
         if isinstance(value, dict):
-            texts = {key: "null" if inner is None else self.text(inner) for key, inner in value.items()}
-            lists = {key for key, inner in value.items() if isinstance(inner, list | tuple)}
-            return ", ".join(f"{key}=[{text}]" if key in lists else f"{key}={text}" for key, text in texts.items())
+            texts = []
+            for key, item in value.items():
+                text = "null" if item is None else self.text(item)
+                texts.append(f"{key}=[{text}]" if isinstance(item, list | tuple) else f"{key}={text}")
+            return ", ".join(texts)
         if isinstance(value, bool):
             return "yes" if value else "no"
         if isinstance(value, Real) and math.isfinite(value):
-            show = FORMATS.get(self.format or self.unit)
-            return (
-                show(value) if show else format(value, self.format or ("," if isinstance(value, Integral) else ".4g"))
-            )
+            return self._number_text(value)
         return "-" if value is None or isinstance(value, Real) else str(value)
+
+    def _number_text(self, value: Any) -> str:
+        """Return a finite number in the column's format, or in that of its unit, or with four digits."""
+        if (self.format or self.unit) in FORMATS:
+            return FORMATS[self.format or self.unit](value)
+        default_format = "," if isinstance(value, Integral) else ".4g"
+        return format(value, self.format or default_format)
 
 
 @cache
@@ -165,7 +177,8 @@ def column_of(name: str) -> Column:
     """
     if name in columns():
         return columns()[name]
-    column = Column(name, "", next((unit for end, unit in UNITS.items() if name.endswith(end)), ""))
+    units = [unit for ending, unit in UNITS.items() if name.endswith(ending)]
+    column = Column(name, "", units[0] if units else "")
     return column._replace(header=_header(column))
 
 
@@ -176,7 +189,8 @@ def is_declared(name: str) -> bool:
 
 def _header(column: Column) -> str:
     """Return the heading that follows from a column's name: without its unit, in words."""
-    ending = {"B/s": "_bytes_per_s", "B": "_bytes", "FLOP/s": "_flops"}.get(column.unit, f"_{column.unit.lower()}")
+    endings = {"B/s": "_bytes_per_s", "B": "_bytes", "FLOP/s": "_flops"}
+    ending = endings.get(column.unit, f"_{column.unit.lower()}")
     return column.name.removesuffix(ending).replace("_", " ")
 
 
@@ -184,14 +198,20 @@ def described(schema: pa.Schema, *sources: str) -> pa.Schema:
     """Return the schema of a parquet file whose fields have their unit and meaning as metadata, as far as known.
 
     Args:
-        schema: the schema; what its fields have already stays.
+        schema: the schema; metadata that its fields have already stay.
         *sources: records that may have the columns, for example ``curves.parquet``; the first that has one counts.
     """
     meanings: dict[str, str] = {}
     for source in reversed(sources):
         meanings |= records().get(source, {})
-    for place, field in enumerate(schema):
-        metadata = {b"unit": column_of(field.name).unit.encode(), b"meaning": meanings.get(field.name, "").encode()}
-        metadata = {key: text for key, text in metadata.items() if text} | (field.metadata or {})
-        schema = schema.set(place, field.with_metadata(metadata)) if metadata else schema
+    for index, field in enumerate(schema):
+        metadata: dict[bytes, bytes] = {}
+        unit, meaning = column_of(field.name).unit, meanings.get(field.name)
+        if unit:
+            metadata[b"unit"] = unit.encode()
+        if meaning:
+            metadata[b"meaning"] = meaning.encode()
+        metadata |= field.metadata or {}
+        if metadata:
+            schema = schema.set(index, field.with_metadata(metadata))
     return schema

@@ -62,7 +62,7 @@ class Spec(BaseModel):
 
 def _takes_bool(annotation: Any) -> bool:
     """Return whether a field with this annotation may be true or false."""
-    return annotation in (bool, Any) or any(_takes_bool(inner) for inner in get_args(annotation))
+    return annotation in (bool, Any) or any(_takes_bool(argument) for argument in get_args(annotation))
 
 
 MANY = 10**9
@@ -100,7 +100,10 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
-    """Return a validator from a parser ``parse(value, path)``; paths in its ``SpecError`` extend the field's path."""
+    """Return a pydantic validator that calls ``parse(value, path)``, and refuses what the parser refuses.
+
+    The path of the parser's `SpecError` is added to the path of the field.
+    """
 
     def validate(value: Any) -> Any:
         """Return the parsed value; turn the parser's error into one of pydantic."""
@@ -153,10 +156,11 @@ def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     """Return the field names of the model at a location in pydantic's error, for suggestions of the closest match."""
     annotation: Any = model
     for part in location:
-        if isinstance(part, str) and part.startswith("kind:"):
-            annotation = next(
-                (m for m in _models_in(annotation) if kind_of_model(m) == part.removeprefix("kind:")), annotation
-            )
+        if isinstance(part, str) and part.startswith("kind:"):  # the member of a union that has this kind
+            for union_model in _models_in(annotation):
+                if kind_of_model(union_model) == part.removeprefix("kind:"):
+                    annotation = union_model
+                    break
         elif isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
             annotation = annotation.model_fields[part].annotation
     models = _models_in(annotation)
@@ -167,7 +171,10 @@ def _models_in(annotation: Any) -> list[type[BaseModel]]:
     """Return the pydantic models that an annotation contains."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
-    return [model for inner in get_args(annotation) for model in _models_in(inner)]
+    models = []
+    for argument in get_args(annotation):
+        models += _models_in(argument)
+    return models
 
 
 RENAMED: Mapping[str, tuple[str, ...]] = {
@@ -204,8 +211,10 @@ def one_of_fields(names: Iterable[str], name: str) -> str:
     'it was renamed to merge_period'
     """
     fields = list(names)
-    new = next((new for new in RENAMED.get(name, ()) if new in fields), None)
-    return one_of(fields, name) if new is None else f"it was renamed to {new}"
+    for new_name in RENAMED.get(name, ()):
+        if new_name in fields:
+            return f"it was renamed to {new_name}"
+    return one_of(fields, name)
 
 
 def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str]]) -> SpecError:
@@ -215,25 +224,27 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
         error: error of pydantic.
         fields: function from a location to the field names there, for the closest match of a misspelt name.
     """
-    details = error.errors(include_url=False)
+    all_details = error.errors(include_url=False)
     # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
-    first = next((d for d in details if d["type"] == "extra_forbidden"), details[0])
+    unknown_keys = [detail for detail in all_details if detail["type"] == "extra_forbidden"]
+    first = unknown_keys[0] if unknown_keys else all_details[0]
     # The tags of unions are pydantic's: the user did not write them.
     parts = [str(part) for part in first["loc"] if not str(part).startswith("kind:")]
     value, context = first["input"], first.get("ctx", {})
     if first["type"] == "refused":
-        parts += [context["path"].strip(".")]
+        parts.append(context["path"].strip("."))
         value = context["value"]
     elif first["type"] == "union_tag_invalid":
-        parts += ["kind"]
+        parts.append("kind")
         value = str(context["tag"]).removeprefix("kind:") or None
     elif first["type"] == "missing":
         value = None
-    return SpecError(".".join(filter(None, parts)) or "spec", value, _expected(first, fields))
+    path = ".".join(part for part in parts if part)
+    return SpecError(path or "spec", value, _expected_text(first, fields))
 
 
-def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
-    """Return what would be accepted, for the line about one of pydantic's errors; ``fields`` as in `explain`."""
+def _expected_text(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str]]) -> str:
+    """Return the accepted values as text, for the line about one of pydantic's errors; ``fields`` as in `explain`."""
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "refused":
         return str(context["expected"])
@@ -244,29 +255,22 @@ def _expected(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], list[str
     if kind == "union_tag_invalid":
         tags = [tag.strip().strip("'").removeprefix("kind:") for tag in str(context["expected_tags"]).split(",")]
         return one_of(tags, str(context["tag"]).removeprefix("kind:"))
-    if kind in _IN_WORDS:
-        return _IN_WORDS[kind].format(**context)
+    if kind in _ERROR_TEXTS:
+        return _ERROR_TEXTS[kind].format(**context)
     text = str(detail["msg"]).removeprefix("Input should be ")
     return (text[:1].lower() + text[1:]).replace("greater than or equal to", "at least")
 
 
-_IN_WORDS = {
-    "model_type": "fields, as in {{field: value}}",
-    "tuple_type": "a list, as in [1, 2]",
-    "too_short": "at least {min_length}",
-    "too_long": "at most {max_length}",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "string_too_short": "text that is not empty",
+_ERROR_TEXTS = {
+    "model_type": "fields, as in {{field: value}}", "tuple_type": "a list, as in [1, 2]",
+    "too_short": "at least {min_length}", "too_long": "at most {max_length}",
+    "int_type": "a whole number", "int_parsing": "a whole number", "int_from_float": "a whole number",
+    "float_type": "a number", "float_parsing": "a number",
+    "bool_type": "true or false", "bool_parsing": "true or false",
+    "string_type": "text", "string_too_short": "text that is not empty",
     "string_too_long": "text of at most {max_length} characters",
     "string_pattern_mismatch": "text that matches {pattern}",
-}
+}  # fmt: skip
 """Error texts for people who write YAML, in place of pydantic's texts about Python types."""
 
 
@@ -294,8 +298,8 @@ def plain_argument(name: str, value: Any) -> Any:
         raise SpecError(name, value, f"a value that can be read ({error_text(error)})") from None
 
 
-def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
-    """Return a value as in `plain_argument`; ``around`` has the ids of the containers that contain the value."""
+def _plain(value: Any, container_ids: tuple[int, ...] = ()) -> Any:
+    """Return a value as in `plain_argument`; ``container_ids`` are the ids of the containers that contain it."""
     if isinstance(value, str):
         return str(value.encode(), "utf-8")  # raises for an unpaired surrogate, which no file can hold
     if hasattr(type(value), "to_dict") and hasattr(value, "columns"):
@@ -308,32 +312,28 @@ def _plain(value: Any, around: tuple[int, ...] = ()) -> Any:
     if not isinstance(value, Mapping | Sequence | Iterator | KeysView | ValuesView | ItemsView):
         bool(value == "" or hasattr(value, "name"))  # raises if the object cannot be compared or inspected
         return value
-    if id(value) in around or len(around) == DEEPEST:
+    if id(value) in container_ids or len(container_ids) == DEEPEST:
         raise SpecError("", value, f"at most {DEEPEST} levels of lists and fields within each other")
-    around = (*around, id(value))
+    container_ids = (*container_ids, id(value))
     if isinstance(value, Mapping):
-        return {key: _plain(inner, around) for key, inner in value.items()}
-    has_end = isinstance(value, list | tuple)
-    items = [_plain(inner, around) for inner in (value if has_end else islice(value, MOST_ITEMS + 1))]
-    if len(items) > MOST_ITEMS and not has_end:
+        return {key: _plain(item, container_ids) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item, container_ids) for item in value]
+    if isinstance(value, tuple):
+        return tuple(_plain(item, container_ids) for item in value)
+    items = [_plain(item, container_ids) for item in islice(value, MOST_ITEMS + 1)]  # it may have no end
+    if len(items) > MOST_ITEMS:
         raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
-    return items if isinstance(value, list) else tuple(items)
+    return tuple(items)
 
 
 LARGEST = 2**63
 """The bound on whole numbers: tables hold smaller ones only."""
 
-WORDS: dict[Any, str] = {
-    bool: "true or false",
-    int: "a whole number",
-    float: "a finite number",
-    str: "text",
-    Path: "a path",
-    Sequence: "a list",
-    Iterable: "a list",
-    Mapping: "fields, as in {field: value}",
-    Callable: "a function",
-}
+TYPE_TEXTS: dict[Any, str] = {
+    bool: "true or false", int: "a whole number", float: "a finite number", str: "text", Path: "a path",
+    Sequence: "a list", Iterable: "a list", Mapping: "fields, as in {field: value}", Callable: "a function",
+}  # fmt: skip
 """Description of the accepted values of an annotation, for error messages."""
 
 
@@ -343,41 +343,48 @@ def checked_argument(name: str, value: Any, annotation: Any) -> Any:
     Raises:
         SpecError: the value does not have this type, or cannot be read.
     """
-    return _typed(name, plain_argument(name, value), annotation)
+    return _convert(name, plain_argument(name, value), annotation)
 
 
-def _typed(path: str, value: Any, annotation: Any) -> Any:
-    """Return a plain value converted to the type of an annotation."""
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+def _convert(path: str, value: Any, annotation: Any) -> Any:
+    """Return a plain value converted to the type of an annotation, or raise an error with the path of the value."""
+    accepted_types = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
     # A quantity is text with a unit or a number: its parser checks it and has better error messages.
-    if Any in options or {str, float} <= set(options):
+    if Any in accepted_types or {str, float} <= set(accepted_types):
         return value
-    if Path in options and isinstance(value, str) and "\0" in value:
+    if Path in accepted_types and isinstance(value, str) and "\0" in value:
         raise SpecError(path, value, "a path, which has no NUL")
-    for option in options:
-        if not _has_type(value, option):
+    for accepted_type in accepted_types:
+        if not _has_type(value, accepted_type):
             continue
-        inner = get_args(option)
-        if isinstance(value, list | tuple | range) and inner:
-            return [_typed(f"{path}.{i}", item, inner[0]) for i, item in enumerate(value)]
-        if isinstance(value, dict) and inner:
-            return {_typed(path, key, inner[0]): _typed(f"{path}.{key}", item, inner[1]) for key, item in value.items()}
-        return int(value) if option is int else value
-    kinds = [get_origin(option) or option for option in options if option is not type(None)]
-    raise SpecError(path, value, " or ".join(WORDS.get(kind, f"a {getattr(kind, '__name__', kind)}") for kind in kinds))
+        item_types = get_args(accepted_type)
+        if isinstance(value, list | tuple | range) and item_types:
+            return [_convert(f"{path}.{i}", item, item_types[0]) for i, item in enumerate(value)]
+        if isinstance(value, dict) and item_types:
+            key_type, item_type = item_types
+            items = value.items()
+            return {_convert(path, key, key_type): _convert(f"{path}.{key}", item, item_type) for key, item in items}
+        return int(value) if accepted_type is int else value
+    texts = []
+    for accepted_type in accepted_types:
+        if accepted_type is not type(None):
+            base = get_origin(accepted_type) or accepted_type
+            texts.append(TYPE_TEXTS.get(base, f"a {getattr(base, '__name__', base)}"))
+    raise SpecError(path, value, " or ".join(texts))
 
 
-def _has_type(value: Any, option: Any) -> bool:
-    """Return whether a value is of one of the types that an annotation allows; whole floats are integers."""
-    kind = get_origin(option) or option
-    if kind is Callable:
+def _has_type(value: Any, accepted_type: Any) -> bool:
+    """Return whether a value has a type of an annotation; a float without a fraction counts as a whole number."""
+    base = get_origin(accepted_type) or accepted_type
+    if base is Callable:
         return callable(value)
-    if kind in (int, float):
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        return number and _is_finite(value) and (kind is float or (value == int(value) and abs(value) < LARGEST))
-    if kind in (Sequence, Iterable):
+    if base in (int, float):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not _is_finite(value):
+            return False
+        return base is float or (value == int(value) and abs(value) < LARGEST)
+    if base in (Sequence, Iterable):
         return isinstance(value, list | tuple | range)
-    return isinstance(value, kind)
+    return isinstance(value, base)
 
 
 def _is_finite(number: float) -> bool:
