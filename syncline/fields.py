@@ -317,10 +317,9 @@ def _plain(value: Any, container_ids: tuple[int, ...] = ()) -> Any:
     container_ids = (*container_ids, id(value))
     if isinstance(value, Mapping):
         return {key: _plain(item, container_ids) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item, container_ids) for item in value]
-    if isinstance(value, tuple):
-        return tuple(_plain(item, container_ids) for item in value)
+    if isinstance(value, list | tuple):
+        items = [_plain(item, container_ids) for item in value]
+        return items if isinstance(value, list) else tuple(items)
     items = [_plain(item, container_ids) for item in islice(value, MOST_ITEMS + 1)]  # it may have no end
     if len(items) > MOST_ITEMS:
         raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
