@@ -19,7 +19,7 @@ from typing import Any
 from syncline.errors import SynclineError, error_text
 from syncline.interrupts import Deferral
 
-NOT_AS_WRITTEN = (
+READING_ERRORS = (
     LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError,
     NotImplementedError,
 )  # fmt: skip
@@ -62,10 +62,10 @@ def resumed_lines(path: Path) -> list[Any]:
     A last line that a kill has cut off is removed from the file, so that the next line begins where it began.
     """
     content = path.read_bytes() if path.is_file() else b""
-    end = content.rfind(b"\n") + 1
-    if end < len(content):
-        os.truncate(path, end)
-    return [json.loads(line) for line in content[:end].splitlines()]
+    complete_bytes = content.rfind(b"\n") + 1
+    if complete_bytes < len(content):
+        os.truncate(path, complete_bytes)
+    return [json.loads(line) for line in content[:complete_bytes].splitlines()]
 
 
 @contextmanager
@@ -82,7 +82,7 @@ def refuse_changed_files(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise SynclineError(f"folder: {error.filename or path} cannot be read ({error_text(error)})") from error
-    except NOT_AS_WRITTEN as error:
+    except READING_ERRORS as error:
         raise SynclineError(f"folder: {path}/ is not as it was written ({error_text(error)})") from error
 
 
@@ -160,11 +160,13 @@ MOST_VALUES = 1_000_000
 
 def _count_expanded_values(node: Any, counts: dict[int, float]) -> float:
     """Return the number of values of a node with all aliases expanded; infinity if the node contains itself."""
-    if id(node) not in counts:
-        counts[id(node)] = math.inf
-        entries = node.value if isinstance(node.value, list) else []
-        parts = [part for entry in entries for part in (entry if isinstance(entry, tuple) else (entry,))]
-        counts[id(node)] = 1.0 + sum(_count_expanded_values(part, counts) for part in parts)
+    if id(node) in counts:
+        return counts[id(node)]
+    counts[id(node)] = math.inf  # until the node is counted: it is met again only if it contains itself
+    children: list[Any] = []
+    for entry in node.value if isinstance(node.value, list) else []:
+        children += entry if isinstance(entry, tuple) else [entry]  # a mapping has pairs of key and value
+    counts[id(node)] = 1.0 + sum(_count_expanded_values(child, counts) for child in children)
     return counts[id(node)]
 
 
@@ -177,7 +179,9 @@ def _loader() -> Any:
         def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
             """Return the content of a mapping, or raise an error for a duplicate key."""
             seen: set[str] = set()
-            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode):
+                    continue
                 if key.value in seen:
                     raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
                 seen.add(key.value)

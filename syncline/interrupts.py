@@ -75,45 +75,45 @@ class _Listener:
     """The thread that receives the signals of this process.
 
     Attributes:
-        number: number of the first signal; None before it.
-        is_confirmed: whether the work has confirmed that it is ending, so that the time limit no longer holds.
-        temporary: folders to remove if the process ends at once.
+        first_signal: number of the first signal; None before it.
+        has_confirmed_end: whether the work has confirmed that it is ending, so that the time limit no longer holds.
+        temporary_folders: folders to remove if the process ends at once.
     """
 
     def __init__(self) -> None:
-        """Start the thread that waits for signals."""
-        self.number: int | None = None
-        self.is_confirmed = False
-        self._since_s = 0.0  # time of the first signal
-        self.temporary: list[Path] = []
+        """Make the thread and the pipe from which it reads signals; `begin` starts the thread."""
+        self.first_signal: int | None = None
+        self.has_confirmed_end = False
+        self._first_signal_s = 0.0  # time of the first signal
+        self.temporary_folders: list[Path] = []
         self._deferrals: list[Deferral] = []
         self._lock = threading.Lock()
-        self._read, self._write = os.pipe()
-        os.set_blocking(self._write, False)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
         self._thread = threading.Thread(target=self._listen, name="signals", daemon=True)
 
     def begin(self) -> None:
         """Start the thread, and let the system write the numbers of signals to its pipe."""
         self._thread.start()
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         for number in SIGNALS:
-            signal.signal(number, _leave_it_to_the_thread)
+            signal.signal(number, _ignore_signal)
 
     def end(self) -> None:
         """End the thread; from now on a signal ends the process at once."""
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: os._exit(128 + number))
         signal.set_wakeup_fd(-1)
-        os.write(self._write, b"\0")
+        os.write(self._write_end, b"\0")  # no signal has the number 0: it ends the thread
         self._thread.join()
-        os.close(self._read)
-        os.close(self._write)
+        os.close(self._read_end)
+        os.close(self._write_end)
 
     def defer(self, deferral: Deferral) -> None:
         """Add a deferral; if a signal has come before, ask its work to stop."""
         with self._lock:
             self._deferrals.append(deferral)
-        if self.number is not None and deferral.stop is not None:
+        if self.first_signal is not None and deferral.stop is not None:
             deferral.stop()
 
     def forget(self, deferral: Deferral) -> None:
@@ -124,13 +124,15 @@ class _Listener:
     def _listen(self) -> None:
         """Receive signals until `end`, and end the process if its work does not end in time."""
         while True:
-            waits = self.number is not None and not self.is_confirmed
-            left_s = max(0.0, self._since_s + LIMIT_S - time.monotonic()) if waits else None
-            if not select.select([self._read], [], [], left_s)[0]:
-                if not self.is_confirmed:
+            timeout_s = None  # no limit
+            if self.first_signal is not None and not self.has_confirmed_end:
+                timeout_s = max(0.0, self._first_signal_s + LIMIT_S - time.monotonic())
+            readable, _, _ = select.select([self._read_end], [], [], timeout_s)
+            if not readable:  # the time is over
+                if not self.has_confirmed_end:
                     self._end_process()
                 continue
-            for number in os.read(self._read, 64):
+            for number in os.read(self._read_end, 64):
                 if number == 0:
                     return
                 if number in SIGNALS:
@@ -139,18 +141,18 @@ class _Listener:
     def _receive(self, number: int) -> None:
         """Ask deferred work to stop at the first signal; end the process at a second one, or if no work is deferred."""
         now_s = time.monotonic()
-        if self.number is not None:
-            if now_s > self._since_s + REPEAT_S:
+        if self.first_signal is not None:
+            if now_s > self._first_signal_s + REPEAT_S:
                 self._end_process()
             return
-        self.number, self._since_s = number, now_s
+        self.first_signal, self._first_signal_s = number, now_s
         with self._lock:
-            stops = [deferral.stop for deferral in self._deferrals if deferral.stop is not None]
-            is_deferred = bool(self._deferrals)
-        if not is_deferred:
+            deferrals = list(self._deferrals)
+        if not deferrals:
             self._end_process()
-        for stop in stops:
-            stop()
+        for deferral in deferrals:
+            if deferral.stop is not None:
+                deferral.stop()
 
     def _end_process(self) -> None:
         """Abandon all deferred work, remove temporary folders, report what remains, and end the process."""
@@ -158,9 +160,10 @@ class _Listener:
         phrases = ["interrupted"]
         for deferral in reversed(self._deferrals):
             with suppress(Exception):
-                phrase = deferral.abandon and deferral.abandon()
-                phrases += [phrase] if phrase else []
-        for folder in self.temporary:
+                phrase = None if deferral.abandon is None else deferral.abandon()
+                if phrase:
+                    phrases.append(phrase)
+        for folder in self.temporary_folders:
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
             os.write(2, f"{'; '.join(phrases)}\n".encode())
@@ -171,7 +174,7 @@ _listeners: list[_Listener] = []
 """The listener of this process; empty if the process does not listen."""
 
 
-def _leave_it_to_the_thread(number: int, frame: FrameType | None) -> None:
+def _ignore_signal(number: int, frame: FrameType | None) -> None:
     """Do nothing: a handler in Python must exist so that a signal's number is written to the listener's pipe."""
 
 
@@ -214,7 +217,7 @@ def exit_code() -> int:
 
 def _first_signal() -> int | None:
     """Return the number of the first signal that this process has received; None without one."""
-    return _listeners[0].number if _listeners else None
+    return _listeners[0].first_signal if _listeners else None
 
 
 def is_interrupted() -> bool:
@@ -232,7 +235,7 @@ def raise_if_interrupted() -> None:
 def confirm() -> None:
     """Confirm that the work is ending, which may then take longer than `LIMIT_S`."""
     if is_interrupted():
-        _listeners[0].is_confirmed = True
+        _listeners[0].has_confirmed_end = True
 
 
 @contextmanager
@@ -303,10 +306,11 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     if len(os.fsencode(own_folder.parent)) > longest:
         raise SpecError("TMPDIR", str(own_folder.parent), f"a folder whose path has at most {longest} bytes")
     for listener in _listeners:
-        listener.temporary.append(own_folder)
-    context = get_context("forkserver")
-    # Not in a process that does not listen, such as a notebook: the server would end with the thread that started it.
-    context.set_forkserver_preload([*(["syncline.server_end"] if _listeners else []), *modules])
+        listener.temporary_folders.append(own_folder)
+    context, preloaded = get_context("forkserver"), list(modules)
+    if _listeners:  # in a notebook, which does not listen, the server would end with the thread that started it
+        preloaded.insert(0, "syncline.server_end")
+    context.set_forkserver_preload(preloaded)
     return context
 
 

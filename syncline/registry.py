@@ -46,25 +46,25 @@ class Registry(Generic[T]):
     """
 
     def __init__(self, noun: str, group: str, built_in: Mapping[str, T | str]) -> None:
-        self.what, self.group = noun, group
-        self._known: dict[str, T | str] = dict(built_in)
+        self.noun, self.group = noun, group
+        self._registered: dict[str, T | str] = dict(built_in)
 
-    def register(self, name: str, thing: T | str) -> T | str:
+    def register(self, name: str, instance: T | str) -> T | str:
         """Register an object, or ``module:name`` of one, and return it.
 
         Raises:
             SpecError: the name is taken, is empty, or has a colon as in ``module:name``.
         """
-        if name in self._known and self._known[name] is not thing:
-            raise SpecError(f"{self.what}.name", name, f"a name that none of the {self.what} has")
+        if name in self._registered and self._registered[name] is not instance:
+            raise SpecError(f"{self.noun}.name", name, f"a name that none of the {self.noun} has")
         if ":" in name or not name:
-            raise SpecError(f"{self.what}.name", name, "a name without a colon")
-        self._known[name] = thing
-        return thing
+            raise SpecError(f"{self.noun}.name", name, "a name without a colon")
+        self._registered[name] = instance
+        return instance
 
     def names(self) -> tuple[str, ...]:
         """Return all names: of built-in and registered objects, and of entry points of installed packages."""
-        return tuple(dict.fromkeys([*self._known, *self._offered()]))
+        return tuple(dict.fromkeys([*self._registered, *self._entry_points()]))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -73,7 +73,7 @@ class Registry(Generic[T]):
         return self.get(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._known or name in self._offered()
+        return name in self._registered or name in self._entry_points()
 
     def get(self, name: str, path: str = "name") -> T:
         """Return the object of this name, imported if it was not used before.
@@ -85,32 +85,34 @@ class Registry(Generic[T]):
         Raises:
             SpecError: there is no such object, or it cannot be imported.
         """
-        if name in self._known:
-            registered = self._known[name]
+        if name in self._registered:
+            registered = self._registered[name]
             return import_reference(registered, path, installed=True) if isinstance(registered, str) else registered
         if is_reference(name):
             return import_reference(name, path)
-        offered = self._offered()
-        if name not in offered:
+        entry_point = self._entry_points().get(name)
+        if entry_point is None:
             raise SpecError(path, name, f"{one_of(self.names(), name)}, or module:name")
         try:
-            return import_reference(offered[name].value, path, installed=True)
+            return import_reference(entry_point.value, path, installed=True)
         except SpecError as error:
-            raise SpecError(path, name, f"{error.expected} ({self.origin(name)}: {offered[name].value})") from error
+            raise SpecError(path, name, f"{error.expected} ({self.origin(name)}: {entry_point.value})") from error
 
     def origin(self, name: str) -> str:
         """Return the installed package and version that offer a name; empty text for a built-in or registered name."""
-        if name in self._known or (point := self._offered().get(name)) is None:
+        entry_point = None if name in self._registered else self._entry_points().get(name)
+        if entry_point is None:
             return ""
-        return f"{point.dist.name} {point.dist.version}" if point.dist else point.value
+        package = entry_point.dist
+        return entry_point.value if package is None else f"{package.name} {package.version}"
 
-    def _offered(self) -> dict[str, Any]:
+    def _entry_points(self) -> dict[str, Any]:
         """Return the entry points of installed packages for this registry, by name."""
-        return _entry_points(self.group, tuple(sys.path))
+        return _read_entry_points(self.group, tuple(sys.path))
 
 
 @cache
-def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, Any]:
+def _read_entry_points(group: str, python_path: tuple[str, ...]) -> dict[str, Any]:
     """Return the entry points that the packages on Python's path offer to a group; reading them takes 20 ms."""
     from importlib.metadata import entry_points
 
@@ -123,9 +125,15 @@ def is_reference(value: Any) -> bool:
     >>> is_reference("my_package.models:tiny"), is_reference("models/mine.py:tiny"), is_reference("10gbe")
     (True, True, False)
     """
-    module, _, name = value.rpartition(":") if isinstance(value, str) else ("", "", "")
-    dotted = all(part.isidentifier() for part in name.split("."))
-    return dotted and (module.endswith(".py") or all(part.isidentifier() for part in module.split(".")))
+    if not isinstance(value, str):
+        return False
+    module, _, name = value.rpartition(":")
+    return _is_dotted_name(name) and (module.endswith(".py") or _is_dotted_name(module))
+
+
+def _is_dotted_name(text: str) -> bool:
+    """Return whether a text is a name of Python, or names with dots between them."""
+    return all(part.isidentifier() for part in text.split("."))
 
 
 NO_CODE = "SYNCLINE_NO_CODE"
@@ -256,14 +264,15 @@ def call_reference(target: Any, arguments: Mapping[str, Any], path: str = "") ->
     syncline.errors.SpecError: problem.denominater: got 3; expected no such argument of fractions:Fraction, but one of
     'denominator', 'numerator' (did you mean 'denominator'?)
     """
-    where = f"{path}." if path else ""
-    refuse_code(f"{where}target", target)
+    prefix = f"{path}." if path else ""
+    target_path = f"{prefix}target"
+    refuse_code(target_path, target)
     if not is_reference(target):
-        raise SpecError(f"{where}target", target, "module:name or file.py:name of a function or a class")
-    return call_function(import_reference(target, f"{where}target"), target, arguments, f"{where}target", where)
+        raise SpecError(target_path, target, "module:name or file.py:name of a function or a class")
+    return call_function(import_reference(target, target_path), target, arguments, path=target_path, prefix=prefix)
 
 
-def call_function(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, where: str = "") -> Any:
+def call_function(function: Any, display_name: str, arguments: Mapping[str, Any], path: str, prefix: str = "") -> Any:
     """Call a user's function with arguments by name, and return its result.
 
     Args:
@@ -271,14 +280,14 @@ def call_function(function: Any, display_name: str, arguments: Mapping[str, Any]
         display_name: name of the function in error lines.
         arguments: arguments by name.
         path: path of the field that names the function, for error lines.
-        where: prefix of an argument's name in error lines, which ends in a dot.
+        prefix: prefix of an argument's name in error lines, which ends in a dot.
 
     Raises:
         SpecError: the object cannot be called, an argument is unknown or missing, or the call raises an error.
     """
     if not callable(function):
         raise SpecError(path, display_name, f"a function or a class, and this is {type(function).__name__}")
-    _check_arguments(function, display_name, arguments, where)
+    _check_arguments(function, display_name, arguments, prefix)
     try:
         return function(**arguments)
     except Exception as error:  # any error of a user's function is reported as an error of this field
@@ -297,7 +306,8 @@ def name_of_call(fields: Mapping[str, Any]) -> str:
     >>> name_of_call({"kind": "python", "target": "mine:make", "width": 4})
     'mine:make(width=4)'
     """
-    return call_text(str(fields.get("target")), {k: v for k, v in fields.items() if k not in ("kind", "target")})
+    arguments = {name: value for name, value in fields.items() if name not in ("kind", "target")}
+    return call_text(str(fields.get("target")), arguments)
 
 
 def call_text(target: str, arguments: Mapping[str, Any]) -> str:
@@ -310,32 +320,32 @@ def call_text(target: str, arguments: Mapping[str, Any]) -> str:
     return f"{target}({', '.join(texts)})" if texts else target
 
 
-def _check_arguments(function: Any, target: str, arguments: Mapping[str, Any], where: str) -> None:
-    """Refuse arguments that a function does not have, and missing ones; ``target`` is its name for the error line."""
+def _check_arguments(function: Any, display_name: str, arguments: Mapping[str, Any], prefix: str) -> None:
+    """Refuse arguments that a function does not have, and missing ones; other arguments as in `call_function`."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions in C have no signature
         return
-    by_name = {
-        parameter.name: parameter
-        for parameter in parameters
-        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
-    }
-    takes_any = any(parameter.kind == parameter.VAR_KEYWORD for parameter in parameters)
+    by_name, takes_any = {}, False
+    for parameter in parameters:
+        if parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            by_name[parameter.name] = parameter
+        elif parameter.kind == parameter.VAR_KEYWORD:
+            takes_any = True
     for name, value in arguments.items():
         if not isinstance(name, str) or not (takes_any or name in by_name):
-            public = [parameter for parameter in by_name if not parameter.startswith("_")]
-            expected = one_of(public, str(name)) if public else "it takes none"
-            raise SpecError(f"{where}{name}", value, f"no such argument of {target}, but {expected}")
+            public_names = [parameter_name for parameter_name in by_name if not parameter_name.startswith("_")]
+            expected = one_of(public_names, str(name)) if public_names else "it takes none"
+            raise SpecError(f"{prefix}{name}", value, f"no such argument of {display_name}, but {expected}")
     for name, parameter in by_name.items():
         if parameter.default is parameter.empty and name not in arguments:
-            raise SpecError(f"{where}{name}", None, f"a value, as this argument of {target} has no default")
+            raise SpecError(f"{prefix}{name}", None, f"a value, as this argument of {display_name} has no default")
 
 
-def reference_to(thing: type) -> str:
+def reference_to(cls: type) -> str:
     """Return the ``module:name`` of a class.
 
     >>> reference_to(Registry)
     'syncline.registry:Registry'
     """
-    return f"{thing.__module__}:{thing.__qualname__}"
+    return f"{cls.__module__}:{cls.__qualname__}"

@@ -25,11 +25,10 @@ def run_under_torchrun(question: Torchrun) -> None:
         return
     if question.spec is None:
         raise SpecError("SPEC", None, "a YAML file or a bundled spec; without one there is only --calibrate")
-    for name in ("network", "sizes", "budget", "window"):
-        if getattr(question, name) is not None:
-            raise SpecError(
-                f"--{name}", getattr(question, name), "--calibrate with it: only a calibration has this option"
-            )
+    for option in ("network", "sizes", "budget", "window"):
+        value = getattr(question, option)
+        if value is not None:
+            raise SpecError(f"--{option}", value, "--calibrate with it: only a calibration has this option")
     from syncline.measure.launching import torchrun
     from syncline.measure.launching.process import Launch
     from syncline.specs import Override, RunSpec, load_spec
@@ -50,12 +49,12 @@ def run_under_torchrun(question: Torchrun) -> None:
     if "folder" in result:
         print(f"results in {result['folder']}/", file=sys.stderr)
     if result["failed"]:
-        where = "; what was measured until then is in the folder above" if "folder" in result else ""
-        print(f"error: {result['failed']}{where}", file=sys.stderr)
-        _leave(1)
+        note = "; what was measured until then is in the folder above" if "folder" in result else ""
+        print(f"error: {result['failed']}{note}", file=sys.stderr)
+        _exit_at_once(1)
     if result.get("interrupted"):
         print("interrupted: what was measured until then is in the folder above", file=sys.stderr)
-        _leave(exit_code())
+        _exit_at_once(exit_code())
 
 
 def _calibrate(question: Torchrun) -> None:
@@ -77,7 +76,7 @@ def _calibrate(question: Torchrun) -> None:
     result = calibrate_under_torchrun(plan, target, launch, command=command, exact=question.out is not None)
     if "failed" in result:
         print(f"error: {result['failed']}", file=sys.stderr)
-        _leave(1)
+        _exit_at_once(1)
     if result:
         console = new_console()
         for table in calibrate_tables(result):
@@ -85,7 +84,7 @@ def _calibrate(question: Torchrun) -> None:
         print(f"results in {result['file']}", file=sys.stderr)
 
 
-def _leave(code: int, error: str = "") -> None:
+def _exit_at_once(code: int, error: str = "") -> None:
     """End this process at once with an exit code; rank 0 prints the error first."""
     if error and os.environ.get("RANK", "0") == "0":
         print(f"error: {error}", file=sys.stderr)
@@ -101,8 +100,8 @@ if __name__ == "__main__":
     try:
         app(prog_name="python -m syncline.torchrun", standalone_mode=False)
     except SynclineError as error:
-        _leave(2, str(error))
+        _exit_at_once(2, str(error))
     except UsageError as error:
-        _leave(2, str(error_of_click(error)))
+        _exit_at_once(2, str(error_of_click(error)))
     except SystemExit as end:
-        _leave(int(end.code or 0))
+        _exit_at_once(int(end.code or 0))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import Any, cast
 
 import numpy as np
@@ -92,9 +92,12 @@ class History:
 
     def last_evaluation(self) -> dict[str, Array]:
         """Return the metrics after the last step, each ``(S,)``; NaN if the training stopped before this evaluation."""
-        has_last = len(self.eval_step) and self.eval_step[-1] == self.steps
-        last_rows = {name: values[-1] for name, values in self.evaluation.items() if len(values)}
-        return {name: row if has_last else np.full_like(row, np.nan) for name, row in last_rows.items()}
+        is_complete = len(self.eval_step) and self.eval_step[-1] == self.steps
+        metrics = {}
+        for name, values in self.evaluation.items():
+            if len(values):
+                metrics[name] = values[-1] if is_complete else np.full_like(values[-1], np.nan)
+        return metrics
 
     def final_records(self) -> list[dict[str, Any]]:
         """Return a flat record of final metrics for each seed.
@@ -122,11 +125,11 @@ class StepLog:
 
     def append(self, value: torch.Tensor) -> None:
         """Append the tensor of the next step without reading its values, so that the device need not finish it."""
-        last = self._blocks[-1]
-        if len(last) == STEPS_PER_BLOCK:
-            self._blocks[-1] = torch.stack(list(last))  # one assignment, so that an interrupt leaves a complete log
-            self._blocks.append(last := [])
-        cast("list[torch.Tensor]", last).append(value)
+        if len(self._blocks[-1]) == STEPS_PER_BLOCK:
+            # One assignment, so that an interrupt leaves a complete log.
+            self._blocks[-1] = torch.stack(list(self._blocks[-1]))
+            self._blocks.append([])
+        cast("list[torch.Tensor]", self._blocks[-1]).append(value)
 
     def __len__(self) -> int:
         return STEPS_PER_BLOCK * (len(self._blocks) - 1) + len(self._blocks[-1])
@@ -134,8 +137,9 @@ class StepLog:
     def part(self, first: int, last: int) -> torch.Tensor | None:
         """Return the tensors of steps ``first`` to ``last - 1``, ``(last - first, ...)``; None if there are none."""
         parts = []
-        for number in range(first // STEPS_PER_BLOCK, min(-(-last // STEPS_PER_BLOCK), len(self._blocks))):
-            block_start, block = number * STEPS_PER_BLOCK, self._blocks[number]
+        num_blocks = min(math.ceil(last / STEPS_PER_BLOCK), len(self._blocks))
+        for index in range(first // STEPS_PER_BLOCK, num_blocks):
+            block_start, block = index * STEPS_PER_BLOCK, self._blocks[index]
             part = block[max(first - block_start, 0) : last - block_start]
             if len(part):
                 parts.append(torch.stack(part) if isinstance(part, list) else part)
@@ -161,8 +165,9 @@ class Recorder:
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
         """Return the history of completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
+        steps = max(first, 1) - 1, min(last - 1, len(self.losses))
         evaluations = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
-        return self._history(seeds, (max(first, 1) - 1, min(last - 1, len(self.losses))), evaluations)
+        return self._history(seeds, steps, evaluations)
 
     def history(self, seeds: tuple[int, ...], interrupted: bool = False) -> History:
         """Return the history of all complete steps and evaluations."""
@@ -178,10 +183,10 @@ class Recorder:
         metrics = self.evaluation if last_evaluation > first_evaluation else {}
         empty_shape = (0, len(seeds))
         history = History(
-            seeds=seeds, steps=max(last_step - first_step, 0), loss=_array(self.losses.part(*steps), empty_shape),
-            trace={name: _array(values.part(*steps), empty_shape) for name, values in self.trace.items()},
+            seeds=seeds, steps=max(last_step - first_step, 0), loss=_as_array(self.losses.part(*steps), empty_shape),
+            trace={name: _as_array(values.part(*steps), empty_shape) for name, values in self.trace.items()},
             eval_step=np.array(self.eval_step[first_evaluation:last_evaluation], dtype=np.int64),
-            evaluation={name: _array(values.part(*evaluations), empty_shape) for name, values in metrics.items()},
+            evaluation={name: _as_array(values.part(*evaluations), empty_shape) for name, values in metrics.items()},
             diverged_at=(),
         )  # fmt: skip
         history.diverged_at = diverged_at(history)
@@ -189,21 +194,23 @@ class Recorder:
 
 
 def diverged_at(history: History) -> tuple[int | None, ...]:
-    """Return for each seed the step of the first loss that is not finite; else None.
+    """Return for each seed the step of the first loss that is not finite; None if all losses are finite.
 
     The loss of an evaluation after the last step counts as the loss of step T.
     """
     losses = history.loss
     if history.evaluation and history.eval_step[-1] == history.steps:
         losses = np.concatenate([losses, history.evaluation["loss"][-1:]])
-    has_diverged = ~np.isfinite(losses)
-    return tuple(int(column.argmax()) if column.any() else None for column in has_diverged.T)
+    first_steps: list[int | None] = []
+    for is_lost in ~np.isfinite(losses).T:  # of one seed at each step
+        first_steps.append(int(is_lost.argmax()) if is_lost.any() else None)
+    return tuple(first_steps)
 
 
-def _array(values: torch.Tensor | None, empty: tuple[int, ...]) -> Array:
-    """Return a tensor as an array, or an array of the shape ``empty`` if there is none."""
+def _as_array(values: torch.Tensor | None, empty_shape: tuple[int, ...]) -> Array:
+    """Return a tensor as an array; without a tensor, zeros of the shape ``empty_shape``."""
     if values is None:
-        return np.zeros(empty)
+        return np.zeros(empty_shape)
     values = values.cpu()
     # NumPy has no bfloat16, and means of many losses need more digits than 16 bits have.
     return (values.float() if values.dtype.itemsize < 4 else values).numpy()
@@ -217,14 +224,20 @@ def rows_of(comm: Any, seeds: Sequence[int]) -> Rows:
     """
     if len(seeds) != comm.replicas:
         raise SpecError("seeds", tuple(seeds), f"{comm.replicas}, one per replica of the communicator")
-    local = comm.local_workers[: len(comm.local_workers) // comm.replicas]
-    return Rows(tuple(seeds), tuple(local), comm.world_size)
+    workers_per_replica = len(comm.local_workers) // comm.replicas
+    workers = comm.local_workers[:workers_per_replica]  # the same in all replicas
+    return Rows(tuple(seeds), tuple(workers), comm.world_size)
 
 
 def parameter_groups(task: Task) -> list[dict[str, Any]]:
     """Return torch's parameter groups of a task: consecutive matrices, and consecutive other parameters, in order."""
-    groups = groupby(task.params.items(), key=lambda named_parameter: named_parameter[0] in task.matrices)
-    return [{"params": list(group), "matrix": is_matrix} for is_matrix, group in groups]
+    groups: list[dict[str, Any]] = []
+    for name, parameter in task.params.items():
+        is_matrix = name in task.matrices
+        if not groups or groups[-1]["matrix"] != is_matrix:
+            groups.append({"params": [], "matrix": is_matrix})
+        groups[-1]["params"].append((name, parameter))
+    return groups
 
 
 def train(
@@ -264,7 +277,7 @@ def train(
     rows, recorder = rows_of(method.comm, seeds), recorder or Recorder()
     method.seeds, method.on_average = seeds, watch.before_average if watch else None
     participation = _participation(task, method)
-    if watch is None and participation is None:
+    if watch is None and participation is None:  # then nothing needs the gradient of each worker
         method.keep_mean_gradient_if_enough(getattr(task, "keep_mean_gradient", lambda: False))
 
     def evaluate(completed_steps: int) -> None:
@@ -274,7 +287,7 @@ def train(
         for name, value in metrics.items():
             recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
-    if _stops(on_step, 0):
+    if _asks_to_stop(on_step, 0):
         return recorder.history(seeds, interrupted=True)
     interrupted = False
     try:
@@ -287,7 +300,7 @@ def train(
                 recorder.trace.setdefault(name, StepLog()).append(value)
             recorder.losses.append(participation.mean(loss, step) if participation else rows.by_replica(loss).mean(1))
             completed = step + 1
-            interrupted = _stops(on_step, completed) and completed < steps
+            interrupted = _asks_to_stop(on_step, completed) and completed < steps
             is_checked = completed % CHECK_EVERY == 0
             is_last = completed == steps or interrupted or (is_checked and _all_diverged(recorder, task, method.comm))
             if is_last or (eval_every and completed % eval_every == 0):
@@ -296,7 +309,7 @@ def train(
                 break
     except KeyboardInterrupt:
         interrupted = True
-        _stops(on_step, len(recorder.losses))  # the report confirms the interrupt
+        _asks_to_stop(on_step, len(recorder.losses))  # the report confirms the interrupt
     history = recorder.history(seeds, interrupted)
     history.watched = watch.values(seeds) if watch else []
     return history
@@ -356,7 +369,7 @@ def _all_diverged(recorder: Recorder, task: Task, comm: Communicator) -> bool:
         return not bool(comm.all_reduce_max(is_finite.to(device)).any())
 
 
-def _stops(on_step: Callable[[int], None] | None, completed_steps: int) -> bool:
+def _asks_to_stop(on_step: Callable[[int], None] | None, completed_steps: int) -> bool:
     """Call ``on_step`` with the number of completed steps, and return whether it stops the training."""
     try:
         if on_step is not None:

@@ -21,13 +21,13 @@ _DECIMAL = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50}
 _PREFIXES = {**_DECIMAL, **_BINARY}
 _BYTES = {prefix + "B": float(factor) for prefix, factor in _PREFIXES.items()}
-_BYTES_PER_S = {
-    prefix + unit + per: factor / (1 if unit == "B" else 8)
-    for prefix, factor in _PREFIXES.items()
-    for unit in ("B", "b", "bit")
-    for per in ("/s", "ps")
-}
+_BYTES_PER_S: dict[str, float] = {}
+for _prefix, _factor in _PREFIXES.items():
+    for _per_s in ("/s", "ps"):
+        _BYTES_PER_S[f"{_prefix}B{_per_s}"] = _factor / 1
+        _BYTES_PER_S[f"{_prefix}b{_per_s}"] = _BYTES_PER_S[f"{_prefix}bit{_per_s}"] = _factor / 8
 _QUANTITY = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*)?")
+"""A number, and the unit behind it if there is one."""
 
 
 def parse_seconds(value: str | float, path: str = "time") -> float:
@@ -40,12 +40,8 @@ def parse_seconds(value: str | float, path: str = "time") -> float:
     >>> parse_seconds("50 ms")
     0.05
     """
-    return _parse(
-        value,
-        path,
-        units=_SECONDS | _MICRO,
-        expected="a time with its unit ('50 ms', '2 us', '1 h'), or a number of seconds",
-    )
+    expected = "a time with its unit ('50 ms', '2 us', '1 h'), or a number of seconds"
+    return _parse(value, path, units=_SECONDS | _MICRO, expected=expected)
 
 
 def parse_bytes(value: str | float, path: str = "size") -> float:
@@ -170,20 +166,22 @@ def _parse(value: str | float, path: str, units: dict[str, float], expected: str
 
     ``path`` and ``expected`` are for the error line, as in `SpecError`.
     """
-    quantity = math.nan
+    quantity, number, unit = math.nan, None, ""
     # Errors: an exponent out of range, an object that is no number, or any error of a user's own object.
     with contextlib.suppress(Exception):
         if isinstance(value, str):
             match = _QUANTITY.fullmatch(value.strip())
-            if match and (match[2] or "") in units:
+            if match is not None:
+                number, unit = match[1], match[2] or ""
                 # in decimal, so that "50 us" is the float 50e-6: 50 * 1e-6 is its neighbour
-                quantity = float(Decimal(match[1]) * Decimal(str(units[match[2] or ""])))
+                quantity = float(Decimal(number) * Decimal(str(units[unit])))  # an unknown unit is an error, too
         elif not isinstance(value, bool):
             quantity = float(value)
-    if not (math.isfinite(quantity) and quantity >= 0):
-        is_bare_number = isinstance(value, str) and (match := _QUANTITY.fullmatch(value.strip())) and not match[2]
-        raise SpecError(path, value, expected.partition(", or a number")[0] if is_bare_number else expected)
-    return quantity
+    if math.isfinite(quantity) and quantity >= 0:
+        return quantity
+    if number is not None and not unit:  # text without a unit: a number would have to be no text
+        expected, _, _ = expected.partition(", or a number")
+    raise SpecError(path, value, expected)
 
 
 def _format(value: float, base: str, ascending: dict[str, float]) -> str:
@@ -197,6 +195,10 @@ def _format(value: float, base: str, ascending: dict[str, float]) -> str:
     if value == 0 or not math.isfinite(value):
         return f"{value:g} {base}"
     rounded_value = abs(float(f"{value:.3g}"))
-    unit = next((unit for unit in reversed(ascending) if rounded_value >= ascending[unit]), next(iter(ascending)))
+    unit, *_ = ascending
+    for larger_unit, factor in ascending.items():
+        if rounded_value >= factor:
+            unit = larger_unit
     # float() in between, because :.3g alone writes 1000 and more as 1e+03
-    return f"{float(f'{value / ascending[unit]:.3g}'):.10g} {unit}"
+    number = float(f"{value / ascending[unit]:.3g}")
+    return f"{number:.10g} {unit}"

@@ -51,10 +51,14 @@ def git_commit() -> str | None:
     if git("ls-files", "--error-unmatch", Path(__file__).name) is None:
         return None  # an installed copy inside another repository
     commit = git("rev-parse", "HEAD")
-    return commit and commit + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
+    has_changes = git("status", "--porcelain", "--untracked-files=no")
+    return f"{commit}+" if commit and has_changes else commit
 
 
 def version_line() -> str:
     """Return version and commit in one line: ``0.1.0, commit 94c8b61d2f0a``, with ``+`` if files differ from it."""
     commit = git_commit()
-    return f"{_version()}, commit {commit[:12]}{'+' if commit.endswith('+') else ''}" if commit else _version()
+    if not commit:
+        return _version()
+    short_commit = commit[:12] + ("+" if commit.endswith("+") else "")
+    return f"{_version()}, commit {short_commit}"
