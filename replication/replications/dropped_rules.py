@@ -45,7 +45,9 @@ def within_ranges(spec: ReplicationSpec, trial: Trial) -> bool:
     """Return whether all hyperparameters of a trial are within the ranges of the spec."""
     method = next(method for method in spec.methods if method.label == trial["method"])
     knobs = json.loads(trial["knobs"])
-    return trial["trial"] == 1 or all(tuned.number_of(knobs[path]) is not None for path, tuned in ranges_of(method).items())
+    if trial["trial"] == 1:
+        return True
+    return all(tuned.number_of(knobs[path]) is not None for path, tuned in ranges_of(method).items())
 
 
 RULES = {
