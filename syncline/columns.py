@@ -82,15 +82,15 @@ def four_digits(value: float) -> str:
     return format(value, "#.4g")
 
 
-def first_of(names: Iterable[str], most: int, separator: str = ", ") -> str:
+def first_of(names: Iterable[str], limit: int, separator: str = ", ") -> str:
     """Return the first names as text, and the number of further ones.
 
     >>> first_of(["ddp", "diloco"], 2), first_of(["ddp", "diloco", "demo"], 1)
     ('ddp, diloco', 'ddp and 2 more')
     """
     all_names = list(names)
-    text = separator.join(all_names[:most])
-    return f"{text} and {len(all_names) - most} more" if len(all_names) > most else text
+    text = separator.join(all_names[:limit])
+    return f"{text} and {len(all_names) - limit} more" if len(all_names) > limit else text
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {

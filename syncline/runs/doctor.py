@@ -116,13 +116,13 @@ def _cores() -> Answer:
     """Check the number of cores that this process may use."""
     cores = os.cpu_count() or 1
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    found = str(usable) if usable == cores else f"{usable} of {cores}"
+    text = str(usable) if usable == cores else f"{usable} of {cores}"
     threads = os.environ.get("OMP_NUM_THREADS")
     if threads:
-        found += f", OMP_NUM_THREADS={threads}"
+        text += f", OMP_NUM_THREADS={threads}"
     if usable == 1:
-        return found, False, "trainings run one after another, and launched processes take turns"
-    return (found,)
+        return text, False, "trainings run one after another, and launched processes take turns"
+    return (text,)
 
 
 def _memory() -> Answer:

@@ -88,8 +88,8 @@ class ClockSpec(Spec):
         if self.protocol != "eager":
             run_by_library = [all_by_library(self.algorithm_on(network), network) for network in networks]
             if all(run_by_library):
-                what = f"protocol {self.protocol} has no effect on what gloo and NCCL run"
-                lines.append(f"{what}, which have protocols of their own")
+                subject = f"protocol {self.protocol} has no effect on what gloo and NCCL run"
+                lines.append(f"{subject}, which have protocols of their own")
         if self.overlap == "async" and trains:
             lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
         return lines

@@ -175,23 +175,24 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
         raise SpecError(f"{path}.{short_names.get(field, field)}", error.value, error.expected) from None
 
 
-def _model_behind(reference: str, found: Any, path: str) -> Model:
+def _model_behind(reference: str, target: Any, path: str) -> Model:
     """Return the model from what was found behind a registered name, or behind a reference such as ``module:name``.
 
     Args:
         reference: the name or reference, which also becomes the name of a model that has none.
-        found: a model; the name, file or description of a shape; or a function that returns a module or a shape.
+        target: a model; the name, file or description of a shape; or a function that returns a module or a shape.
         path: the field's name, for the error line.
     """
-    if isinstance(found, Model):
-        return replace(found, reference=reference) if isinstance(found, ModuleShape) else found
-    if isinstance(found, Mapping | str | Path) and not is_reference(found):
+    if isinstance(target, Model):
+        return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):
         return model(
-            {"name": reference, **found} if isinstance(found, Mapping) and "kind" not in found else found, path
+            {"name": reference, **target} if isinstance(target, Mapping) and "kind" not in target else target,
+            path,
         )
-    if not callable(found):
-        raise SpecError(path, reference, f"a model or what makes one, and this is {type(found).__name__}")
-    make = partial(call_function, found, reference, {}, path, f"{path}.")
+    if not callable(target):
+        raise SpecError(path, reference, f"a model or what makes one, and this is {type(target).__name__}")
+    make = partial(call_function, target, reference, {}, path, f"{path}.")
     return _from_function(make, reference, path, reference=reference)
 
 
@@ -215,10 +216,10 @@ def _from_function(
     from syncline.problems.network import shape_only
     from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
-    made: Any = shape_only(make)
-    if isinstance(made, Mapping):
-        return model({"name": name, **made}, path)
-    shape: Model = made if isinstance(made, Model) else module_shape(made, name, path)
+    returned: Any = shape_only(make)
+    if isinstance(returned, Mapping):
+        return model({"name": name, **returned}, path)
+    shape: Model = returned if isinstance(returned, Model) else module_shape(returned, name, path)
     if reference is not None and isinstance(shape, ModuleShape):
         return replace(shape, reference=reference)
     return shape

@@ -174,13 +174,13 @@ def configurations(
         SpecError: a configuration cannot be trained; the error names the grid's field.
     """
     base.check_apart(grids)
-    found = []
+    all_configurations = []
     for number, pairs in enumerate(combinations(grids), first):
         spec = base.spec([(grid, grid.values[index]) for grid, index in pairs], seeds)
-        found.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in pairs}, spec))
+        all_configurations.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in pairs}, spec))
     for grid in grids:
-        check_names(grid, found)
-    return found
+        check_names(grid, all_configurations)
+    return all_configurations
 
 
 def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:

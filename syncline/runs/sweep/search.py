@@ -296,7 +296,9 @@ def _batches(
     next_number = 1
     for first_trial in range(0, trials, AT_A_TIME):
         batch: list[Configuration] = []
-        asked: list[tuple[_Study, Any, int | None]] = []  # study, trial, and number of the trial's first configuration
+        open_trials: list[
+            tuple[_Study, Any, int | None]
+        ] = []  # study, trial, and number of the trial's first configuration
         for _ in range(min(AT_A_TIME, trials - first_trial)):
             for study in studies:
                 trial, fixed = study.ask()
@@ -304,11 +306,11 @@ def _batches(
                     proposed = configurations(base, [*fixed, *clock_grids], seeds, first=next_number)
                 except SpecError:  # this value cannot be trained, for example a size that must divide another
                     proposed = []
-                asked.append((study, trial, next_number if proposed else None))
+                open_trials.append((study, trial, next_number if proposed else None))
                 batch += proposed
                 next_number += len(proposed)
         rows = yield batch
-        for study, trial, number in asked:
+        for study, trial, number in open_trials:
             # The first configuration represents all, because those that differ only on the clock have the same loss.
             study.report(trial, [row for row in rows if row["configuration"] == number])
 

@@ -109,11 +109,11 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     return _hardware_behind(value, BY_NAME.get(name, path), path)
 
 
-def _hardware_behind(reference: str | dict[str, Any], found: Any, path: str) -> Hardware:
+def _hardware_behind(reference: str | dict[str, Any], target: Any, path: str) -> Hardware:
     """Return the hardware that was found behind a reference such as ``module:NAME``; refuse any other object."""
-    if not isinstance(found, Hardware | Mapping):
-        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(found).__name__}")
-    return hardware(found, path)
+    if not isinstance(target, Hardware | Mapping):
+        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(target).__name__}")
+    return hardware(target, path)
 
 
 def hardware_fields(machine: Hardware) -> dict[str, Any] | str:

@@ -282,19 +282,21 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _network_behind(reference: str | Mapping[str, Any], found: Any, path: str) -> Network:
+def _network_behind(reference: str | Mapping[str, Any], target: Any, path: str) -> Network:
     """Return the network from what was found behind a reference such as ``module:NAME``: a network or its description.
 
     The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
     """
-    if isinstance(found, Mapping | str | Path) and not is_reference(found):
-        return network(found, path)
-    if not is_network(found):
-        lacks = ", ".join(member for member in MEMBERS if not hasattr(found, member)) or "an instance of this class"
-        expected = f"a network: {', '.join(MEMBERS)} (this {type(found).__name__} lacks {lacks}), or what describes one"
+    if isinstance(target, Mapping | str | Path) and not is_reference(target):
+        return network(target, path)
+    if not is_network(target):
+        lacks = ", ".join(member for member in MEMBERS if not hasattr(target, member)) or "an instance of this class"
+        expected = (
+            f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks}), or what describes one"
+        )
         raise SpecError(path, reference, expected)
-    user_network: Network = found
-    return user_network if isinstance(found, BUILT_IN) else ReferencedNetwork(user_network, reference)
+    user_network: Network = target
+    return user_network if isinstance(target, BUILT_IN) else ReferencedNetwork(user_network, reference)
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
