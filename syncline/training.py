@@ -79,16 +79,13 @@ class History:
             columns = [at_evaluations(part, part.evaluation[name]) for part in parts]
             evaluation[name] = np.concatenate(columns, axis=1)
         return cls(
-            seeds=tuple(seed for part in parts for seed in part.seeds),
-            steps=longest.steps,
-            loss=np.concatenate([padded(part.loss) for part in parts], axis=1),
-            trace=trace,
-            eval_step=longest.eval_step,
-            evaluation=evaluation,
+            seeds=tuple(seed for part in parts for seed in part.seeds), steps=longest.steps,
+            loss=np.concatenate([padded(part.loss) for part in parts], axis=1), trace=trace,
+            eval_step=longest.eval_step, evaluation=evaluation,
             diverged_at=tuple(step for part in parts for step in part.diverged_at),
             interrupted=any(part.interrupted for part in parts),
             watched=[watched_value for part in parts for watched_value in part.watched],
-        )
+        )  # fmt: skip
 
     def last_evaluation(self) -> dict[str, Array]:
         """Return the metrics after the last step, each ``(S,)``; NaN if the training stopped before this evaluation."""

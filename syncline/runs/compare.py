@@ -89,13 +89,11 @@ def compare(
         bounds = _bounds(spec, timings)
         rows = _rows(spec, finished, timings, bounds=bounds, target=target)
         facts = {
-            "seeds": spec.seeds,
-            "wall_s": {training.method: training.wall_s for training in finished},
+            "seeds": spec.seeds, "wall_s": {training.method: training.wall_s for training in finished},
             "measured_step_s": step_s,
             "interrupted": [training.method for training in finished if training.history.interrupted],
-            "problem": finished[0].facts if finished else None,
-            "rows": rows,
-        }
+            "problem": finished[0].facts if finished else None, "rows": rows,
+        }  # fmt: skip
         folder.json("run", environment() | where_trained(spec) | facts)
         if finished:
             clocks = {key: timing.clock for key, timing in timings.items()}

@@ -41,15 +41,11 @@ EXTRAS = {
 """Packages of each extra in pyproject.toml that show whether it is installed."""
 
 CONSEQUENCES = {
-    "chakra": "'syncline chakra' is refused",
-    "dask": "'syncline sweep --dask' is refused",
-    "docs": "the documentation's site is not built",
-    "explore": "'syncline explore' is refused",
-    "notebooks": "'make notebooks' has no JupyterLab",
-    "optuna": "'syncline sweep --search optuna' is refused",
-    "test": "the tests do not run",
-    "dev": "the linters do not run",
-}
+    "chakra": "'syncline chakra' is refused", "dask": "'syncline sweep --dask' is refused",
+    "docs": "the documentation's site is not built", "explore": "'syncline explore' is refused",
+    "notebooks": "'make notebooks' has no JupyterLab", "optuna": "'syncline sweep --search optuna' is refused",
+    "test": "the tests do not run", "dev": "the linters do not run",
+}  # fmt: skip
 """The consequence of a missing extra."""
 
 ENTRY_POINTS = ("methods", "problems", "networks", "hardware", "models", "schedules", "studies")

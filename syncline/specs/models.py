@@ -186,10 +186,9 @@ def _model_behind(reference: str, target: Any, path: str) -> Model:
     if isinstance(target, Model):
         return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
     if isinstance(target, Mapping | str | Path) and not is_reference(target):
-        return model(
-            {"name": reference, **target} if isinstance(target, Mapping) and "kind" not in target else target,
-            path,
-        )
+        if isinstance(target, Mapping) and "kind" not in target:
+            return model({"name": reference, **target}, path)
+        return model(target, path)
     if not callable(target):
         raise SpecError(path, reference, f"a model or what makes one, and this is {type(target).__name__}")
     make = partial(call_function, target, reference, {}, path, f"{path}.")

@@ -17,18 +17,10 @@ from syncline.errors import SpecError, SynclineError
 from syncline.files import parse_yaml, read_json
 from syncline.planner.tables.table import table
 
-NOT_COMPARED = {
-    "folder": "a path",
-    "wall_s": "this machine's time",
-    "written": "a time of day",
-    "syncline": "the environment",
-    "git_commit": "the environment",
-    "python": "the environment",
-    "machine": "the environment",
-    "processor": "the environment",
-    "packages": "the environment",
-}
-"""Names in JSON files whose values differ between runs with equal results, each with the reason."""
+NOT_COMPARED = (
+    "folder", "wall_s", "written", "syncline", "git_commit", "python", "machine", "processor", "packages",
+)  # fmt: skip
+"""Names in JSON files whose values differ between runs with equal results: paths, times, and the environment."""
 
 UNREAD = ("trace.json", "manifest.json")
 """Files that are not compared, because they are made from other files of the folder."""
@@ -102,42 +94,45 @@ class FolderComparison:
 
 def compare_folders(a: Path, b: Path) -> FolderComparison:
     """Compare all tables, JSON files and specs of two folders; no code that they name is imported or run."""
-    files_a, files_b = _files(a), _files(b)
-    unmatched = [f"{name} is in {a} alone" for name in sorted(files_a - files_b)]
-    unmatched += [f"{name} is in {b} alone" for name in sorted(files_b - files_a)]
+    names_a, names_b = _compared_names(a), _compared_names(b)
+    unmatched = [f"{name} is in {a} alone" for name in sorted(names_a - names_b)]
+    unmatched += [f"{name} is in {b} alone" for name in sorted(names_b - names_a)]
     differences: list[Difference] = []
     specs: list[str] = []
     skipped: list[str] = []
     cells = 0
-    for name in sorted(files_a & files_b):
-        opened_a, opened_b = _opened(a / name), _opened(b / name)
+    for name in sorted(names_a & names_b):
+        file_a, file_b = _open_columns(a / name), _open_columns(b / name)
         is_spec = Path(name).name == SPEC
-        skipped += [f"{name}: {column}" for column in sorted(opened_a.skipped | opened_b.skipped)]
-        lines = [f"{name}: {column} is in {a} alone" for column in opened_a.columns if column not in opened_b.columns]
-        lines += [f"{name}: {column} is in {b} alone" for column in opened_b.columns if column not in opened_a.columns]
-        for column, kind in opened_a.types.items():
-            if kind != opened_b.types.get(column, kind):
-                lines.append(f"{name}: {column} has the type {kind} in {a} and {opened_b.types[column]} in {b}")
-        for column in (column for column in opened_a.columns if column in opened_b.columns):
-            values, others = opened_a.read(column), opened_b.read(column)
-            if len(values) != len(others):
-                lines.append(f"{name}: {column} has {len(values):,} rows in {a} and {len(others):,} in {b}")
-            count = min(len(values), len(others))
-            cells += 0 if is_spec else count
-            difference = _difference(name, column, a=values[:count], b=others[:count])
+        skipped += [f"{name}: {column}" for column in sorted(file_a.skipped | file_b.skipped)]
+        lines = [f"{name}: {column} is in {a} alone" for column in file_a.columns if column not in file_b.columns]
+        lines += [f"{name}: {column} is in {b} alone" for column in file_b.columns if column not in file_a.columns]
+        for column, type_a in file_a.types.items():
+            type_b = file_b.types.get(column, type_a)
+            if type_a != type_b:
+                lines.append(f"{name}: {column} has the type {type_a} in {a} and {type_b} in {b}")
+        for column in file_a.columns:
+            if column not in file_b.columns:
+                continue
+            values_a, values_b = file_a.read(column), file_b.read(column)
+            if len(values_a) != len(values_b):
+                lines.append(f"{name}: {column} has {len(values_a):,} rows in {a} and {len(values_b):,} in {b}")
+            num_common = min(len(values_a), len(values_b))
+            cells += 0 if is_spec else num_common
+            difference = _difference(name, column, a=values_a[:num_common], b=values_b[:num_common])
             if difference is None:
                 continue
             if is_spec:
-                lines.append(f"{name}: {column} is {_short(difference.a)} and {_short(difference.b)}")
+                lines.append(f"{name}: {column} is {_short_text(difference.a)} and {_short_text(difference.b)}")
                 continue
-            steps = opened_a.read("step") if "step" in opened_a.columns else ()
+            steps = file_a.read("step") if "step" in file_a.columns else ()
             step = steps[difference.row] if difference.row < len(steps) else None
             if step is not None and not math.isnan(step):
                 difference = replace(difference, step=int(step))
             differences.append(difference)
         (specs if is_spec else unmatched).extend(lines)
-    differences.sort(key=lambda item: ("loss" not in item.column, item.file, item.column))
-    return FolderComparison(differences, unmatched, specs, skipped, files=len(files_a & files_b), cells=cells)
+    differences.sort(key=lambda difference: ("loss" not in difference.column, difference.file, difference.column))
+    return FolderComparison(differences, unmatched, specs, skipped, files=len(names_a & names_b), cells=cells)
 
 
 def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance: float) -> dict[str, Any]:
@@ -155,23 +150,24 @@ def comparison_record(comparison: FolderComparison, a: Path, b: Path, tolerance:
 
 def comparison_table(comparison: FolderComparison) -> Group:
     """Return a table of the columns that differ, losses first."""
-    shown_rows = [vars(difference) for difference in comparison.differences[:MOST_ROWS]]
+    rows = []
+    for difference in comparison.differences[:MOST_ROWS]:
+        step_text = "" if difference.step is None else f", step {difference.step}"
+        rows.append(vars(difference) | {
+            "different": f"{difference.different:,} of {difference.cells:,}",
+            "first_at": f"row {difference.row}{step_text}",
+            "there": f"{_short_text(difference.a)} and {_short_text(difference.b)}",
+        })  # fmt: skip
     note = "Absolute: the largest |a - b|. Relative: the largest |a - b| / max(|a|, |b|). Rows count from 0."
-    num_hidden = len(comparison.differences) - len(shown_rows)
-    note += f"\n{num_hidden:,} more columns: --json" if num_hidden > 0 else ""
-    return table(
-        "", "file column different absolute relative first_at there", shown_rows, note=note,
-        values={
-            "different": lambda row: f"{row['different']:,} of {row['cells']:,}",
-            "first_at": lambda row: f"row {row['row']}" + ("" if row["step"] is None else f", step {row['step']}"),
-            "there": lambda row: f"{_short(row['a'])} and {_short(row['b'])}",
-        },
-    )  # fmt: skip
+    num_hidden = len(comparison.differences) - len(rows)
+    if num_hidden > 0:
+        note += f"\n{num_hidden:,} more columns: --json"
+    return table("", "file column different absolute relative first_at there", rows, note=note)
 
 
 @dataclass(frozen=True)
-class _Opened:
-    """A file: its columns, a function that reads a column, the stored types, and the names that are not compared."""
+class _FileColumns:
+    """The columns of a file: names, a function that reads a column, stored types, and names that are not compared."""
 
     columns: Sequence[str]
     read: Callable[[str], np.ndarray]
@@ -179,44 +175,43 @@ class _Opened:
     skipped: set[str]
 
 
-def _files(folder: Path) -> set[str]:
+def _compared_names(folder: Path) -> set[str]:
     """Return the paths of the tables, JSON files and specs in a folder that are compared."""
     paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
     return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
 
 
-def _opened(path: Path) -> _Opened:
+def _open_columns(path: Path) -> _FileColumns:
     """Open a Parquet file, or make columns of the values in a JSON or YAML file, one for each path of keys."""
     try:
         if path.suffix == ".parquet":
             schema = pq.read_schema(path)
             types = {field.name: str(field.type) for field in schema}
-            return _Opened(schema.names, lambda column: _read(path, column), types, skipped=set())
+            return _FileColumns(schema.names, lambda column: _read_column(path, column), types, skipped=set())
         content = read_json(path) if path.suffix == ".json" else parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, pa.ArrowException, SynclineError) as error:
-        raise _unreadable(path, error) from None
+        raise _unreadable_file(path, error) from None
     columns: dict[str, list[Any]] = {}
     skipped: set[str] = set()
     for name, value in _leaves(content, "", skipped):
         columns.setdefault(name, []).append(value)
-    return _Opened(list(columns), lambda column: _array(columns[column]), types={}, skipped=skipped)
+    return _FileColumns(list(columns), lambda column: _as_array(columns[column]), types={}, skipped=skipped)
 
 
-def _read(path: Path, column: str) -> np.ndarray:
+def _read_column(path: Path, column: str) -> np.ndarray:
     """Return a column of a Parquet file: an array of numbers with NaN for missing ones, or else of Python objects."""
     try:
         values = pq.read_table(path, columns=[column]).column(0)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise _unreadable(path, error) from None
-    if pa.types.is_integer(values.type) or pa.types.is_floating(values.type):
-        return values.to_numpy() if not values.null_count else _array(values.to_pylist())
-    return _array(values.to_pylist())
+        raise _unreadable_file(path, error) from None
+    is_number = pa.types.is_integer(values.type) or pa.types.is_floating(values.type)
+    return values.to_numpy() if is_number and not values.null_count else _as_array(values.to_pylist())
 
 
-def _unreadable(path: Path, error: Exception) -> SpecError:
+def _unreadable_file(path: Path, error: Exception) -> SpecError:
     """Return the error for a file that cannot be read."""
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return SpecError("run", str(path), f"a file that can be read ({reason[:120]})")
+    reason, _, _ = str(error).partition("\n")
+    return SpecError("run", str(path), f"a file that can be read ({(reason or type(error).__name__)[:120]})")
 
 
 def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any]]:
@@ -225,19 +220,19 @@ def _leaves(value: Any, name: str, skipped: set[str]) -> Iterator[tuple[str, Any
     Keys that are not compared are left out and added to ``skipped``.
     """
     if isinstance(value, Mapping):
-        for key, part in value.items():
+        for key, item in value.items():
             if key in NOT_COMPARED:
                 skipped.add(str(key))
             else:
-                yield from _leaves(part, f"{name}.{key}" if name else str(key), skipped)
+                yield from _leaves(item, f"{name}.{key}" if name else str(key), skipped)
     elif isinstance(value, list) and value:
-        for part in value:
-            yield from _leaves(part, name, skipped)
+        for item in value:
+            yield from _leaves(item, name, skipped)
     else:
         yield name, value
 
 
-def _array(values: list[Any]) -> np.ndarray:
+def _as_array(values: list[Any]) -> np.ndarray:
     """Return an array of numbers with NaN for None, or else of Python objects."""
     present = [value for value in values if value is not None]
     if present and all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
@@ -249,42 +244,36 @@ def _array(values: list[Any]) -> np.ndarray:
 
 def _difference(file: str, column: str, a: np.ndarray, b: np.ndarray) -> Difference | None:
     """Return the difference between two columns of equal length; None if all bits are equal, also the sign of zeros."""
-    absolute = largest = None
+    largest_absolute = largest_relative = None
     if object not in (a.dtype, b.dtype):
         x, y = a.astype(float), b.astype(float)
+        both_nan, differ_in_sign = np.isnan(x) & np.isnan(y), np.signbit(x) != np.signbit(y)
+        is_different = ((a != b) & ~both_nan) | ((x == y) & differ_in_sign)
         with np.errstate(invalid="ignore", over="ignore"):
-            gap = np.abs(x - y)
-            unequal = (a != b) & ~(np.isnan(x) & np.isnan(y)) | (x == y) & (np.signbit(x) != np.signbit(y))
-            gap[unequal & ~np.isfinite(gap)] = math.inf
+            absolute = np.abs(x - y)
+            absolute[is_different & ~np.isfinite(absolute)] = math.inf
             size = np.maximum(np.abs(x), np.abs(y))
-            relative = np.where(np.isfinite(gap), gap / np.where(size > 0, size, 1.0), math.inf)
-        absolute, largest = (float(sizes[unequal].max(initial=0.0)) for sizes in (gap, relative))
+            relative = np.where(np.isfinite(absolute), absolute / np.where(size > 0, size, 1.0), math.inf)
+        largest_absolute = float(absolute[is_different].max(initial=0.0))
+        largest_relative = float(relative[is_different].max(initial=0.0))
     else:
-        unequal = np.array([not _equal(value_a, value_b) for value_a, value_b in zip(a, b, strict=True)], dtype=bool)
-    if not unequal.any():
+        is_different = np.array([not _are_equal(x, y) for x, y in zip(a, b, strict=True)], dtype=bool)
+    if not is_different.any():
         return None
-    row = int(unequal.argmax())
+    row = int(is_different.argmax())
     return Difference(
-        file,
-        column,
-        cells=len(a),
-        different=int(unequal.sum()),
-        absolute=absolute,
-        relative=largest,
-        row=row,
-        step=None,
-        a=a[row],
-        b=b[row],
-    )
+        file, column, cells=len(a), different=int(is_different.sum()), absolute=largest_absolute,
+        relative=largest_relative, row=row, step=None, a=a[row], b=b[row],
+    )  # fmt: skip
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _are_equal(a: Any, b: Any) -> bool:
     """Return whether two values have the same type and are equal; NaN equals NaN."""
     both_nan = isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b)
     return both_nan or (type(a) is type(b) and bool(a == b))
 
 
-def _short(value: Any) -> str:
+def _short_text(value: Any) -> str:
     """Return a value as text of at most 24 characters."""
     text = f"{value:.9g}" if isinstance(value, float | np.floating) else str(value)
     return text if len(text) <= 24 else f"{text[:21]}..."

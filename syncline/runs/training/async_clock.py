@@ -179,14 +179,12 @@ class AsyncTrained:
         return {
             "versions": self.result.versions,
             "age_mean": float(updates["age"].mean()) if len(updates["age"]) else 0.0,
-            "age_max": int(updates["age"].max(initial=0)),
-            "ages": self.result.ages().tolist(),
+            "age_max": int(updates["age"].max(initial=0)), "ages": self.result.ages().tolist(),
             "ages_above": np.bincount(merge_ages).tolist(),
             "contributions": np.bincount(updates["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.result.steps_of(workers).tolist(),
-            "waited_s": self.result.wait_s.tolist(),
-            "waited_for_s": self.waited_for_s().sum(0).tolist(),
-        }
+            "waited_s": self.result.wait_s.tolist(), "waited_for_s": self.waited_for_s().sum(0).tolist(),
+        }  # fmt: skip
 
     def waited_for_s(self) -> Floats:
         """Return the seconds ``(P, P)`` that each worker waited for each other, see `AsyncResult.waited_for_s`."""

@@ -186,10 +186,9 @@ def link_fields(link: Link) -> dict[str, Any]:
         "nccl": None if link.nccl is None else NcclDescription.fields_of(link.nccl),
         "tcp": None if link.tcp is None else TcpDescription.fields_of(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
-        "measured": None if link.measured is None else link.measured.gpu,
-        "nvlink": nvlink,
+        "measured": None if link.measured is None else link.measured.gpu, "nvlink": nvlink,
         "bounds": None if link.bounds is None else bounds_fields(link.bounds),
-    }
+    }  # fmt: skip
     required = {
         "name": link.name, "latency": float(link.latency_s), "bandwidth": float(link.bandwidth_bytes_per_s),
     }  # fmt: skip
