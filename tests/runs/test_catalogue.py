@@ -44,7 +44,7 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
     """And to name it is a mistake in one line."""
     known = CATALOGUES[what]()
     monkeypatch.setattr(
-        "syncline.registry._entry_points",
+        "syncline.registry._read_entry_points",
         lambda group, path: (
             {"theirs": EntryPoint("theirs", OFFERS[what], group)} if group == f"syncline.{what}" else {}
         ),
@@ -58,7 +58,7 @@ def test_of_what_cannot_be_used_a_list_says_why_and_has_all_others(
 
 def test_a_method_that_cannot_be_imported_hinders_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "syncline.registry._entry_points",
+        "syncline.registry._read_entry_points",
         lambda group, path: (
             {"theirs": EntryPoint("theirs", "nowhere:Seldom", group)} if group == "syncline.methods" else {}
         ),

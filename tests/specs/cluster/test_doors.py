@@ -192,7 +192,7 @@ def test_a_network_of_a_users_own_class_has_no_closed_form(module: str) -> None:
 def test_installed_packages_offer_networks_by_name(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     offers = {"syncline.networks": "NODES", "syncline.hardware": "CARD"}
     monkeypatch.setattr(
-        "syncline.registry._entry_points",
+        "syncline.registry._read_entry_points",
         lambda group, path: {"ours": EntryPoint("ours", f"{module}:{offers[group]}", group)},
     )
     assert network("ours") == TwoLevel(2, Link(1e-6, 5e10), Link(5e-5, 1.25e9), name="nodes")
