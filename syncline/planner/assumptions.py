@@ -6,11 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from rich.console import Group
-from rich.constrain import Constrain
-from rich.table import Table
-from rich.text import Text
-
 from syncline.columns import first_of
 from syncline.costmodel import ModelShape, Network
 from syncline.costmodel.collectives.table import hivemind_on, knows_library
@@ -20,7 +15,6 @@ from syncline.costmodel.scaling.published import batch_source, default_batch
 from syncline.methods import MethodBase
 from syncline.planner.periods import PRESET as SAME_AS_PRESET
 from syncline.planner.periods import exchanges_now_and_then, has_own_period, method_from, period_of
-from syncline.planner.tables.table import NOTE_WIDTH
 from syncline.specs import ProjectSpec
 from syncline.specs.layout import MemorySpec
 from syncline.units import format_seconds
@@ -344,13 +338,3 @@ def _joined(variants: Sequence[Assumption]) -> Assumption:
 
 MOST_VALUES = 4
 """Limit on the values of different settings that a line names."""
-
-
-def assumptions_block(assumptions: Sequence[Assumption]) -> Group:
-    """Return a line per assumption: its name, its value, and the origin in parentheses."""
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column()
-    for assumption in assumptions:
-        grid.add_row(f" {assumption.name}", Text(f"{assumption.text} ({assumption.origin})"))
-    return Group(Text("Assumptions", style="bold"), Constrain(grid, NOTE_WIDTH), Text(""))

@@ -6,19 +6,15 @@ then the bounds of its times are those that sources left out had, and the answer
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from rich.console import Group
-from rich.constrain import Constrain
-from rich.text import Text
 
 from syncline.costmodel.bases import communication_uncertainty
 from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError
-from syncline.planner.tables.table import NOTE_WIDTH
+from syncline.registry import lazy_function
 from syncline.specs import ProjectSpec
 from syncline.specs.failures import FailuresSpec
 
@@ -114,7 +110,5 @@ def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
         raise SpecError("--strict", reasons, "what was measured, or a file of 'syncline calibrate'")
 
 
-def tables_after(transfers: Sequence[Transfer], tables: Callable[[], Sequence[Group]]) -> list[Group]:
-    """Return tables after a line for each transferred part."""
-    lines = [Constrain(Text(transfer.line), NOTE_WIDTH) for transfer in transfers]
-    return [*([Group(*lines, Text(""))] if lines else []), *tables()]
+tables_after = lazy_function("syncline.planner.prediction_tables:tables_after")
+"""Return tables after a line for each transferred part; rich is imported when tables are drawn."""

@@ -22,7 +22,8 @@ from syncline.planner.advice.sentences import (
     period_words,
     plan_words,
 )
-from syncline.planner.assumptions import SHARDING_TEXTS, assumptions_block
+from syncline.planner.assumptions import SHARDING_TEXTS
+from syncline.planner.prediction_tables import assumptions_block
 from syncline.planner.tables.table import cell_text, range_text, table
 from syncline.units import format_seconds
 

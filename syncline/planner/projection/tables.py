@@ -14,7 +14,8 @@ from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.places import ring_text
 from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
-from syncline.planner.assumptions import Assumption, assumptions_block, projection_assumptions
+from syncline.planner.assumptions import Assumption, projection_assumptions
+from syncline.planner.prediction_tables import assumptions_block
 from syncline.planner.projection.training_totals import at_scale, method_covered
 from syncline.planner.tables.display import BOUNDED, MORE, few_note, network_title
 from syncline.planner.tables.table import EXTRAPOLATED, TOO_LARGE, table, waiting

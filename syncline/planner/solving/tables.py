@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from syncline.planner.assumptions import Assumption, assumptions_block
+from syncline.planner.assumptions import Assumption
+from syncline.planner.prediction_tables import assumptions_block
 from syncline.planner.projection.tables import training_columns, training_note
 from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
 from syncline.planner.tables.display import bases_note
