@@ -7,6 +7,7 @@ simulates them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -91,6 +92,14 @@ def gradient_buckets(
         raise SpecError("bucket_size", bucket_bytes, "a positive number of bytes")
     if not 0 <= forward_share <= 1:
         raise SpecError("forward_share", forward_share, "a part of the compute time, from 0 to 1")
+    return _gradient_buckets(tuple(elements), bucket_bytes, element_bytes, forward_share)
+
+
+@lru_cache(maxsize=256)
+def _gradient_buckets(
+    elements: tuple[int, ...], bucket_bytes: float, element_bytes: float, forward_share: float
+) -> tuple[Bucket, ...]:
+    """Return the buckets of `gradient_buckets`, from a cache."""
     total_elements = sum(elements)
     if not total_elements:
         return WHOLE

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Literal, get_args
 
 from syncline.costmodel.traffic.exchanges import Exchange
@@ -138,7 +139,8 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     return [Exchange(bytes_per_number * count, 1, "parameters", "broadcast", joins=False) for count in counts]
 
 
-def after_micro_batches(buckets: Sequence[Bucket], micro_batches: int) -> tuple[Bucket, ...]:
+@lru_cache(maxsize=1024)
+def after_micro_batches(buckets: tuple[Bucket, ...], micro_batches: int) -> tuple[Bucket, ...]:
     """Return the buckets of a gradient that is summed over micro-batches and sent in the last one's backward pass.
 
     The fraction at which a bucket is ready then refers to the computing of all micro-batches.
