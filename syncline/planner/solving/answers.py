@@ -23,7 +23,7 @@ from syncline.planner.solving.evaluations import (
 from syncline.planner.solving.link_selection import place_of
 from syncline.planner.solving.question import OF_METHODS, InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
-from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, has_variable
+from syncline.planner.solving.variables import ProjectionSetting, has_variable
 from syncline.specs import ProjectSpec
 from syncline.units import format_seconds
 
@@ -43,71 +43,72 @@ def quantity_text(name: str, value: float, training: WholeTraining) -> str:
     return texts[name] if name in texts else format_seconds(value)
 
 
-def why_never(trials: Trials) -> tuple[str, float]:
+def reason_for_no_value(trials: Trials) -> tuple[str, float]:
     """Return the reason why no tried value meets a target, and the value that comes nearest."""
-    targets, training = trials.targets, trials.training
     values = sorted(trials.known)
     evaluations = [trials.known[value] for value in values]
     if all(np.isnan(evaluation.margins[0]) for evaluation in evaluations):
         return evaluations[-1].unknown or "nobody knows", values[-1]
     nearest = int(np.nanargmax([evaluation.margins[0] for evaluation in evaluations]))
-    value, best = values[nearest], evaluations[nearest]
-    return _computing_alone(best, targets, training) or _why_not(trials, value, best), value
+    value, evaluation = values[nearest], evaluations[nearest]
+    reason = _computing_misses_target(evaluation, trials.targets, trials.training)
+    return reason or _nearest_misses_target(trials, value, evaluation), value
 
 
-def _why_not(trials: Trials, value: float, best: Evaluation) -> str:
+def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation) -> str:
     """Return the reason why even the nearest value misses a target that computing alone would meet.
 
     Args:
         trials: trials of the variable.
         value: the nearest value.
-        best: evaluation at this value.
+        evaluation: evaluation at this value.
     """
-    variable = trials.variable
-    reached = best.reached[best.decides].predicted
+    variable, target = trials.variable, evaluation.decides
+    reached = evaluation.reached[target].predicted
     assert reached is not None
-    reached_text = quantity_text(best.decides, reached, trials.training)
-    if best.decides == "memory":
+    reached_text = quantity_text(target, reached, trials.training)
+    if target == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
         return f"it takes {reached_text}{workers_text}; --layout shares a replica out"
     place = variable.place
-    if place is None or best.decides in ("speedup", "loss_penalty"):
+    if place is None or target in ("speedup", "loss_penalty"):
         return f"at best {reached_text}, at {variable.text(value)}"
-    waits_s = best.row["exposed_communication_s"]
-    waits = "" if best.decides == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
+    waits_s = evaluation.row["exposed_communication_s"]
+    waits = "" if target == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
     if variable.name != "bandwidth":
         return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
-    setting = variable.at(value)
-    no_latency = setting._replace(network=place.with_link(replace(at_bandwidth(place.link, value), latency_s=0.0)))
-    (trial,) = evaluate_settings([no_latency], trials.targets, trials.training, trials.baseline)
-    cause = "its latency alone is too much" if trial.margins[0] >= 0 else "the other links alone take too long"
+    # Would the target be met with this bandwidth and no latency?
+    link_without_latency = replace(at_bandwidth(place.link, value), latency_s=0.0)
+    setting = variable.at(value)._replace(network=place.with_link(link_without_latency))
+    (without_latency,) = evaluate_settings([setting], trials.targets, trials.training, trials.baseline)
+    is_met = without_latency.margins[0] >= 0
+    cause = "its latency alone is too much" if is_met else "the other links alone take too long"
     return f"{cause}: {reached_text} at {variable.text(value)}{waits}"
 
 
-NOT_OF_TIME = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
-"""Targets whose quantity is not proportional to the time of a step."""
+NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation", "memory")
+"""Targets whose quantity is not proportional to the time of a step, or to its inverse."""
 
 
-def _computing_alone(best: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
+def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
     """Return the quantity without any waiting for the network, as text, if even it misses the target; else None."""
-    row, name = best.row, best.decides
+    row, name = evaluation.row, evaluation.decides
     step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
-    value, limit = best.reached[name].predicted, targets.specified[name]
-    if not step_s or value is None or name in NOT_OF_TIME:
+    value, limit = evaluation.reached[name].predicted, targets.specified[name]
+    if not step_s or value is None or name in NOT_PROPORTIONAL:
         return None
     compute_share = (step_s - waits_s) / step_s
-    compute_only = value / compute_share if name == "utilisation" else value * compute_share
-    if (compute_only >= limit) if name == "utilisation" else (compute_only <= limit):
+    if name == "utilisation":  # grows as the time shrinks
+        compute_only = value / compute_share
+        is_met = compute_only >= limit
+    else:
+        compute_only = value * compute_share
+        is_met = compute_only <= limit
+    if is_met:
         return None
     step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
     verb = {"utilisation": "comes to", "budget": "costs"}.get(name, "takes")
     return f"computing alone {verb} {quantity_text(name, compute_only, training)}{step_text}"
-
-
-def why_always(variable: DecisionVariable, nearest: Evaluation, training: WholeTraining, value: float) -> str:
-    """Return the reason why every value meets a target: the quantity at ``value``, the nearest to missing it."""
-    reached: Any = nearest.reached[nearest.decides].predicted
-    return f"met even at {variable.text(value)}: {quantity_text(nearest.decides, reached, training)}"
 
 
 TIE_TOLERANCE = 0.01
@@ -139,17 +140,24 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         return _answer_without_variable(question, spec, network, method)
     variable = question.decision_variable(spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)
-    now = None if variable.now is None else trials.evaluate([variable.now])[0]
+    now_holds = None
+    if variable.now is not None:
+        (now,) = trials.evaluate([variable.now])
+        now_holds = now.is_met
     spans_by_bound = [feasible_spans(trials, bound) for bound in range(len(BOUNDS))]
     predicted, optimistic, pessimistic = spans_by_bound
     value, low, high, upward = solved_value(spans_by_bound, variable.sense, variable.grid[0])
-    row_value, why = value, None
+    row_value, reason = value, None
     if row_value is None and predicted.holds == "always":
-        met = {tried: trial for tried, trial in trials.known.items() if trial.margins[0] >= 0}
-        row_value = min(met, key=lambda tried: float(met[tried].margins[0]))
-        why = why_always(variable, met[row_value], question.training, row_value)
+        # The row is that of the value which is nearest to missing the target.
+        margins = {tried: float(trial.margins[0]) for tried, trial in trials.known.items() if trial.margins[0] >= 0}
+        row_value = min(margins, key=lambda tried: margins[tried])
+        nearest = trials.known[row_value]
+        reached: Any = nearest.reached[nearest.decides].predicted
+        text = quantity_text(nearest.decides, reached, question.training)
+        reason = f"met even at {variable.text(row_value)}: {text}"
     elif row_value is None:
-        why, row_value = why_never(trials)
+        reason, row_value = reason_for_no_value(trials)
     (trial,) = trials.evaluate([row_value])
     shortest = None
     if variable.name == "period" and predicted.spans:
@@ -170,9 +178,9 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         "shortest": shortest,
         "spans": [list(span) for span in predicted.spans],
         "now": variable.now,
-        "now_holds": None if now is None else now.is_met,
+        "now_holds": now_holds,
         "decides": trial.decides.removesuffix("_s"),
-        "why": why,
+        "why": reason,
         "at": row_value,
     }
     return SolvedAnswer(answer_fields, trial.row, upward)
@@ -203,8 +211,10 @@ def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
     order = {"always": 0, "never": 2, "unknown": 3}
 
     def sort_key(answer: SolvedAnswer) -> tuple[int, float]:
-        value = answer.record["value"]
-        return order.get(answer.record["holds"], 1), 0.0 if value is None else value if answer.upward else -value
+        place, value = order.get(answer.record["holds"], 1), answer.record["value"]
+        if value is None:
+            return place, 0.0
+        return place, value if answer.upward else -value
 
     sorted_answers = sorted(answers, key=sort_key)
     for rank, answer in enumerate(sorted_answers, start=1):
@@ -243,12 +253,13 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
-            answers = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
-            answers.sort(key=lambda answer: answer[0])
-            for number, (cost, row) in enumerate(answers, start=1):
+            keys_and_rows = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
+            keys_and_rows.sort(key=lambda key_and_row: key_and_row[0])
+            first_key, _ = keys_and_rows[0]
+            for number, (key, row) in enumerate(keys_and_rows, start=1):
                 row["rank"] = number if row["value"] is not None else None
-                row["tie"] = bool(number > 1 and row["rank"] and cost == answers[0][0])
-            rows += [row for _, row in answers]
+                row["tie"] = bool(number > 1 and row["rank"] and key == first_key)
+                rows.append(row)
     return rows
 
 
@@ -260,30 +271,31 @@ def _cheapest_link(
     The row is that of the projection with the cheapest link that meets the target, or else with the nearest link. The
     key has whether no link meets the target, and the cost or the bandwidth of the cheapest.
     """
-    place, links = place_of(network, question.level), list(question.among)
-    settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in links]
+    place, offers = place_of(network, question.level), list(question.among)
+    settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
     settings.append(ProjectionSetting(spec, network, method))
     *trials, current = evaluate_settings(settings, question.targets, question.training, question.baseline)
-    costs = [_cost(offer, trial) for offer, trial in zip(links, trials, strict=True)]
+    costs = [_cost_with_network(offer, trial) for offer, trial in zip(offers, trials, strict=True)]
     by_money = all(cost is not None for cost in costs)
-    bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in links]
+    bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in offers]
     keys: list[Any] = costs if by_money else bandwidths
-    order = sorted(range(len(links)), key=lambda index: (keys[index], bandwidths[index], index))
-    met_by_bound = [[index for index in order if trials[index].margins[bound] >= 0] for bound in range(len(BOUNDS))]
-    met = met_by_bound[0]
-    names = [offer.link.name for offer in links]
-    value, low, high = (names[indices[0]] if indices else None for indices in met_by_bound)
+    cheapest_first = sorted(range(len(offers)), key=lambda index: (keys[index], bandwidths[index], index))
+    met, met_optimistic, met_pessimistic = (
+        [index for index in cheapest_first if trials[index].margins[bound] >= 0] for bound in range(len(BOUNDS))
+    )
+    names = [offer.link.name for offer in offers]
+    reason = None
     if met:
         nearest = met[0]
-        holds = "always" if len(met) == len(links) else "in parts"
-        why = None
+        holds = "always" if len(met) == len(offers) else "in parts"
     else:
-        nearest = max(order, key=lambda index: np.nan_to_num(trials[index].margins[0], nan=-math.inf))
+        nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].margins[0], nan=-math.inf))
+        trial = trials[nearest]
+        reached = trial.reached[trial.decides].predicted
+        reason = trial.unknown or f"at best {quantity_text(trial.decides, reached or math.nan, question.training)}"
         holds = "unknown" if all(trial.is_met is None for trial in trials) else "never"
-        reached = trials[nearest].reached[trials[nearest].decides].predicted
-        reached_text = quantity_text(trials[nearest].decides, reached or math.nan, question.training)
-        why = trials[nearest].unknown or f"at best {reached_text}"
-        why += "" if holds == "unknown" else f", by {names[nearest]}"
+        if holds == "never":
+            reason += f", by {names[nearest]}"
     row = {
         "sought": "network",
         "of": place.describe(),
@@ -291,34 +303,37 @@ def _cheapest_link(
         "unit": "",
         "target": question.describe(),
         "holds": holds,
-        "value": value,
-        "low": low,
-        "high": high,
-        "optimistic_holds": "from" if met_by_bound[1] else "never",
-        "pessimistic_holds": "from" if met_by_bound[2] else "never",
+        "value": names[met[0]] if met else None,
+        "low": names[met_optimistic[0]] if met_optimistic else None,
+        "high": names[met_pessimistic[0]] if met_pessimistic else None,
+        "optimistic_holds": "from" if met_optimistic else "never",
+        "pessimistic_holds": "from" if met_pessimistic else "never",
         "shortest": None,
         "spans": [[names[index], names[index]] for index in met],
         "now": place.link.name,
         "now_holds": current.is_met,
         "decides": trials[nearest].decides.removesuffix("_s"),
-        "why": why,
+        "why": reason,
         "at": names[nearest],
         "by": "money" if by_money else "bandwidth",
         "money": costs[nearest],
-        "network_month": links[nearest].month,
+        "network_month": offers[nearest].month,
         **trials[nearest].row,
     }
     return (not met, keys[nearest] if met else 0.0), row
 
 
-def _cost(offered: OfferedLink, trial: Evaluation) -> float | None:
-    """Return the cost of the training by the price list, plus the cost of the network for the training's duration."""
+def _cost_with_network(offer: OfferedLink, trial: Evaluation) -> float | None:
+    """Return the cost of the training by the price list, plus the cost of the network for the training's duration.
+
+    Without a duration or prices it is the price of a month; None if it is unknown.
+    """
     row = trial.row
     cost, seconds = row.get("cost"), row.get("training_s")
-    if offered.month is None:
+    if offer.month is None:
         return cost
     if seconds is None:
-        return offered.month if "training_s" not in row and "cost" not in row else None
+        return offer.month if "training_s" not in row and "cost" not in row else None
     if "cost" in row and cost is None:
         return None
-    return float((cost or 0.0) + offered.month * seconds / MONTH_S)
+    return float((cost or 0.0) + offer.month * seconds / MONTH_S)

@@ -5,7 +5,7 @@ Each end of a span between two values of the grid is found to a relative million
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -15,12 +15,11 @@ import numpy as np
 from syncline.costmodel import Network, StepTime
 from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.costmodel.network.paths import Floats
-from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.scaling.predict import TrainingAtScale
 from syncline.costmodel.scaling.relative import relative_loss
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
-from syncline.planner.bounds import AS_PREDICTED, Factors, at_bounds, combined_bounds
+from syncline.planner.bounds import at_bounds, combined_bounds
 from syncline.planner.projection.bounds import by_link, communication_bounds, computing_bounds
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, network_groups
@@ -75,11 +74,10 @@ class Trials:
 
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
         """Return the evaluation at each value; new values are projected together."""
-        new = [value for value in dict.fromkeys(values) if value not in self.known]
-        trials = evaluate_settings(
-            [self.variable.at(value) for value in new], self.targets, self.training, self.baseline
-        )
-        self.known |= dict(zip(new, trials, strict=True))
+        new_values = [value for value in dict.fromkeys(values) if value not in self.known]
+        settings = [self.variable.at(value) for value in new_values]
+        evaluations = evaluate_settings(settings, self.targets, self.training, self.baseline)
+        self.known |= dict(zip(new_values, evaluations, strict=True))
         return [self.known[value] for value in values]
 
 
@@ -100,9 +98,10 @@ def evaluate_settings(
     evaluations: list[Evaluation] = []
     for spec, method, networks in settings_on_networks(settings):
         methods = (method,) if baseline is None else (baseline, method)
-        projected = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
-        rows = project_all([projected], thresholds=False)[len(methods) - 1 :: len(methods)]
-        method_spec = projected.model_copy(update={"methods": (method,)})
+        projected_spec = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
+        # Rows are sorted by networks, then methods; the method's row is the last on each network.
+        rows = project_all([projected_spec], thresholds=False)[len(methods) - 1 :: len(methods)]
+        method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_nothing:
             rows = with_training(rows, [method_spec], training).as_plain()
         network_shares = shares(method_spec, 0, networks) if targets.need_shares else [{} for _ in networks]
@@ -134,16 +133,16 @@ def _evaluation(
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
     values["memory"] = BoundedValue(memory_share, memory_share, memory_share)
-    unknown = row["not_timed"]
+    no_loss_reason = None
     if targets.loss_penalty is not None:
-        values["loss_penalty"], why = _loss_over_ddp(spec, method, row, training)
-        unknown = unknown or why
-    # A plan that does not fit has no time; its memory alone decides.
-    decisive = SolveTargets(memory=targets.memory) if targets.memory and row["fits"] is False else targets
-    excess, decides = margins(decisive, values)
-    if np.isnan(excess[0]):
-        unknown = unknown or _why_unknown(row, decides)
-    return Evaluation(row, excess, decides, reached=values, unknown=unknown if np.isnan(excess[0]) else None)
+        values["loss_penalty"], no_loss_reason = _loss_over_ddp(spec, method, row, training)
+    if targets.memory and row["fits"] is False:
+        targets = SolveTargets(memory=targets.memory)  # a plan that does not fit has no time; its memory alone decides
+    target_margins, decides = margins(targets, values)
+    unknown = None
+    if np.isnan(target_margins[0]):
+        unknown = row["not_timed"] or no_loss_reason or _unknown_reason(row, decides)
+    return Evaluation(row, target_margins, decides, reached=values, unknown=unknown)
 
 
 def _loss_over_ddp(
@@ -164,7 +163,7 @@ def _loss_over_ddp(
     return BoundedValue(ratio.ratio, ratio.low, ratio.high), None
 
 
-def _why_unknown(row: dict[str, Any], target: str) -> str:
+def _unknown_reason(row: dict[str, Any], target: str) -> str:
     """Return the reason why the quantity of a target is unknown in a row."""
     if row.get("loss_unknown") and row.get("training_s") is None:
         return str(row["loss_unknown"])
@@ -176,11 +175,8 @@ def _why_unknown(row: dict[str, Any], target: str) -> str:
     return reasons.get(target, "nobody knows the time of a step")
 
 
-SHARES: dict[str, Callable[[StepTime], FloatOrArray]] = {
-    "exposed": lambda step: step.exposed_communication_s,
-    "compute_utilisation": lambda step: step.compute_s,
-}
-"""Seconds of a step whose share each target limits."""
+SHARES = {"exposed": "exposed_communication_s", "compute_utilisation": "compute_s"}
+"""The field of a step time whose share of the step each target limits."""
 
 ROUNDING = 1e-12
 """Share of a step below which waiting is a rounding error of a difference of sums."""
@@ -196,32 +192,32 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
     """
     plan = ProjectionPlan([spec.model_copy(update={"networks": tuple(networks)})])
     computing = computing_bounds(plan)
-    communicating = communication_bounds(plan, networks)
+    communication = communication_bounds(plan, networks)
     shares_by_network: list[dict[str, BoundedValue]] = [{} for _ in networks]
     for indices, network in network_groups(networks):
         cache = PriceCache()
-
-        def step_shares(factors: Factors, network: Network = network, cache: PriceCache = cache) -> dict[str, Floats]:
-            """Return the shares of a step, such as exposed communication, by name; one for each link."""
-            step = plan.step(method_index, network, cache=cache, factors=factors)
-            total_s = by_link(step.step_time_s)
-            step_parts = {
-                name: np.divide(by_link(seconds_of(step)), total_s, out=np.zeros(total_s.shape), where=total_s > 0)
-                for name, seconds_of in SHARES.items()
-            }
-            exposed = step_parts["exposed"]
-            return step_parts | {"exposed": np.where(exposed < ROUNDING, 0.0, exposed)}
-
-        predicted = step_shares(AS_PREDICTED)
-        varied = [step_shares(factors) for factors in at_bounds(computing, communicating.select(indices))]
-        for name, share in predicted.items():
-            low, high = combined_bounds(share, [variant[name] for variant in varied])
-            ends = low, np.minimum(high, 1.0)
-            best, worst = ends if name == "exposed" else ends[::-1]
+        step = plan.step(method_index, network, cache=cache)
+        variants = [
+            plan.step(method_index, network, cache=cache, factors=factors)
+            for factors in at_bounds(computing, communication.select(indices))
+        ]
+        for name in SHARES:
+            share = _step_share(step, name)
+            low, high = combined_bounds(share, [_step_share(variant, name) for variant in variants])
+            high = np.minimum(high, 1.0)
+            best, worst = (low, high) if name == "exposed" else (high, low)
             for column, index in enumerate(indices):
-                values = (float(value[0, column]) for value in (share, best, worst))
-                shares_by_network[index][name] = BoundedValue(*values)
+                shares_by_network[index][name] = BoundedValue(
+                    float(share[0, column]), optimistic=float(best[0, column]), pessimistic=float(worst[0, column])
+                )
     return shares_by_network
+
+
+def _step_share(step: StepTime, name: str) -> Floats:
+    """Return a share of a step by the name of its target, ``(1, n)`` for n links; 0 if the step takes no time."""
+    part_s, step_s = by_link(getattr(step, SHARES[name])), by_link(step.step_time_s)
+    share = np.divide(part_s, step_s, out=np.zeros(step_s.shape), where=step_s > 0)
+    return np.where(share < ROUNDING, 0.0, share) if name == "exposed" else share
 
 
 Holds = Literal["always", "never", "from", "up to", "between", "in parts", "unknown"]
@@ -283,8 +279,10 @@ def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
     holds: Holds = "in parts"
     if not spans:
         holds = "never"
+    elif len(spans) == 1 and spans[0].last is None:
+        holds = "from"
     elif len(spans) == 1:
-        holds = "from" if spans[0].last is None else "up to" if spans[0].first is None else "between"
+        holds = "up to" if spans[0].first is None else "between"
     return FeasibleSpans(holds, tuple(spans), crossings)
 
 
@@ -302,9 +300,12 @@ def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
             break
         values = [low, *inner, high]
         is_met = [_is_met(evaluation, bound) for evaluation in trials.evaluate(values)]
-        index = next(i for i in range(len(values) - 1) if is_met[i] != is_met[i + 1])
-        low, high = values[index], values[index + 1]
-    return low if _is_met(trials.evaluate([low])[0], bound) else high
+        change = 1
+        while is_met[change] == is_met[0]:
+            change += 1
+        low, high = values[change - 1], values[change]
+    (at_low,) = trials.evaluate([low])
+    return low if _is_met(at_low, bound) else high
 
 
 class SolvedValue(NamedTuple):
@@ -340,8 +341,9 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
     value, optimistic, pessimistic = (
         _answer_among(feasible.spans, sense, upward, smallest=lowest) for feasible in spans_by_bound
     )
-    ends = (optimistic, pessimistic) if upward else (pessimistic, optimistic)
-    return SolvedValue(value, *ends, upward)
+    if upward:
+        return SolvedValue(value, low=optimistic, high=pessimistic, upward=True)
+    return SolvedValue(value, low=pessimistic, high=optimistic, upward=False)
 
 
 def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:

@@ -83,20 +83,25 @@ def _matrix_places(network: Matrix) -> list[LinkPlace]:
     group_places = [_group_place(network, group) for group in groups]
     if sum(len(group.links) for group in groups) > MAX_LINES:
         return group_places
-    lines = {replace(line, name=""): line for row in network.lines for line in row if line is not None}
+    lines: dict[Link, Link] = {}
+    for row in network.lines:
+        lines |= {replace(line, name=""): line for line in row if line is not None}
     places = [_line_place(network, line) for line in lines.values()]
-    by_latency = sorted(places, key=lambda place: float(place.link.latency_s))
-    return [*by_latency, *group_places[-1:]] if len(places) > 1 else by_latency
+    places.sort(key=lambda place: float(place.link.latency_s))
+    if len(places) > 1:
+        places += group_places[-1:]
+    return places
 
 
 def _line_place(network: Matrix, line: Link) -> LinkPlace:
     """Return the place of a line and of all lines with equal numbers, which keep their names."""
 
     def with_link(link: Link) -> Network:
-        def replaced(other: Link) -> Link:
-            return replace(link, name=other.name) if replace(other, name=line.name) == line else other
+        def replace_if_equal(other: Link) -> Link:
+            is_equal = replace(other, name=line.name) == line
+            return replace(link, name=other.name) if is_equal else other
 
-        return replace(network, lines=with_links(network.lines, replaced))
+        return replace(network, lines=with_links(network.lines, replace_if_equal))
 
     return LinkPlace(line.name, line, with_link)
 

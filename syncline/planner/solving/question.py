@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -264,11 +265,13 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     """
     if choices is None:
         return []
+    links_and_prices: list[tuple[Any, Any]] = []
     if isinstance(choices, Mapping):
-        offers = [_offered_link(name, price) for name, price in choices.items()]
+        links_and_prices += choices.items()
     else:
-        items = choices if isinstance(choices, list | tuple) else [choices]
-        offers = [_offered_link(link, price) for item in items for link, price in _links_with_prices(item)]
+        for choice in choices if isinstance(choices, list | tuple) else [choices]:
+            links_and_prices += _links_with_prices(choice)
+    offers = [_offered_link(link, price) for link, price in links_and_prices]
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
@@ -284,15 +287,15 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
     """
     if not isinstance(value, str):
         return [(value, None)]
-    entries = [piece.strip() for piece in value.split(",")]
-    try:
-        parse_seconds(entries[0])
-    except SpecError:
-        texts = entries
-    else:
-        texts = [value]  # a latency, and its bandwidth
-    parts = [text.partition("=") for text in texts]
-    return [(name.strip(), price if equals else None) for name, equals, price in parts]
+    texts = [text.strip() for text in value.split(",")]
+    with suppress(SpecError):
+        parse_seconds(texts[0])
+        texts = [value]  # it begins with a time, so that it is a latency and its bandwidth
+    links_and_prices: list[tuple[Any, Any]] = []
+    for text in texts:
+        name, equals, price = text.partition("=")
+        links_and_prices.append((name.strip(), price if equals else None))
+    return links_and_prices
 
 
 def _offered_link(value: Any, price: Any) -> OfferedLink:

@@ -57,14 +57,16 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: 
     tables = [assumptions_block(assumptions)]
     groups = [list(group) for _, group in groupby(rows, key=_subject)]
     for group in groups:
-        note = _table_note(group, question) + (_shared_note(list(rows), question) if group is groups[-1] else "")
+        note = _table_note(group, question)
+        if group is groups[-1]:
+            note += _shared_note(list(rows), question)
         columns = _columns(group, _shows_losses(group, question) and not question.best)
         tables.append(
             table(
                 _title(group[0], question), columns, group, note=note.lstrip("\n"), values={
-                    "method": _method,
-                    "value": _value,
-                    "between": _interval,
+                    "method": _method_text,
+                    "value": _value_text,
+                    "between": _interval_text,
                     "waiting": waiting,
                     "layout": lambda row: row["layout"] or "one worker",
                 },
@@ -100,19 +102,28 @@ def _title(row: Record, question: InverseProblem) -> str:
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[str]:
     """Return the columns of a table; ``losses`` says whether the loss has one."""
-    hidden = {*([] if len({row.get("tokens") for row in rows}) > 1 else ["tokens"]), *([] if losses else ["loss"])}
-    columns = ["method", *(["layout"] if "list" in rows[0] else []), "value", "between", "now_holds"]
-    columns += ["replicas"] if rows[0]["sought"] == "workers" else []
-    columns += ["step_time_s", "waiting", *(name for name in training_columns(rows) if name not in hidden)]
-    return [*columns, *(["money"] if rows[0].get("money") is not None else []), "memory_bytes"]
+    columns = ["method"]
+    if "list" in rows[0]:
+        columns.append("layout")
+    columns += ["value", "between", "now_holds"]
+    if rows[0]["sought"] == "workers":
+        columns.append("replicas")
+    columns += ["step_time_s", "waiting"]
+    differ_in_tokens = len({row.get("tokens") for row in rows}) > 1
+    for name in training_columns(rows):
+        if (name != "tokens" or differ_in_tokens) and (name != "loss" or losses):
+            columns.append(name)
+    if rows[0].get("money") is not None:
+        columns.append("money")
+    return [*columns, "memory_bytes"]
 
 
-def _method(row: Record) -> str:
+def _method_text(row: Record) -> str:
     """Return the method's name with its original period, if it has one."""
     return str(row["of"] if row["sought"] in OF_METHODS else row["method"])
 
 
-def _value(row: Record) -> str:
+def _value_text(row: Record) -> str:
     """Return the value of an answer, or all values that meet the target, as text."""
     text = TEXTS[row["sought"]]
     if row["sought"] == "network":
@@ -121,7 +132,7 @@ def _value(row: Record) -> str:
         return NOTHING.get(row["holds"], "none")
     if row["sought"] == "workers" and len(row["spans"]) < 2:
         return text(row["value"])
-    return ", ".join(_span(row, text, *span) for span in row["spans"])
+    return ", ".join(_span_text(row, text, first, last) for first, last in row["spans"])
 
 
 def round_to_meet(variable: str, value: float, up: bool) -> float:
@@ -130,17 +141,20 @@ def round_to_meet(variable: str, value: float, up: bool) -> float:
     >>> round_to_meet("bandwidth", 31.38e6, True) * 8, round_to_meet("latency", 187.1, False) / 60
     (252000000.0, 3.11)
     """
-    units = (1 / 8,) if variable == "bandwidth" else (86400.0, 3600.0, 60.0, 1.0)
-    unit = next((size for size in units if value >= size), units[-1])
+    unit = 1 / 8 if variable == "bandwidth" else 1.0  # a bit per second, or the largest of s, min, h and d
+    for seconds in (60.0, 3600.0, 86400.0):
+        if variable != "bandwidth" and value >= seconds:
+            unit = seconds
     in_units = value / unit
     if in_units == 0:
         return value
     digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)
-    num_digits = (math.ceil if up else math.floor)(round(in_units / digit, 4))
+    num_digits = round(in_units / digit, 4)
+    num_digits = math.ceil(num_digits) if up else math.floor(num_digits)
     return float(f"{num_digits * digit:.3g}") * unit
 
 
-def _span(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
+def _span_text(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
     """Return a span of values that meet the target as text; ends are rounded to the inside of the span."""
     if row["sought"] in ("bandwidth", "latency"):
         first = None if first is None else round_to_meet(row["sought"], first, up=True)
@@ -152,43 +166,43 @@ def _span(row: Record, text: Callable[[Any], str], first: float | None, last: fl
     return text(first) if first == last else f"{text(first)} to {text(last)}"
 
 
-def _interval(row: Record) -> str:
+def _interval_text(row: Record) -> str:
     """Return the answer at both bounds of the step time as text."""
     text = TEXTS[row["sought"]]
     if row["low"] is None and row["high"] is None:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
-    kinds = [row[name] for name in ("holds", "optimistic_holds", "pessimistic_holds")]
-    one_sided = [kind for kind in kinds if kind in ("from", "up to")]
-    upward = row["sought"] in ("workers", "network") or (
-        one_sided[0] == "from" if one_sided else row["sought"] == "bandwidth"
-    )
+    is_upward = row["sought"] in ("workers", "network", "bandwidth")
+    if row["sought"] not in ("workers", "network"):
+        for name in ("pessimistic_holds", "optimistic_holds", "holds"):  # the last that is one-sided decides
+            if row[name] in ("from", "up to"):
+                is_upward = row[name] == "from"
     # A missing end: at the optimistic bound any value meets the target, at the pessimistic bound none does.
-    ends = ("any", "none") if upward else ("none", "any")
-    if row["pessimistic_holds"] == "unknown":
-        ends = ("any", "?") if upward else ("?", "any")
-    low, high = (end if row[name] is None else text(row[name]) for name, end in zip(("low", "high"), ends, strict=True))
+    pessimistic = "?" if row["pessimistic_holds"] == "unknown" else "none"
+    low, high = ("any", pessimistic) if is_upward else (pessimistic, "any")
+    if row["low"] is not None:
+        low = text(row["low"])
+    if row["high"] is not None:
+        high = text(row["high"])
     return low if low == high else f"{low} to {high}"
 
 
 def _table_note(rows: Sequence[Record], question: InverseProblem) -> str:
     """Return the note of a table: reasons for missing values, ties, and periods whose loss is unknown."""
-    lines = [f"\n{_method(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
-    lines += [
-        f"\n{row['method']}: met in parts, as the clock does not grow evenly with it."
-        for row in rows
-        if row["holds"] == "in parts" and row["sought"] != "network"
-    ]
+    lines = [f"\n{_method_text(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
+    for row in rows:
+        if row["holds"] == "in parts" and row["sought"] != "network":
+            lines.append(f"\n{row['method']}: met in parts, as the clock does not grow evenly with it.")
     for row in rows:
         if row["sought"] == "period" and row["holds"] == "between":
-            lines.append(f"\n{_method(row)}: shorter than {row['shortest']:,.0f} steps is too slow.")
-    tied = [_method(row) for row in rows if row["tie"]]
+            lines.append(f"\n{_method_text(row)}: shorter than {row['shortest']:,.0f} steps is too slow.")
+    tied = [_method_text(row) for row in rows if row["tie"]]
     if tied:
-        lines.append(f"\nA tie with {_method(rows[0])}: {', '.join(tied)}.")
+        lines.append(f"\nA tie with {_method_text(rows[0])}: {', '.join(tied)}.")
     if question.variable == "delay":
         lines.append(DELAY_ALONE)
     if question.variable == "period" and not _asks_loss(question):
-        without_loss = [_method(row) for row in rows if row["value"] is not None and row.get("loss") is None]
+        without_loss = [_method_text(row) for row in rows if row["value"] is not None and row.get("loss") is None]
         lines += [CLOCK_ONLY.format(", ".join(without_loss))] if without_loss else []
     return "".join(lines)
 
@@ -212,7 +226,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
     note += _batch_note(question)
-    rows_with_loss = [row | {"method": _method(row)} for row in rows if _shows_losses([row], question)]
+    rows_with_loss = [row | {"method": _method_text(row)} for row in rows if _shows_losses([row], question)]
     rows_with_loss = [row for row in rows_with_loss if row.get("loss") is not None or not question.best]
     note += training_note(rows_with_loss, question.specs) + bases_note(rows)
     if any(row["fits"] is False for row in rows):

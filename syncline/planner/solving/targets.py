@@ -87,7 +87,7 @@ class SolveTargets:
         if not self.specified:
             raise SpecError("target", None, "something to meet, as a deadline, a budget, a utilisation or a speedup")
         for name, value in self.specified.items():
-            path = name.removesuffix("_s") if name == "deadline_s" else "step_time" if name == "step_time_s" else name
+            path = name.removesuffix("_s")
             if name in ("utilisation", "compute_utilisation") and not 0 < value <= 1:
                 raise SpecError(path, value, "a part of 1 above 0, as 0.5 or '50%'")
             if name == "exposed" and not 0 <= value < 1:
@@ -134,28 +134,28 @@ class SolveTargets:
             parts.append(f"within {format_seconds(self.deadline_s)}")
         if self.budget is not None and training.prices is not None:
             parts.append(f"for at most {self.budget:,.10g} {training.prices.currency}")
-        texts = {
-            "step_time_s": lambda v: f"a step of at most {format_seconds(v)}",
-            "utilisation": lambda v: f"at least {100 * v:.4g}% of the peak",
-            "compute_utilisation": lambda v: f"at least {100 * v:.4g}% of a step computing",
-            "exposed": lambda v: f"at most {100 * v:.4g}% of a step waiting for the network",
-            "speedup": lambda v: f"at least {v:.4g} times as fast as {baseline}",
-            "loss_penalty": lambda v: f"a loss at most {100 * v:.4g}% above data parallelism's",
-            "memory": lambda _: "within a worker's memory",
-        }
-        phrases = [*parts, *(texts[name](value) for name, value in self.specified.items() if name in texts)]
-        return ", ".join(phrases).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
+        for name, value in self.specified.items():
+            texts = {
+                "step_time_s": f"a step of at most {format_seconds(value)}",
+                "utilisation": f"at least {100 * value:.4g}% of the peak",
+                "compute_utilisation": f"at least {100 * value:.4g}% of a step computing",
+                "exposed": f"at most {100 * value:.4g}% of a step waiting for the network",
+                "speedup": f"at least {value:.4g} times as fast as {baseline}",
+                "loss_penalty": f"a loss at most {100 * value:.4g}% above data parallelism's",
+                "memory": "within a worker's memory",
+            }
+            if name in texts:
+                parts.append(texts[name])
+        return ", ".join(parts).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
     """Return the quantity of each target that a row of a projection has; it has no shares of a step and no losses."""
     step_s = _bounded_value(row, "step_time{}_s")
-    utilisation = row["utilisation"]
-    utilisations = (
-        None if utilisation is None or bound_s is None or step_s.predicted is None
-        else utilisation * step_s.predicted / bound_s
-        for bound_s in step_s
-    )  # fmt: skip
+    utilisations: list[float | None] = []
+    for bound_s in step_s:
+        is_known = row["utilisation"] is not None and bound_s is not None and step_s.predicted is not None
+        utilisations.append(row["utilisation"] * step_s.predicted / bound_s if is_known else None)
     return {
         "deadline_s": _bounded_value(row, "training{}_s") if "training_s" in row else UNKNOWN_VALUE,
         "budget": _bounded_value(row, "cost{}") if "cost" in row else UNKNOWN_VALUE,
@@ -186,7 +186,8 @@ def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) ->
             with np.errstate(divide="ignore"):
                 excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
         margins_by_target[name] = excess if kind.at_least else -excess
-    stacked = np.stack(list(margins_by_target.values()))
-    is_unknown = np.isnan(stacked[:, 0])
-    index = int(np.argmax(is_unknown)) if is_unknown.any() else int(np.argmin(stacked[:, 0]))
-    return stacked.min(axis=0), list(margins_by_target)[index]  # the minimum of nan and any number is nan
+    all_margins = np.stack(list(margins_by_target.values()))
+    # A margin that is unknown comes before the smallest; the minimum of nan and any number is nan, too.
+    is_unknown = np.isnan(all_margins[:, 0])
+    index = int(np.argmax(is_unknown)) if is_unknown.any() else int(np.argmin(all_margins[:, 0]))
+    return all_margins.min(axis=0), list(margins_by_target)[index]

@@ -6,10 +6,9 @@ Each variable has a grid of values that are tried first, far apart, and a rule f
 from __future__ import annotations
 
 import bisect
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -97,19 +96,22 @@ class DecisionVariable:
         if self.whole is not None:
             first = bisect.bisect_right(self.whole, low)
             last = bisect.bisect_left(self.whole, high)
-            indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)} if last > first else set()
+            if first == last:
+                return []
+            indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)}
             return [float(self.whole[index]) for index in sorted(indices)]
-        if low <= 0:
+        if low <= 0:  # a latency of 0 has no logarithm
             return [high / 2] if high > LATENCIES_S[0] / 1e3 else []
         log_low, log_high = np.log(low), np.log(high)
-        width = log_high - log_low
-        if width <= CLOSE:
+        log_width = log_high - log_low
+        if log_width <= CLOSE:
             return []
-        points, distance = [(log_low + log_high) / 2], max(width / 64, CLOSE / 4)
+        log_values = [(log_low + log_high) / 2]
         if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
-            crossing = log_low - width * margin_low / (margin_high - margin_low)
-            points += [crossing - distance, crossing + distance]
-        values = [float(np.exp(point)) for point in sorted(points) if log_low < point < log_high]
+            crossing = log_low - log_width * margin_low / (margin_high - margin_low)
+            distance = max(log_width / 64, CLOSE / 4)
+            log_values += [crossing - distance, crossing + distance]
+        values = [float(np.exp(log_value)) for log_value in sorted(log_values) if log_low < log_value < log_high]
         return list(dict.fromkeys(value for value in values if low < value < high))
 
 
@@ -121,19 +123,10 @@ def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, 
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
-    now = float(place.link.bandwidth_bytes_per_s)
     return DecisionVariable(
-        "bandwidth",
-        "least",
-        unit="B/s",
-        of=place.describe(),
-        grid=grid,
-        whole=None,
-        at=setting_at,
-        text=format_bandwidth,
-        now=now,
-        place=place,
-    )
+        "bandwidth", "least", unit="B/s", of=place.describe(), grid=grid, whole=None, at=setting_at,
+        text=format_bandwidth, now=float(place.link.bandwidth_bytes_per_s), place=place,
+    )  # fmt: skip
 
 
 def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
@@ -144,19 +137,10 @@ def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, pl
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
-    now = float(place.link.latency_s)
     return DecisionVariable(
-        "latency",
-        "most",
-        unit="s",
-        of=place.describe(),
-        grid=grid,
-        whole=None,
-        at=setting_at,
-        text=format_seconds,
-        now=now,
-        place=place,
-    )
+        "latency", "most", unit="s", of=place.describe(), grid=grid, whole=None, at=setting_at,
+        text=format_seconds, now=float(place.link.latency_s), place=place,
+    )  # fmt: skip
 
 
 def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, name: str) -> DecisionVariable:
@@ -168,9 +152,10 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
     if not has_variable(method, name):
         raise SpecError("methods", method.name, f"methods with a {name}")
     original: Any = method
-    now, first, last = (
-        (original.period, 1, MAX_PERIOD) if name == "period" else (original.stream.tau, 0, original.period - 1)
-    )
+    if name == "period":
+        now, first, last, sense = original.period, 1, MAX_PERIOD, "longest"
+    else:
+        now, first, last, sense = original.stream.tau, 0, original.period - 1, "fewest"
     last = min(last, spec.steps)
     values = [value for value in range(first, last + 1) if _with_steps(original, name, value) is not None]
     if not values:
@@ -184,18 +169,10 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
     def text(value: float) -> str:
         return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
 
-    sense: Sense = "longest" if name == "period" else "fewest"
     return DecisionVariable(
-        name,
-        sense,
-        unit="steps",
-        of=method.name,
-        grid=_thin(values),
-        whole=values,
-        at=setting_at,
-        text=text,
-        now=float(now),
-    )
+        name, cast(Sense, sense), unit="steps", of=method.name, grid=_thin_values(values), whole=values, at=setting_at,
+        text=text, now=float(now),
+    )  # fmt: skip
 
 
 def has_variable(method: MethodBase, name: str) -> bool:
@@ -234,35 +211,28 @@ def workers_variable(
         SpecError: no number of workers is possible.
     """
     limit = max_workers or max(MAX_GROWTH * spec.workers, MAX_GROWTH)
-    networks = dict(_with_units(network, level, limit) if level is not None else _fillings(network, limit))
-    specs: dict[int, ProjectSpec] = {}
-    for count in sorted(networks):
+    if level is None:
+        network_by_count = dict(_counts_in_turn(network, limit))
+    else:
+        network_by_count = dict(_counts_at_level(network, level, limit))
+    spec_by_count: dict[int, ProjectSpec] = {}
+    for count in sorted(network_by_count):
         changed_spec = _with_workers(spec, count, batch_tokens)
         if changed_spec is not None and refusal_of(method, count) is None:
-            specs[count] = changed_spec
-    counts = list(specs)
+            spec_by_count[count] = changed_spec
+    counts = list(spec_by_count)
     if not counts:
         expected = f"a network, a layout and a batch that some number of workers up to {limit:,} can share"
         raise SpecError("workers", spec.workers, expected)
 
     def setting_at(value: float) -> ProjectionSetting:
-        return ProjectionSetting(specs[int(value)], networks[int(value)], method)
+        return ProjectionSetting(spec_by_count[int(value)], network_by_count[int(value)], method)
 
-    def text(value: float) -> str:
-        return f"{int(value):,}"
-
-    now = float(spec.workers) if spec.workers in specs else None
+    now = float(spec.workers) if spec.workers in spec_by_count else None
     return DecisionVariable(
-        "workers",
-        "fewest",
-        unit="",
-        of=network.name,
-        grid=_thin(counts),
-        whole=counts,
-        at=setting_at,
-        text=text,
-        now=now,
-    )
+        "workers", "fewest", unit="", of=network.name, grid=_thin_values(counts), whole=counts, at=setting_at,
+        text="{:,.0f}".format, now=now,
+    )  # fmt: skip
 
 
 def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> ProjectSpec | None:
@@ -280,7 +250,7 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
     return spec.model_copy(update=changed_fields)
 
 
-def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
+def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
     """Return the numbers of workers, up to a limit, that fill the units of a network in turn, each with its network.
 
     The outermost level grows as needed.
@@ -289,7 +259,7 @@ def _fillings(network: Network, limit: int) -> list[tuple[int, Network]]:
         *inner, outermost = network.levels
         sizes = [level.units for level in inner]
         if None in sizes:
-            return _with_units(network, sizes.index(None), limit)
+            return _counts_at_level(network, sizes.index(None), limit)
         growing = with_level(network, len(inner), replace(outermost, units=None))
         return [(count, growing) for count in _full_counts([units or 1 for units in sizes], limit)]
     if isinstance(network, TwoLevel):
@@ -318,7 +288,7 @@ def _full_counts(sizes: Sequence[int], limit: int) -> list[int]:
     return [count for count in dict.fromkeys(counts) if count <= limit]
 
 
-def _with_units(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
+def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
     """Return the numbers of workers, up to a limit, with any number of units at one level, each with its network."""
     if isinstance(network, MultiLevel):
         other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]
@@ -332,10 +302,10 @@ def _with_units(network: Network, level: int, limit: int) -> list[tuple[int, Net
         return [(count, network) for count in range(network.per_node, limit + 1, network.per_node)]
     if isinstance(network, Sites) and level == 1 and isinstance(network.sites, int):
         raise SpecError("level", "uplink", "none: a cluster of levels says how many workers a site has")
-    return _fillings(network, limit)
+    return _counts_in_turn(network, limit)
 
 
-def _thin(values: Sequence[int]) -> tuple[float, ...]:
+def _thin_values(values: Sequence[int]) -> tuple[float, ...]:
     """Return up to `MAX_GRID_SIZE` of many values, from the first to the last, evenly spaced in their logarithms."""
     if len(values) <= MAX_GRID_SIZE:
         return tuple(map(float, values))
@@ -347,6 +317,10 @@ def _thin(values: Sequence[int]) -> tuple[float, ...]:
 
 def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
     """Return the spec, method and networks of adjacent settings of the same spec and method, in order."""
-    setting_groups = itertools.groupby(settings, key=lambda setting: (id(setting.spec), id(setting.method)))
-    groups = [list(group) for _, group in setting_groups]
-    return [(group[0].spec, group[0].method, [setting.network for setting in group]) for group in groups]
+    groups: list[tuple[ProjectSpec, MethodBase, list[Network]]] = []
+    for spec, network, method in settings:
+        if groups and groups[-1][0] is spec and groups[-1][1] is method:
+            groups[-1][2].append(network)
+        else:
+            groups.append((spec, method, [network]))
+    return groups
