@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -67,15 +67,14 @@ def option_origins(
     """
     origins = {} if sequence is None else {"sequence": GIVEN}
     if period is not None:
-        return origins | {"period": PRESET if period == SAME_AS_PRESET else GIVEN}
-    if not methods:
-        return origins
-    period_origins = dict.fromkeys(
-        GIVEN if has_own_period(method) else DEFAULT
-        for method in methods
-        if exchanges_now_and_then(method_from(method))
-    )
-    return origins | {"period": ", ".join(period_origins) or EACH_STEP}
+        origins["period"] = PRESET if period == SAME_AS_PRESET else GIVEN
+    elif methods:
+        period_origins: dict[str, None] = {}
+        for method in methods:
+            if exchanges_now_and_then(method_from(method)):
+                period_origins[GIVEN if has_own_period(method) else DEFAULT] = None
+        origins["period"] = ", ".join(period_origins) or EACH_STEP
+    return origins
 
 
 def projection_assumptions(
@@ -96,56 +95,50 @@ def projection_assumptions(
         # A list of specs has many numbers of workers, on which the batch alone depends.
         traffic = spec.precision, spec.overlap, spec.algorithm
         key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *traffic
-        for assumption in (spec_batch(spec),) if key in seen else _of_spec(spec, origins):
+        for assumption in (spec_batch(spec),) if key in seen else _spec_assumptions(spec, origins):
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
         seen.add(key)
     methods = {id(method): method for spec in specs for method in spec.methods}.values()
     periods = period_assumption(methods, origins.get("period", THE_SPECS))
-    for assumption in (periods, *_memory_plans(rows), *_repairs(rows)):
+    for assumption in (periods, *_memory_plan_assumptions(rows), *_repair_assumptions(rows)):
         by_name.setdefault(assumption.name, {})[assumption.text] = assumption
-    return [_joined(list(variants.values())) for variants in by_name.values()]
+    return [_join_assumptions(list(variants.values())) for variants in by_name.values()]
 
 
-def _of_spec(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumption]:
+def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable[Assumption]:
     """Yield the assumptions that the fields of a spec decide."""
-    shape = spec.model
-    text = f"{shape.name}, {shape.parameters:,} parameters"
-    source = getattr(shape, "source", "") or ""
-    yield Assumption("model", shape.name, unit="", text=text, origin=PRESET if source else GIVEN, source=source)
+    model = spec.model
+    text = f"{model.name}, {model.parameters:,} parameters"
+    source = getattr(model, "source", "") or ""
+    yield Assumption("model", model.name, unit="", text=text, origin=PRESET if source else GIVEN, source=source)
     yield spec_batch(spec)
-    if isinstance(spec.model, ModelShape):
-        yield sequence_assumption(spec.model, origins.get("sequence"))
+    if isinstance(model, ModelShape):
+        yield sequence_assumption(model, origins.get("sequence"))
+    origin = _origin_of_field(spec, "precision")
     machine = spec.compute.hardware or spec.memory.hardware
-    by_hardware = spec.precision is None and machine is not None
-    yield Assumption(
-        "wire format",
-        spec.number_format,
-        unit="",
-        text=f"gradients in {spec.number_format}",
-        origin=f"the format of the peak of {machine.name}"
-        if by_hardware and machine
-        else _origin_of_field(spec, "precision"),
-    )
+    if spec.precision is None and machine is not None:
+        origin = f"the format of the peak of {machine.name}"
+    text = f"gradients in {spec.number_format}"
+    yield Assumption("wire format", spec.number_format, unit="", text=text, origin=origin)
     text = OVERLAP_TEXTS[spec.overlap]
     if spec.overlap == "ddp":
-        text = _with_exceptions(
-            text, "as a whole after it", spec.networks, differs=lambda on: hivemind_on(on) is not None
-        )
+        hivemind_networks = [network for network in spec.networks if hivemind_on(network) is not None]
+        text = _with_exceptions(text, "as a whole after it", hivemind_networks)
     yield Assumption("overlap", spec.overlap, unit="", text=text, origin=_origin_of_field(spec, "overlap"))
     algorithm = spec.algorithm or "auto"
     text = "the fastest for each size" if algorithm == "auto" else algorithm
     if spec.algorithm is None:
-        text = _with_exceptions(text, "the library's own", spec.networks, differs=knows_library)
+        library_networks = [network for network in spec.networks if knows_library(network)]
+        text = _with_exceptions(text, "the library's own", library_networks)
     yield Assumption("algorithm", algorithm, unit="", text=text, origin=_origin_of_field(spec, "algorithm"))
     if spec.placement != "given" or "placement" in origins:
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
-    yield _computing(spec)
+    yield _computing_assumption(spec)
     if spec.compute.prices_updates and any(_adds_time(method, spec) for method in spec.methods):
         text = UPDATE_TEXTS[spec.compute.kernels.updates]
         is_default = spec.compute.optimizer_time is None and spec.compute.kernels.updates == "eager"
-        origin = DEFAULT if is_default else GIVEN
-        yield Assumption("updates", text, unit="", text=text, origin=origin)
+        yield Assumption("updates", text, unit="", text=text, origin=DEFAULT if is_default else GIVEN)
     precision = spec.memory.memory_precision(spec.number_format)
     activations = _activation_text(spec.memory)
     yield Assumption("memory", precision, "", f"{precision} precision, {activations}", _origin_of_field(spec, "memory"))
@@ -160,10 +153,10 @@ PLACEMENT_TEXTS = {
 """Phrases for each placement of the ranks."""
 
 
-def _with_exceptions(text: str, other: str, networks: Sequence[Network], differs: Callable[[Network], bool]) -> str:
-    """Return a phrase, followed by ``other`` and the names of the networks for which ``differs`` is true."""
-    names = ", ".join(network.name or network.describe() for network in networks if differs(network))
-    return f"{text}; {other} on {names}" if names else text
+def _with_exceptions(text: str, exception: str, networks: Sequence[Network]) -> str:
+    """Return a phrase, followed by the exception and the networks on which it holds, if there are any."""
+    names = ", ".join(network.name or network.describe() for network in networks)
+    return f"{text}; {exception} on {names}" if names else text
 
 
 def _activation_text(options: MemorySpec) -> str:
@@ -212,12 +205,13 @@ def batch_assumption(batch_tokens: int, workers: int, origin: str, source: str =
 
 def sequence_assumption(shape: ModelShape, origin: str | None = None) -> Assumption:
     """Return the tokens of a training sequence; without an origin they are the model's."""
-    of_model = (f"as {shape.name} has it", shape.source)
-    text = f"{shape.sequence:,} tokens"
-    return Assumption("sequence", shape.sequence, "tokens", text, *(of_model if origin is None else (origin,)))
+    text, source = f"{shape.sequence:,} tokens", ""
+    if origin is None:
+        origin, source = f"as {shape.name} has it", shape.source
+    return Assumption("sequence", shape.sequence, "tokens", text, origin, source)
 
 
-def _computing(spec: ProjectSpec) -> Assumption:
+def _computing_assumption(spec: ProjectSpec) -> Assumption:
     """Return the utilisation of the hardware, or the seconds of a step if the spec has these."""
     compute = spec.compute
     if compute.seconds is not None:
@@ -226,7 +220,7 @@ def _computing(spec: ProjectSpec) -> Assumption:
         return Assumption("computing", dict(compute.batch_times.times_s), "s", "times by batch size", GIVEN)
     machine = compute.machine
     if spec.priced_by_kernels:
-        return _kernels(spec)
+        return _kernel_assumption(spec)
     share = machine.mfu if compute.mfu is None else compute.mfu
     text = f"{share:.0%} of {machine.peak_flops / 1e12:.4g} TFLOP/s ({machine.precision}) of {machine.name}"
     origin, source = (PRESET, machine.source) if compute.mfu is None else (GIVEN, "")
@@ -246,8 +240,8 @@ def _adds_time(method: MethodBase, spec: ProjectSpec) -> bool:
     return method.added_update_s(spec.model.tensors, spec.compute.machine) > 0
 
 
-def _kernels(spec: ProjectSpec) -> Assumption:
-    """Return the kernels of which a step of a transformer is made."""
+def _kernel_assumption(spec: ProjectSpec) -> Assumption:
+    """Return the kernels of which a step of a transformer is made, as an assumption."""
     machine, software = spec.compute.machine, spec.compute.kernels.build()
     assert machine.kernels is not None
     execution = "compiled" if software.compiled else "eager"
@@ -261,15 +255,15 @@ def _kernels(spec: ProjectSpec) -> Assumption:
 
 def period_assumption(methods: Iterable[MethodBase], origin: str) -> Assumption:
     """Return the steps between the exchanges of methods."""
-    periods: dict[int, dict[str, None]] = {}
+    names_by_period: dict[int, dict[str, None]] = {}
     for method in methods:
-        periods.setdefault(period_of(method), {})[method.name] = None
+        names_by_period.setdefault(period_of(method), {})[method.name] = None
+    periods = tuple(sorted(names_by_period))
     texts = []
-    for period, names in sorted(periods.items()):
+    for period in periods:
         steps = "an exchange each step" if period == 1 else f"every {period:,} steps"
-        texts.append(f"{steps}: {first_of(names, MOST_NAMED)}")
-    values = tuple(sorted(periods))
-    return Assumption("period", values[0] if len(values) == 1 else values, "steps", "; ".join(texts), origin)
+        texts.append(f"{steps}: {first_of(names_by_period[period], MOST_NAMED)}")
+    return Assumption("period", periods[0] if len(periods) == 1 else periods, "steps", "; ".join(texts), origin)
 
 
 MOST_NAMED = 6
@@ -285,26 +279,25 @@ SHARDING_TEXTS = {
 """Phrases for each kind of sharding."""
 
 
-def _memory_plans(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
+def _memory_plan_assumptions(rows: Sequence[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the sharding and the micro-batches of the rows, with the methods of each if they differ."""
-    rows = list(rows)
     for name in ("sharding", "micro_batches"):
-        methods_of: dict[Any, dict[str, None]] = {}  # methods, in order, by the field's value
+        methods_by_value: dict[Any, dict[str, None]] = {}
         for row in rows:
             if row.get(name) is not None:
-                methods_of.setdefault(row[name], {})[row["method"]] = None
-        if not methods_of:
+                methods_by_value.setdefault(row[name], {})[row["method"]] = None
+        if not methods_by_value:
             continue
         texts = []
-        for value, methods in methods_of.items():
+        for value, methods in methods_by_value.items():
             text = SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step"
-            texts.append(f"{text} ({first_of(methods, MOST_NAMED)})" if len(methods_of) > 1 else text)
-        values: Any = list(methods_of)
+            texts.append(f"{text} ({first_of(methods, MOST_NAMED)})" if len(methods_by_value) > 1 else text)
+        values: Any = list(methods_by_value)
         value = values[0] if len(values) == 1 else values
         yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
 
 
-def _repairs(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
+def _repair_assumptions(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
     """Yield the repair of failed machines if the rows are of machines that fail."""
     for row in rows:
         if row.get("repair_s") is not None:
@@ -315,13 +308,13 @@ def _repairs(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:
 def repair_assumption(repair_s: float, spares: int) -> Assumption:
     """Return the repair of failed machines, with its publication if it is the default."""
     text = format_seconds(repair_s)
-    text += f"; {spares:,} spare machines replace failed ones at once" if spares else ""
-    is_default = repair_s == REPAIR_S
-    origin, source = (DEFAULT, REPAIR_SOURCE) if is_default else (GIVEN, "")
+    if spares:
+        text += f"; {spares:,} spare machines replace failed ones at once"
+    origin, source = (DEFAULT, REPAIR_SOURCE) if repair_s == REPAIR_S else (GIVEN, "")
     return Assumption("repair", repair_s, unit="s", text=text, origin=origin, source=source)
 
 
-def _joined(variants: Sequence[Assumption]) -> Assumption:
+def _join_assumptions(variants: Sequence[Assumption]) -> Assumption:
     """Return one assumption with the values, texts, origins and sources of several assumptions of one name."""
     if len(variants) == 1:
         return variants[0]

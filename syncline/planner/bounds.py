@@ -56,23 +56,33 @@ class LowAndHigh(Protocol):
         """Return the highest factor, or the highest factor of each setting."""
 
 
-def at_bounds(k: LowAndHigh, c: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of each of the four variants in `StepTimeVariants`, for computing k and communication c."""
-    return Factors(k.low), Factors(k.high), Factors(1.0, c.low), Factors(1.0, c.high)
+def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
+    """Return the factors of the four variants in `StepTimeVariants`, from the bounds of both factors."""
+    return (
+        Factors(computing.low), Factors(computing.high), Factors(1.0, communication.low),
+        Factors(1.0, communication.high),
+    )  # fmt: skip
 
 
 def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> tuple[Floats, Floats]:
-    """Return the bounds of a value, from its variants with each of two causes at each of its bounds."""
-    down_square, up_square = np.zeros_like(value), np.zeros_like(value)
+    """Return the lower and the upper bound of a value whose two independent causes each have bounds.
+
+    The logarithms of the deviations by each cause add in quadrature.
+
+    Args:
+        value: the value.
+        variants: the value with each cause at its lower and upper bound, in the order of `StepTimeVariants`.
+    """
+    log_square_down, log_square_up = np.zeros_like(value), np.zeros_like(value)
     with np.errstate(divide="ignore", invalid="ignore"):
         for at_low, at_high in (variants[:2], variants[2:]):
-            down_square += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
-            up_square += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
-        low = value * np.exp(-np.sqrt(down_square))
-        high = value * np.exp(np.sqrt(up_square))
-    nothing = value == 0  # as a share of the time may be
-    largest = np.maximum.reduce([np.broadcast_to(side, value.shape) for side in variants])
-    return np.where(nothing, 0.0, low), np.where(nothing, largest, high)
+            log_square_down += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
+            log_square_up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
+        low = value * np.exp(-np.sqrt(log_square_down))
+        high = value * np.exp(np.sqrt(log_square_up))
+    is_zero = value == 0  # as a share of the time may be; it has no logarithm
+    largest = np.maximum.reduce([np.broadcast_to(variant, value.shape) for variant in variants])
+    return np.where(is_zero, 0.0, low), np.where(is_zero, largest, high)
 
 
 def basis_text(computing: str, communication: str) -> str:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from rich.console import Group
 
@@ -52,53 +51,48 @@ NO_FORM = "- of the closed form: none is known for this algorithm on this networ
 def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
     """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
     last_s = max(question.starts_s or (0.0,))
-    pairs = [
-        (network, kind)
-        for network in question.networks
-        for kind in question.collectives
-        if question.algorithms_of(kind, network)
-    ]
-    remaining_rows = iter(rows)
-    tables = []
-    for index, (network, kind) in enumerate(pairs):
-        pair_rows = [
-            _from_last_start(row, last_s) for row in islice(remaining_rows, len(question.algorithms_of(kind, network)))
-        ]
-        changes = crossovers(kind, question.workers, network, question.protocol)
-        notes = [_fastest(changes, pair_rows, network)] if len(pair_rows) > 1 else []
-        if not any(row["chosen_by"] for row in pair_rows):
-            algorithm_choices = choices(question, kind, network).items()
-            notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
-        if question.starts_s is not None:
-            notes.append(_finishes(pair_rows, question.starts_s))
-        if index == len(pairs) - 1:
-            notes += [NOTE, *_gaps(rows, question), MORE.lstrip()]
-        tables.append(
-            table(_title(kind, question, network), COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",))
-        )
+    tables, begin = [], 0
+    for network in question.networks:
+        for kind in question.collectives:
+            end = begin + len(question.algorithms_of(kind, network))
+            pair_rows = [_from_last_start(row, last_s) for row in rows[begin:end]]
+            begin = end
+            if not pair_rows:
+                continue
+            changes = crossovers(kind, question.workers, network, question.protocol)
+            notes = [_fastest_note(changes, pair_rows, network)] if len(pair_rows) > 1 else []
+            if not any(row["chosen_by"] for row in pair_rows):
+                algorithm_choices = choices(question, kind, network).items()
+                notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
+            if question.starts_s is not None:
+                notes.append(_finish_note(pair_rows, question.starts_s))
+            if end == len(rows):
+                notes += [NOTE, *_missing_notes(rows, question), MORE.lstrip()]
+            title = _title(kind, question, network)
+            tables.append(table(title, COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",)))
     return tables
 
 
-def _gaps(rows: list[Record], question: CostQuestion) -> list[str]:
+def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
     """Return notes on the meaning of each '-' in the table."""
-    return [
-        *([NO_FORM] if any(row["closed_form_s"] is None for row in rows) else []),
-        *([CONTENTION] if any(row["contention"] for row in rows) else []),
-        *_left_out(rows, question),
-    ]
-
-
-def _left_out(rows: list[Record], question: CostQuestion) -> Iterator[str]:
-    """Yield a note for each evaluator that does not play a collective because of its messages, with the first such."""
-    networks = {on.name: on for on in question.networks}
+    notes = []
+    if any(row["closed_form_s"] is None for row in rows):
+        notes.append(NO_FORM)
+    if any(row["contention"] for row in rows):
+        notes.append(CONTENTION)
+    network_by_name = {network.name: network for network in question.networks}
     for evaluator in MOST_MESSAGES:
-        for row in rows:
-            if row[f"{evaluator}_s"] is None and not (evaluator == "lockstep" and row["contention"]):
-                on, algorithm = networks[row["network"]], row["algorithm"]
-                messages = most_messages(row["collective"], algorithm, row["workers"], on, row["nbytes"])
-                accepted = most_accepted(evaluator, on, algorithm)
-                yield LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
-                break
+        missing_rows = [row for row in rows if row[f"{evaluator}_s"] is None]
+        if evaluator == "lockstep":
+            missing_rows = [row for row in missing_rows if not row["contention"]]
+        for row in missing_rows[:1]:  # the first names the numbers of messages
+            network, algorithm = network_by_name[row["network"]], row["algorithm"]
+            messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
+            accepted = most_accepted(evaluator, network, algorithm)
+            notes.append(
+                LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
+            )
+    return notes
 
 
 def _from_last_start(row: Record, last_s: float) -> Record:
@@ -115,10 +109,11 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
     return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
 
 
-def _fastest(changes: list[Crossover], rows: list[Record], network: Network) -> str:
+def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network) -> str:
     """Return a line with the fastest algorithm and the choices of `auto` by size."""
-    name = next((row["algorithm"] for row in rows if "auto" in row["chosen_by"]), None)
-    if name in TIMED_AS_A_WHOLE:
+    chosen_names = [row["algorithm"] for row in rows if "auto" in row["chosen_by"]]
+    if chosen_names and chosen_names[0] in TIMED_AS_A_WHOLE:
+        name = chosen_names[0]
         if name == NVLINK:
             kind, nbytes, workers = (rows[0][column] for column in ("collective", "nbytes", "workers"))
             name += f" (here NCCL's {nvlink_algorithm(kind, nbytes, gpu_nodes(network, workers))})"
@@ -131,24 +126,23 @@ def _fastest(changes: list[Crossover], rows: list[Record], network: Network) -> 
         return f"{fastest}No closed form, so that 'auto' takes the first."
     if not changes:
         return f"{fastest}At every size 'auto' takes the same."
-    parts = [
-        changes[0].below,
-        *(f"{crossover.above} from {format_bytes(crossover.nbytes)} on" for crossover in changes),
-    ]
+    parts = [changes[0].below]
+    parts += [f"{crossover.above} from {format_bytes(crossover.nbytes)} on" for crossover in changes]
     return f"{fastest}By size 'auto' takes {', then '.join(parts)}."
 
 
-def _finishes(rows: list[Record], starts_s: tuple[float, ...]) -> str:
+def _finish_note(rows: list[Record], starts_s: tuple[float, ...]) -> str:
     """Return a line with the finish times of each algorithm; of many workers only the first, because JSON has all."""
     width, last_s = max(len(row["algorithm"]) for row in rows), max(starts_s)
-    lines = [
-        f"  {row['algorithm']:<{width}}  {_times([worker_s - last_s for worker_s in row['finish_s']])}"
-        for row in rows
-        if row["finish_s"]
-    ]
-    return STARTS_NOTE.format(_times(starts_s)) + "\n".join(lines)
+    lines = []
+    for row in rows:
+        if row["finish_s"]:
+            times = _times_text([finish_s - last_s for finish_s in row["finish_s"]])
+            lines.append(f"  {row['algorithm']:<{width}}  {times}")
+    return STARTS_NOTE.format(_times_text(starts_s)) + "\n".join(lines)
 
 
-def _times(seconds: Sequence[float]) -> str:
+def _times_text(seconds: Sequence[float]) -> str:
     """Return the first `SHOWN` times as text, with commas between."""
-    return ", ".join(map(format_seconds, seconds[:SHOWN])) + (", ..." if len(seconds) > SHOWN else "")
+    texts = [format_seconds(time_s) for time_s in seconds[:SHOWN]]
+    return ", ".join([*texts, "..."] if len(seconds) > SHOWN else texts)

@@ -38,7 +38,7 @@ from syncline.planner.transfer import Transfer, transfers
 from syncline.sim import collective_finish_s
 from syncline.sim.clocks.single_collective import simulated_s
 from syncline.sim.lockstep.routed import Contention
-from syncline.specs import network
+from syncline.specs import network as parse_network
 from syncline.specs.cluster.clusters import worker_count
 from syncline.units import number_or_text, parse_bytes, parse_seconds
 
@@ -142,12 +142,13 @@ class CostQuestion:
                 raise SpecError("--collective", kind, one_of(COLLECTIVES, kind))
         if protocol not in get_args(Rule):
             raise SpecError("--protocol", protocol, one_of(get_args(Rule), protocol))
-        starts_s = None if starts is None else _starts(starts, workers)
-        size = parse_bytes(number_or_text(nbytes), "--bytes")
-        parsed_networks = tuple(network(name, "--network") for name in networks or (NETWORK,))
+        starts_s = None if starts is None else _parse_starts(starts, workers)
+        parsed_networks = tuple(parse_network(name, "--network") for name in networks or (NETWORK,))
+        if workers is None and starts_s is not None:
+            workers = len(starts_s)
         question = cls(
-            workers or (worker_count(parsed_networks[0]) or WORKERS if starts_s is None else len(starts_s)),
-            size,
+            workers or worker_count(parsed_networks[0]) or WORKERS,
+            parse_bytes(number_or_text(nbytes), "--bytes"),
             parsed_networks,
             tuple(dict.fromkeys(collectives or COLLECTIVES)),
             starts_s,
@@ -159,37 +160,37 @@ class CostQuestion:
 
     def _check(self) -> None:
         """Refuse a network that cannot join the workers, or an algorithm that no collective has on a network."""
-        for asked_network in self.networks:
-            if not isinstance(asked_network, Link):
-                asked_network.among(self.workers)
-            possible = {name for kind in self.collectives for name in self._possible(kind, asked_network)}
+        for network in self.networks:
+            if not isinstance(network, Link):
+                network.among(self.workers)
+            permitted = {name for kind in self.collectives for name in self._permitted_algorithms(kind, network)}
             for name in self.algorithms:
-                if name in POLICIES or name in possible:
+                if name in POLICIES or name in permitted:
                     continue
                 if any(name in HIERARCHICAL[kind] for kind in self.collectives):
                     nodes = "a network of several nodes of one size"
-                    expected = f"{nodes}, which '{asked_network.name}' with {self.workers} is not"
+                    expected = f"{nodes}, which '{network.name}' with {self.workers} is not"
                     raise SpecError("--algorithm", name, expected)
-                raise SpecError("--algorithm", name, one_of({*possible, *POLICIES}, name))
+                raise SpecError("--algorithm", name, one_of({*permitted, *POLICIES}, name))
 
-    def _possible(self, kind: str, network: Network) -> tuple[str, ...]:
+    def _permitted_algorithms(self, kind: str, network: Network) -> tuple[str, ...]:
         """Return the algorithms of a collective that a network permits: general ones, then those of gloo and NCCL."""
         return algorithms_on(kind, network, self.workers) + OF_DIRECT[kind] + OF_GLOO[kind] + OF_NCCL[kind]
 
     def algorithms_of(self, kind: str, network: Network) -> tuple[str, ...]:
         """Return the algorithms to show; those of libraries if requested, or if the network has their costs."""
         if not self.algorithms:
-            possible = algorithms_on(kind, network, self.workers)
+            general_algorithms = algorithms_on(kind, network, self.workers)
             default = default_algorithm(kind, network)
-            return possible if default in possible else (*possible, default)
-        wanted_algorithms = {
+            return general_algorithms if default in general_algorithms else (*general_algorithms, default)
+        requested = {
             chosen_by(name, kind, self.workers, self.nbytes, network) if name in POLICIES else name
             for name in self.algorithms
         }
-        return tuple(name for name in self._possible(kind, network) if name in wanted_algorithms)
+        return tuple(name for name in self._permitted_algorithms(kind, network) if name in requested)
 
 
-def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
+def _parse_starts(text: str | Sequence[str | float], workers: int | None) -> tuple[float, ...]:
     """Return the start of each worker in seconds, from times or from text with commas between.
 
     Raises:
@@ -205,20 +206,16 @@ def _starts(text: str | Sequence[str | float], workers: int | None) -> tuple[flo
 
 def collectives(question: CostQuestion) -> dict[str, Any]:
     """Return rows, one per network, collective and algorithm; the sizes of crossovers; the choice of each policy."""
-    pairs = [(network, kind) for network in question.networks for kind in question.collectives]
-    return {
-        "rows": [row for network, kind in pairs for row in _rows(question, kind, network)],
-        "crossovers": [
-            {"network": network.name, "collective": kind, "workers": question.workers} | crossover._asdict()
-            for network, kind in pairs
-            for crossover in crossovers(kind, question.workers, network, question.protocol)
-        ],
-        "choices": [
-            {"network": network.name, "collective": kind, "workers": question.workers, "nbytes": question.nbytes}
-            | choices(question, kind, network)
-            for network, kind in pairs
-        ],
-    }
+    rows: list[dict[str, Any]] = []
+    crossover_rows: list[dict[str, Any]] = []
+    choice_rows: list[dict[str, Any]] = []
+    for network, kind in itertools.product(question.networks, question.collectives):
+        setting = {"network": network.name, "collective": kind, "workers": question.workers}
+        rows += _rows(question, kind, network)
+        for crossover in crossovers(kind, question.workers, network, question.protocol):
+            crossover_rows.append(setting | crossover._asdict())
+        choice_rows.append(setting | {"nbytes": question.nbytes} | choices(question, kind, network))
+    return {"rows": rows, "crossovers": crossover_rows, "choices": choice_rows}
 
 
 def transferred_parts(question: CostQuestion) -> tuple[Transfer, ...]:
@@ -252,11 +249,11 @@ def _rows(question: CostQuestion, kind: str, network: Network) -> list[dict[str,
     ]
     last_start_s = max(question.starts_s or (0.0,))
     times_s = [min(known_times_s(row, last_start_s), default=math.inf) for row in rows]
-    # Equal times may differ in the last digit; of several fastest rows the choice of `auto` is marked.
-    least_s = min(times_s, default=math.inf) * (1 + 1e-9)
-    fastest_rows = [row for row, seconds in zip(rows, times_s, strict=True) if seconds <= least_s]
-    marked = next((row for row in fastest_rows if "auto" in row["chosen_by"]), next(iter(fastest_rows), None))
-    return [row | {"fastest": row is marked} for row in rows]
+    least_s = min(times_s, default=math.inf) * (1 + 1e-9)  # equal times may differ in the last digit
+    fastest = [index for index, seconds in enumerate(times_s) if seconds <= least_s]
+    # Of several fastest rows the choice of `auto` is marked.
+    marked = [index for index in fastest if "auto" in rows[index]["chosen_by"]] or fastest
+    return [row | {"fastest": index in marked[:1]} for index, row in enumerate(rows)]
 
 
 def _row(
@@ -265,18 +262,20 @@ def _row(
     """Return the times, bytes and bandwidths of an algorithm; ``algorithm_choices`` has each policy's choice."""
     workers, nbytes = question.workers, question.nbytes
     closed_s = closed_form_s(kind, workers, nbytes, network, algorithm, rule=question.protocol)
-    played = {evaluator: _finish_s(question, kind, network, algorithm, evaluator) for evaluator in MOST_MESSAGES}
-    finish_s = {
-        evaluator: None if isinstance(evaluator_s, str) else evaluator_s for evaluator, evaluator_s in played.items()
-    }
-    last_s = {
-        evaluator: None if evaluator_s is None else max(evaluator_s) for evaluator, evaluator_s in finish_s.items()
-    }
-    last_start_s = max(question.starts_s or (0.0,))
-    known_s = [last - last_start_s for last in last_s.values() if last is not None]
-    seconds = closed_s if closed_s is not None else min(known_s, default=0.0)
+    lockstep_finish_s = _finish_s(question, kind, network, algorithm, "lockstep")
+    has_contention = lockstep_finish_s == CONTENTION
+    lockstep_finish_s = None if isinstance(lockstep_finish_s, str) else lockstep_finish_s
+    events_finish_s = _finish_s(question, kind, network, algorithm, "events")
+    assert not isinstance(events_finish_s, str), "only lockstep has no times because of contention"
+    lockstep_s = None if lockstep_finish_s is None else max(lockstep_finish_s)
+    events_s = None if events_finish_s is None else max(events_finish_s)
+    seconds = closed_s
+    if seconds is None:
+        last_start_s = max(question.starts_s or (0.0,))
+        simulated = [end_s - last_start_s for end_s in (lockstep_s, events_s) if end_s is not None]
+        seconds = min(simulated, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
-    sure = communication_uncertainty(network, algorithm, workers, nbytes)
+    uncertainty = communication_uncertainty(network, algorithm, workers, nbytes)
     return {
         "collective": kind,
         "algorithm": algorithm,
@@ -285,25 +284,28 @@ def _row(
         "network": network.name,
         "protocol": question.protocol,
         "closed_form_s": closed_s,
-        "lockstep_s": last_s["lockstep"],
-        "events_s": last_s["events"],
+        "lockstep_s": lockstep_s,
+        "events_s": events_s,
         "bytes_per_worker": float(wire_bytes(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers))),
         "algbw_bytes_per_s": algbw,
         "busbw_bytes_per_s": None if algbw is None else algbw * bus_factor(kind, workers),
         "chosen_by": [policy for policy, name in algorithm_choices.items() if name == algorithm],
-        "contention": played["lockstep"] == CONTENTION,
-        "finish_s": finish_s["lockstep"] or finish_s["events"],
-        "events_finish_s": finish_s["events"],
-        "low_s": sure.low * seconds,
-        "high_s": sure.high * seconds,
-        "basis": f"{sure.points} residuals of {sure.basis}",
+        "contention": has_contention,
+        "finish_s": lockstep_finish_s or events_finish_s,
+        "events_finish_s": events_finish_s,
+        "low_s": uncertainty.low * seconds,
+        "high_s": uncertainty.high * seconds,
+        "basis": f"{uncertainty.points} residuals of {uncertainty.basis}",
     }  # fmt: skip
 
 
 def known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
     """Return the known times of an algorithm, by closed form, lockstep and events, from the last start on."""
-    played = [row[name] - last_start_s for name in ("lockstep_s", "events_s") if row[name] is not None]
-    return played if row["closed_form_s"] is None else [row["closed_form_s"], *played]
+    times_s = [] if row["closed_form_s"] is None else [row["closed_form_s"]]
+    for name in ("lockstep_s", "events_s"):
+        if row[name] is not None:
+            times_s.append(row[name] - last_start_s)
+    return times_s
 
 
 CONTENTION = "contention"
@@ -318,19 +320,13 @@ def _finish_s(
     if messages > most_accepted(evaluator, network, algorithm):
         return None
     try:
-        end_s: list[float] = collective_finish_s(
-            kind,
-            question.workers,
-            question.nbytes,
-            network,
-            algorithm,
-            question.starts_s,
-            evaluator,
+        finish_s: list[float] = collective_finish_s(
+            kind, question.workers, question.nbytes, network, algorithm, question.starts_s, evaluator,
             rule=question.protocol,
-        ).tolist()
+        ).tolist()  # fmt: skip
     except Contention:
         return CONTENTION
-    return end_s
+    return finish_s
 
 
 def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) -> float | None:
@@ -341,7 +337,10 @@ def algorithm_bandwidth(kind: str, workers: int, nbytes: float, seconds: float) 
     >>> algorithm_bandwidth("all_gather", 4, 1e9, 2.0)
     2000000000.0
     """
-    return (workers if kind in TOTALS else 1) * nbytes / seconds if seconds else None
+    if not seconds:
+        return None
+    counted_bytes = workers * nbytes if kind in TOTALS else nbytes
+    return counted_bytes / seconds
 
 
 def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eager") -> list[Crossover]:
@@ -365,27 +364,25 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
         empty_s = closed_form_s(kind, workers, nbytes=0.0, network=network, algorithm=algorithm, rule=protocol)
         if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
             continue
-        lines[algorithm] = (
-            empty_s,
-            (float(collective_s(kind, workers, LARGE, network, algorithm, rule=protocol)) - empty_s) / LARGE,
-        )
+        large_s = float(collective_s(kind, workers, LARGE, network, algorithm, rule=protocol))
+        lines[algorithm] = empty_s, (large_s - empty_s) / LARGE
     if not lines:
         return []
-    now = min(lines, key=lines.__getitem__)  # at the smallest sizes: the lowest latency, then the fewest bytes
-    crossings: list[Crossover] = []
+    fastest = min(lines, key=lines.__getitem__)  # at the smallest sizes: the lowest latency, then the fewest bytes
+    changes: list[Crossover] = []
     while True:
-        empty_now_s, slope_now = lines[now]
-        meets = {
-            other: (empty_s - empty_now_s) / (slope_now - slope)
+        fastest_empty_s, fastest_slope = lines[fastest]
+        meeting_bytes = {
+            other: (empty_s - fastest_empty_s) / (fastest_slope - slope)
             for other, (empty_s, slope) in lines.items()
-            if slope < slope_now * (1 - 1e-9)  # equal slopes may differ in the last digit
+            if slope < fastest_slope * (1 - 1e-9)  # equal slopes may differ in the last digit
         }
-        if not meets:
-            return crossings
-        following = min(meets, key=lambda other: (meets[other], lines[other][1]))
-        if meets[following] > 0:  # without latency the rounds cost nothing, and one algorithm is always ahead
-            crossings.append(Crossover(meets[following], now, following))
-        now = following
+        if not meeting_bytes:
+            return changes
+        next_fastest = min(meeting_bytes, key=lambda other: (meeting_bytes[other], lines[other][1]))
+        if meeting_bytes[next_fastest] > 0:  # without latency the rounds cost nothing; one algorithm is always ahead
+            changes.append(Crossover(meeting_bytes[next_fastest], below=fastest, above=next_fastest))
+        fastest = next_fastest
 
 
 def costs_figure(question: CostQuestion) -> Figure:
@@ -399,22 +396,21 @@ def costs_figure(question: CostQuestion) -> Figure:
     workers, protocol = question.workers, question.protocol
     sizes = np.geomspace(*_size_range(question.nbytes), 201)
     panels = []
-    for plotted, kind in itertools.product(question.networks, question.collectives):
-        costs = {
-            algorithm: np.asarray(collective_s(kind, workers, sizes, plotted, algorithm, rule=protocol))
-            for algorithm in question.algorithms_of(kind, plotted)
-            if closed_form_s(kind, workers, nbytes=1.0, network=plotted, algorithm=algorithm, rule=protocol) is not None
-        }
-        meetings = [
-            (size, float(collective_s(kind, workers, size, network=plotted, algorithm=cheaper_above, rule=protocol)))
-            for size, cheaper_below, cheaper_above in crossovers(kind, workers, network=plotted, protocol=protocol)
-            if {cheaper_below, cheaper_above} <= {*costs}
-        ]
-        if costs:
-            title = kind if len(question.networks) == 1 else f"{kind}, {plotted.name}"
-            panels.append(SizePanel(title, sizes, seconds=costs, crossovers=meetings))
+    for network, kind in itertools.product(question.networks, question.collectives):
+        seconds = {}
+        for algorithm in question.algorithms_of(kind, network):
+            if closed_form_s(kind, workers, 1.0, network, algorithm, rule=protocol) is not None:
+                seconds[algorithm] = np.asarray(collective_s(kind, workers, sizes, network, algorithm, rule=protocol))
+        points = []
+        for crossover in crossovers(kind, workers, network, protocol):
+            if crossover.below in seconds and crossover.above in seconds:
+                cost_s = collective_s(kind, workers, crossover.nbytes, network, crossover.above, rule=protocol)
+                points.append((crossover.nbytes, float(cost_s)))
+        if seconds:
+            title = kind if len(question.networks) == 1 else f"{kind}, {network.name}"
+            panels.append(SizePanel(title, sizes, seconds=seconds, crossovers=points))
     if not panels:
-        names = [plotted_network.name for plotted_network in question.networks]
+        names = [network.name for network in question.networks]
         raise SpecError("--plot", names, "an algorithm with a closed form on this network")
     name = f" on {question.networks[0].name}" if len(question.networks) == 1 else ""
     return cost_against_size(panels, at_nbytes=question.nbytes, title=f"{workers:,} workers{name}")

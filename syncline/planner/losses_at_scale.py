@@ -28,7 +28,8 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
     Raises:
         SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
     """
-    fit, every_fit = (None, True) if question.fit == "all" else (question.fit, question.every_fit)
+    every_fit = question.every_fit or question.fit == "all"
+    fit = None if question.fit == "all" else question.fit
     replica_counts, periods = listed(question.replicas), listed(question.period) or [None]
     settings: list[tuple[str, Any, Any]] = []
     for method in listed(question.method):
@@ -57,7 +58,7 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
 
 
 def losses_at_scale(
-    trained: Sequence[TrainingAtScale],
+    trainings: Sequence[TrainingAtScale],
     fit: str | None = None,
     target_loss: float | None = None,
     extrapolate: bool = False,
@@ -66,7 +67,7 @@ def losses_at_scale(
     """Return a row per training, and per fit if ``every_fit`` is set.
 
     Args:
-        trained: the trainings; without parameters the fit gives the model for a target, otherwise the tokens.
+        trainings: the trainings; without parameters the fit gives the model for a target, otherwise the tokens.
         fit: name of a fit; by default the first that covers a method.
         target_loss: loss for which rows have the needed tokens.
         extrapolate: see `predicted_loss`.
@@ -76,15 +77,15 @@ def losses_at_scale(
         SpecError: see `predicted_loss`.
     """
     rows = []
-    for training in trained:
-        for name in [published.name for published in fits_of(training.method)] if every_fit else [fit]:
+    for training in trainings:
+        if not every_fit:
+            rows.append(_row(training, fit, target_loss, extrapolate))
+            continue
+        for published_fit in fits_of(training.method):
             try:
-                rows.append(_row(training, name, target_loss, extrapolate))
+                rows.append(_row(training, published_fit.name, target_loss, extrapolate))
             except SpecError as error:
-                if not every_fit:
-                    raise
-                assert name is not None
-                rows.append(_unknown(training, name, str(error)))
+                rows.append(_unknown_row(training, published_fit.name, str(error)))
     return rows
 
 
@@ -92,27 +93,27 @@ def model_for_loss(
     method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
 ) -> dict[str, Any]:
     """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
-    question = TrainingAtScale(method, 1e9, replicas=replicas, period=period)
-    reached = parameters_for_loss(target_loss, question, fit, extrapolate)
-    return _row_of(reached.prediction) | {"parameters_low": reached.low, "parameters_high": reached.high}
+    training = TrainingAtScale(method, 1e9, replicas=replicas, period=period)  # its parameters are sought
+    reached = parameters_for_loss(target_loss, training, fit, extrapolate)
+    return _prediction_row(reached.prediction) | {"parameters_low": reached.low, "parameters_high": reached.high}
 
 
 def _row(training: TrainingAtScale, fit: str | None, target_loss: float | None, extrapolate: bool) -> dict[str, Any]:
     """Return the row of a training's predicted loss, or of the tokens for a target loss."""
     if target_loss is None:
-        return _row_of(predicted_loss(training, fit, extrapolate))
+        return _prediction_row(predicted_loss(training, fit, extrapolate))
     reached = tokens_for_loss(target_loss, training, fit, extrapolate)
-    return _row_of(reached.prediction) | {"tokens_low": reached.low, "tokens_high": reached.high}
+    return _prediction_row(reached.prediction) | {"tokens_low": reached.low, "tokens_high": reached.high}
 
 
-def _row_of(predicted: PredictedLoss) -> dict[str, Any]:
+def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
     """Return the table row of a predicted loss; the reason for an unknown loss is None."""
     return predicted.row() | {"unknown": None}
 
 
-def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
+def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason."""
-    row = dict.fromkeys(_row_of(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
+    row = dict.fromkeys(_prediction_row(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
     published = loss_fits()[fit]
     return row | {
         "method": training.method,
@@ -124,7 +125,7 @@ def _unknown(training: TrainingAtScale, fit: str, why: str) -> dict[str, Any]:
         "family": published.family,
         "data": published.data,
         "source": published.source,
-        "unknown": why,
+        "unknown": reason,
     }
 
 
@@ -141,17 +142,16 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
             lines[f"{row['fit']}: unknown. {row['unknown']}."] = None
             continue
         for excess in row["beyond"]:
-            excess_text = f"{excess['low']:,.4g}" + (
-                "" if excess["low"] == excess["high"] else f" to {excess['high']:,.4g}"
-            )
-            lines[f"~ {row['fit']}: extrapolation: {excess['field']} {excess['value']:,.4g}, seen {excess_text}."] = (
-                None
-            )
-        for name, heading in (("tokens", "Tokens"), ("parameters", "Parameters")):
-            if row.get(f"{name}_low") is not None or row.get(f"{name}_high") is not None:
-                ends = [row[f"{name}_{end}"] for end in ("low", "high")]
-                ends_text = " to ".join("?" if end is None else f"{end:.3g}" for end in ends)
-                lines[f"{heading}, nine of ten: {ends_text}."] = None
+            seen = f"{excess['low']:,.4g}"
+            if excess["low"] != excess["high"]:
+                seen += f" to {excess['high']:,.4g}"
+            value = f"{excess['field']} {excess['value']:,.4g}"
+            lines[f"~ {row['fit']}: extrapolation: {value}, seen {seen}."] = None
+        for name in ("tokens", "parameters"):
+            low, high = row.get(f"{name}_low"), row.get(f"{name}_high")
+            if low is not None or high is not None:
+                low_text, high_text = ("?" if bound is None else f"{bound:.3g}" for bound in (low, high))
+                lines[f"{name.capitalize()}, nine of ten: {low_text} to {high_text}."] = None
         lines[f"{row['fit']}: {row['basis']}. Of {row['data']}. {row['source']}."] = None
     columns = "method parameters tokens replicas period loss between fit"
     title = "Loss by published fits, in nats per token"

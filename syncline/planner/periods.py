@@ -58,12 +58,14 @@ def methods_at_period(methods: Iterable[Any], period: str | int | None, path: st
     Raises:
         SpecError: an unknown method, or a period that is not a whole number of steps or that a method cannot have.
     """
-    steps = None if period == PRESET else COMPARED_PERIOD if period is None else parse_period(period)
+    steps = COMPARED_PERIOD
+    if period is not None and period != PRESET:
+        steps = parse_period(period)
     compared = []
     for candidate in methods:
         method = method_from(candidate, path)
-        keeps_own = period is None and has_own_period(candidate)
-        if steps is not None and exchanges_now_and_then(method) and not keeps_own:
+        keeps_period = period == PRESET or (period is None and has_own_period(candidate))
+        if exchanges_now_and_then(method) and not keeps_period:
             changed_method = with_period(method, steps)
             if changed_method is None:
                 raise SpecError("--period", period, f"a period that {method.name} can have, or {PRESET}")

@@ -135,12 +135,13 @@ class PlacementClock:
         All messages of a placement share its channels equally.
         """
         channels, latency_s = self._paths
-        used_channels, count = channels[senders, receivers], len(self._channel_byte_s)
-        index = used_channels + count * np.arange(len(used_channels)).reshape(
-            -1, *(1,) * (used_channels.ndim - 1)
-        )  # of placement and channel
-        load = np.bincount(index.ravel(), minlength=count * len(used_channels))
-        return _Lines((self._channel_byte_s[used_channels] * load[index]).max(axis=-1), latency_s[senders, receivers])
+        used_channels = channels[senders, receivers]
+        num_placements, num_channels = len(used_channels), len(self._channel_byte_s)
+        placements = np.arange(num_placements).reshape(-1, *(1,) * (used_channels.ndim - 1))
+        placement_channels = used_channels + num_channels * placements
+        num_messages = np.bincount(placement_channels.ravel(), minlength=num_channels * num_placements)
+        byte_s = self._channel_byte_s[used_channels] * num_messages[placement_channels]
+        return _Lines(byte_s.max(axis=-1), latency_s[senders, receivers])  # the slowest channel of a route decides
 
     def times(self, positions: Ints) -> PlacementTimes:
         """Return the times of S placements: all flushes, averaging and updates.
@@ -171,10 +172,9 @@ class PlacementClock:
         if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
             up_lines = self._lines(grid[:, 1:], grid[:, :-1])
             down_lines = self._lines(grid[:, :-1], grid[:, 1:])
-            passes_s = [
-                nbytes * line.byte_s.max(axis=1) + line.latency_s.sum(axis=1) for line in (up_lines, down_lines)
-            ]
-            return passes_s[0] + passes_s[1]
+            up_s = nbytes * up_lines.byte_s.max(axis=1) + up_lines.latency_s.sum(axis=1)
+            down_s = nbytes * down_lines.byte_s.max(axis=1) + down_lines.latency_s.sum(axis=1)
+            return up_s + down_s
         if work.averaging == DIRECT:
             senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
             lines = self._lines(grid[:, senders], grid[:, receivers])
@@ -217,34 +217,41 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
         starts: placements by name: the position of each rank, ``(P,)``.
         classes: class of each position, ``(N,)``; the search leaves out swaps inside a class, which change nothing.
     """
-    results: list[tuple[float, FoundPlacement]] = []
+    scores, placements = [], []
     for name, start in starts.items():
-        positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])  # ranks first
-        ranks = len(start)
-        pairs = np.stack(np.triu_indices(len(positions), 1), axis=1)
-        pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
-        score = float(clock.times(start[None]).score[0])
-        swaps, since_better, first = 0, 0, 0
-        while since_better < len(pairs) and swaps < MAX_SWAPS:
-            batch = pairs[first : first + BATCH_SWAPS]
-            first = (first + len(batch)) % len(pairs)
-            since_better += len(batch)
-            batch = batch[classes[positions[batch[:, 0]]] != classes[positions[batch[:, 1]]]]
-            if not len(batch):
-                continue
-            swapped = np.tile(positions, (len(batch), 1))
-            row = np.arange(len(batch))[:, None]
-            swapped[row, batch] = swapped[row, batch[:, ::-1]]
-            scores = clock.times(swapped[:, :ranks]).score
-            swaps += len(batch)
-            best = int(np.argmin(scores))
-            if scores[best] < score * IMPROVEMENT:
-                positions, score, since_better = swapped[best], float(scores[best]), 0
-        seconds = float(clock.times(positions[None, :ranks]).seconds[0])
-        results.append((score, FoundPlacement(positions[:ranks], seconds, start=name, swaps=swaps)))
-    swaps = sum(placement.swaps for _, placement in results)
-    _, best_placement = min(results, key=lambda result: result[0])
-    return best_placement._replace(swaps=swaps)
+        score, placement = _improve_placement(clock, name, start, classes)
+        scores.append(score)
+        placements.append(placement)
+    best_placement = placements[int(np.argmin(scores))]
+    return best_placement._replace(swaps=sum(placement.swaps for placement in placements))
+
+
+def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: Ints) -> tuple[float, FoundPlacement]:
+    """Return the score and the placement that swaps reach from one start, see `search_placement`."""
+    ranks = len(start)
+    # The position of each rank, and then the positions without a rank.
+    positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])
+    pairs = np.stack(np.triu_indices(len(positions), 1), axis=1)
+    pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
+    score = float(clock.times(start[None]).score[0])
+    num_swaps, since_better, next_pair = 0, 0, 0
+    while since_better < len(pairs) and num_swaps < MAX_SWAPS:
+        swaps = pairs[next_pair : next_pair + BATCH_SWAPS]
+        next_pair = (next_pair + len(swaps)) % len(pairs)
+        since_better += len(swaps)
+        swaps = swaps[classes[positions[swaps[:, 0]]] != classes[positions[swaps[:, 1]]]]
+        if not len(swaps):
+            continue
+        swapped = np.tile(positions, (len(swaps), 1))
+        row = np.arange(len(swaps))[:, None]
+        swapped[row, swaps] = swapped[row, swaps[:, ::-1]]
+        swap_scores = clock.times(swapped[:, :ranks]).score
+        num_swaps += len(swaps)
+        best = int(np.argmin(swap_scores))
+        if swap_scores[best] < score * IMPROVEMENT:
+            positions, score, since_better = swapped[best], float(swap_scores[best]), 0
+    seconds = float(clock.times(positions[None, :ranks]).seconds[0])
+    return score, FoundPlacement(positions[:ranks], seconds, start=name, swaps=num_swaps)
 
 
 NAMED, SEARCHED = "by rank", "searched"

@@ -53,14 +53,14 @@ class Transfer:
 
 def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
     """Return the parts that are transferred, each basis once, with the reasons of all."""
-    joined_uncertainty: dict[tuple[str, str], Uncertainty] = {}
-    for part, bounds in parts:
-        if bounds.reasons:
-            bounds_before = joined_uncertainty.get((part, bounds.basis))
-            joined_uncertainty[part, bounds.basis] = (
-                bounds if bounds_before is None else bounds_before.outside(bounds.reasons)
-            )
-    return tuple(Transfer(part, bounds) for (part, _), bounds in joined_uncertainty.items())
+    by_part_and_basis: dict[tuple[str, str], Uncertainty] = {}
+    for part, uncertainty in parts:
+        key = part, uncertainty.basis
+        if uncertainty.reasons and key in by_part_and_basis:
+            by_part_and_basis[key] = by_part_and_basis[key].outside(uncertainty.reasons)
+        elif uncertainty.reasons:
+            by_part_and_basis[key] = uncertainty
+    return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
 
 
 def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
@@ -68,15 +68,16 @@ def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
     parts: list[tuple[str, Uncertainty]] = []
     seen: set[tuple[Any, ...]] = set()
     for spec in specs:
-        key = (id(spec.model), id(spec.compute), spec.workers) if isinstance(spec, ProjectSpec) else ()
-        if not key or key in seen:
+        if not isinstance(spec, ProjectSpec):
+            continue
+        key = id(spec.model), id(spec.compute), spec.workers
+        if key in seen:
             continue
         seen.add(key)
         parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)))
         for network in spec.networks if spec.workers > 1 else ():
-            parts.append(
-                ("communication", communication_uncertainty(network, spec.algorithm_on(network), spec.workers))
-            )
+            uncertainty = communication_uncertainty(network, spec.algorithm_on(network), spec.workers)
+            parts.append(("communication", uncertainty))
     return transfers(parts)
 
 
@@ -92,10 +93,9 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
     }
     for name, published in FAILURE_RATES.items():
         if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
-            other_shifts = [mtbfs_s[name] / mtbf_s - 1 for other_name, mtbf_s in mtbfs_s.items() if other_name != name]
-            bounds = uncertainty_of(
-                other_shifts, "published failure rates of other clusters", sorted({*mtbfs_s} - {name})
-            )
+            others = [other_name for other_name in mtbfs_s if other_name != name]
+            errors = [mtbfs_s[name] / mtbfs_s[other_name] - 1 for other_name in others]
+            bounds = uncertainty_of(errors, "published failure rates of other clusters", sorted(others))
             yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
 
@@ -106,8 +106,10 @@ def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:
         SpecError: names the reasons.
     """
     if strict and transfers:
-        reasons = "; ".join(dict.fromkeys(reason for transfer in transfers for reason in transfer.uncertainty.reasons))
-        raise SpecError("--strict", reasons, "what was measured, or a file of 'syncline calibrate'")
+        reasons: dict[str, None] = {}
+        for transfer in transfers:
+            reasons |= dict.fromkeys(transfer.uncertainty.reasons)
+        raise SpecError("--strict", "; ".join(reasons), "what was measured, or a file of 'syncline calibrate'")
 
 
 tables_after = lazy_function("syncline.planner.prediction_tables:tables_after")

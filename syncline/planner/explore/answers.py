@@ -70,7 +70,8 @@ class Ranking:
     @property
     def baseline(self) -> dict[str, Any]:
         """Return the row of `BASELINE`, the method over which speedups are."""
-        return next(row for row in self.rows if row["method"] == BASELINE)
+        (row,) = [row for row in self.rows if row["method"] == BASELINE]
+        return row
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,24 +103,21 @@ def ranking_of(settings: PageSettings) -> Ranking:
     Raises:
         SpecError: settings that do not go together.
     """
-    question = explored_spec(settings)
-    projected = ColumnRows(
-        [plan_columns(_plan_of(settings), question.spec.networks, with_thresholds=True)]
-    )  # as in `project_all`
-    failing = failures_of_settings(settings)
-    asked_training = WholeTraining(
-        settings.tokens,
-        extrapolate=settings.losses == "extrapolated",
-        failures=None if failing is None else parse_failures(failing),
-    )
-    rows = [dict(row) for row in with_training(projected, [question.spec], asked_training)]
-    if failing is not None:
-        first = next(row for row in rows if row["method"] == BASELINE)["goodput"]
-        rows = [_with_failures(row, first) for row in rows]
+    explored = explored_spec(settings)
+    spec = explored.spec
+    # The rows are those of `project_all`, from a plan that is in the cache.
+    projected = ColumnRows([plan_columns(_plan_of(settings), spec.networks, with_thresholds=True)])
+    failure_fields = failures_of_settings(settings)
+    failures = None if failure_fields is None else parse_failures(failure_fields)
+    training = WholeTraining(settings.tokens, extrapolate=settings.losses == "extrapolated", failures=failures)
+    rows = [dict(row) for row in with_training(projected, [spec], training)]
+    if failures is not None:
+        (baseline_goodput,) = [row["goodput"] for row in rows if row["method"] == BASELINE]
+        rows = [_with_failures(row, baseline_goodput) for row in rows]
     period = settings.period or PRESET  # 0 keeps each preset's own
     origins = option_origins(settings.methods, None if period == COMPARED_PERIOD else period)
-    assumptions = tuple(projection_assumptions([question.spec], rows, origins))
-    return Ranking(settings, tuple(sorted(rows, key=_rank)), question.notes, assumptions, transfers_of([question.spec]))
+    assumptions = tuple(projection_assumptions([spec], rows, origins))
+    return Ranking(settings, tuple(sorted(rows, key=_sort_key)), explored.notes, assumptions, transfers_of([spec]))
 
 
 def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
@@ -132,11 +130,12 @@ def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[
         return row | times | {"speedup": None, "not_timed": row["stuck"]}
     changes = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
     for name in ("speedup", "speedup_low", "speedup_high"):
-        changes[name] = row[name] * goodput / baseline_goodput if row[name] is not None and baseline_goodput else None
+        is_known = row[name] is not None and baseline_goodput
+        changes[name] = row[name] * goodput / baseline_goodput if is_known else None
     return row | changes
 
 
-def _rank(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
+def _sort_key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
     """Return the sort key of a row: timed rows that fit first, by the time of the training."""
     seconds = row["wall_clock_s"]
     return seconds is None, row["fits"] is False, seconds or 0.0
@@ -167,9 +166,9 @@ def curves(settings: PageSettings) -> Curves:
     """
     key = _curve_settings(settings)
     if key not in _curve_cache:
-        while len(_curve_cache) >= MOST_CURVES:
-            del _curve_cache[next(iter(_curve_cache))]
-        _curve_cache[key] = _computed_curves(key)
+        for oldest in list(_curve_cache)[: len(_curve_cache) - MOST_CURVES + 1]:
+            del _curve_cache[oldest]
+        _curve_cache[key] = _compute_curves(key)
     return _curve_cache[key]
 
 
@@ -183,27 +182,30 @@ MOST_CURVES = 64
 """Limit on the settings whose curves are in the cache."""
 
 
-def _computed_curves(settings: PageSettings) -> Curves:
+def _compute_curves(settings: PageSettings) -> Curves:
     """Return the times of all methods over the bandwidth of a site's line, without the cache."""
     plan = _plan_of(settings)
     timed_methods = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
-    numbers = {method.name: number for number, method in enumerate(plan.methods) if method.name in timed_methods}
+    index_by_name = {method.name: index for index, method in enumerate(plan.methods) if method.name in timed_methods}
+    compute_s = {name: float(plan.compute_s[index][0]) for name, index in index_by_name.items()}
     drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
+    step_s: dict[str, Floats] = {}
     line = network(network_of(settings))
-    compute_s = {name: float(plan.compute_s[number][0]) for name, number in numbers.items()}
-    if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:
+    if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:  # all bandwidths are priced at once
         links = at_bandwidth(line, drawn[None])
-        steps = {name: np.ravel(plan.step(number, links).step_time_s) for name, number in numbers.items()}
-        step_s = {name: np.broadcast_to(times, drawn.shape) for name, times in steps.items()}
+        for name, index in index_by_name.items():
+            step_s[name] = np.broadcast_to(np.ravel(plan.step(index, links).step_time_s), drawn.shape)
         return Curves(drawn, step_s, compute_s, priced=DRAWN)
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
-    step_times: dict[str, list[float]] = {name: [] for name in numbers}
+    priced_s: dict[str, list[float]] = {name: [] for name in index_by_name}
     for bandwidth in bandwidths.tolist():
         explored_network = network(network_of(replace(settings, bandwidth=bandwidth)))
         cache = PriceCache()
-        for name, number in numbers.items():
-            step_times[name].append(float(np.ravel(plan.step(number, explored_network, cache=cache).step_time_s)[0]))
-    step_s = {name: np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds)) for name, seconds in step_times.items()}
+        for name, index in index_by_name.items():
+            step = plan.step(index, explored_network, cache=cache)
+            priced_s[name].append(float(np.ravel(step.step_time_s)[0]))
+    for name, seconds in priced_s.items():
+        step_s[name] = np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds))
     return Curves(drawn, step_s, compute_s, priced=len(bandwidths))
 
 
@@ -212,7 +214,8 @@ def shown_method(ranking: Ranking) -> str:
     timed_methods = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
     if ranking.settings.shown in timed_methods:
         return ranking.settings.shown
-    return next((name for name in timed_methods if name != BASELINE), BASELINE)
+    other_methods = [name for name in timed_methods if name != BASELINE]
+    return other_methods[0] if other_methods else BASELINE
 
 
 def round_of(settings: PageSettings, method: str) -> MethodRound:
@@ -304,8 +307,11 @@ def headline(ranking: Ranking) -> str:
         f"{format_seconds(first['wall_clock_s'])} ({format_seconds(first['wall_clock_low_s'])} to "
         f"{format_seconds(first['wall_clock_high_s'])})"
     )
-    equal = ties(ranking.rows)
-    subject = f"{', '.join(equal[:-1])} and {equal[-1]} tie" if equal else f"{first['method']} is first"
+    subject = f"{first['method']} is first"
+    tied_methods = ties(ranking.rows)
+    if tied_methods:
+        *others, last = tied_methods
+        subject = f"{', '.join(others)} and {last} tie"
     if first["method"] == BASELINE:
         return f"{subject}: {time_text}. It waits for the network {share_text(waiting(first) or 0.0)} of the time."
     comparison = ""
@@ -319,11 +325,11 @@ def headline(ranking: Ranking) -> str:
 
 def caveat(ranking: Ranking) -> str:
     """Return the sentence about losses, which the ranking does not include."""
-    covered = [row["method"] for row in ranking.rows if row["loss"] is not None]
-    equal = "At equal tokens, not at equal loss: a method that talks less often is always ahead here."
-    if not covered:
-        return f"{equal} No published fit covers the loss of these settings."
-    return f"{equal} Published fits tell the loss of {', '.join(covered)} alone."
+    text = "At equal tokens, not at equal loss: a method that talks less often is always ahead here."
+    covered_methods = [row["method"] for row in ranking.rows if row["loss"] is not None]
+    if not covered_methods:
+        return f"{text} No published fit covers the loss of these settings."
+    return f"{text} Published fits tell the loss of {', '.join(covered_methods)} alone."
 
 
 def leading_methods(ranking: Ranking, curves: Curves) -> str:
@@ -366,14 +372,13 @@ def _leaders(curves: Curves, among: set[str]) -> str:
     names = [name for name in curves.step_s if name in among]
     if not names:
         return "None of these methods has a time, or fits."
-    first = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)
-    parts = [names[first[0]]]
-    for edge in (1 + np.flatnonzero(np.diff(first))).tolist():
-        leader_below, leader_above = names[first[edge - 1]], names[first[edge]]
-        ends = slice(edge - 1, edge + 1)
-        ratios = (curves.step_s[leader_below] / curves.step_s[leader_above])[ends]
-        boundary = crossing(curves.bandwidths[ends], ratios, wanted=1.0)
-        parts.append(f"from about {_two_digits(boundary or curves.bandwidths[edge])} on {leader_above}")
+    leaders = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)  # index at each bandwidth
+    parts = [names[leaders[0]]]
+    for index in (1 + np.flatnonzero(np.diff(leaders))).tolist():  # the first bandwidth with another leader
+        leader_below, leader_above = names[leaders[index - 1]], names[leaders[index]]
+        ratios = (curves.step_s[leader_below] / curves.step_s[leader_above])[index - 1 : index + 1]
+        boundary = crossing(curves.bandwidths[index - 1 : index + 1], ratios, wanted=1.0)
+        parts.append(f"from about {_two_digits(boundary or curves.bandwidths[index])} on {leader_above}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
 

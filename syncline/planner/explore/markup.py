@@ -74,21 +74,22 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
         drawn: the method whose round is drawn.
     """
     timed_rows = [row for row in ranking.rows if row["wall_clock_s"] is not None]
-    ends = (
-        min((row["wall_clock_low_s"] for row in timed_rows), default=1.0),
-        max((row["wall_clock_high_s"] for row in timed_rows), default=1.0),
-    )
-    equal = ties(ranking.rows)
-    fitting = [row for row in timed_rows if row["fits"] is not False]
-    misfit_cells = [_cells(row, "", ends, tied=False) for row in timed_rows if row["fits"] is False]
-    ranked_cells = [
-        _cells(row, str(rank), ends, tied=row["method"] in equal) for rank, row in enumerate(fitting, start=1)
-    ]
-    heads = [("", "place"), *((column_of(name).header, kind) for name, kind in RANKED.items())]
-    heads += [(column_of("goodput").header, "number wide")] if ranking.settings.mtbf else []
-    untimed = [row for row in ranking.rows if row["wall_clock_s"] is None]
+    untimed_rows = [row for row in ranking.rows if row["wall_clock_s"] is None]
+    shortest_s = min((row["wall_clock_low_s"] for row in timed_rows), default=1.0)
+    longest_s = max((row["wall_clock_high_s"] for row in timed_rows), default=1.0)
+    tied_methods = ties(ranking.rows)
+    ranked_cells, misfit_cells = [], []
+    for row in timed_rows:
+        if row["fits"] is False:
+            misfit_cells.append(_cells(row, "", (shortest_s, longest_s), tied=False))
+        else:
+            rank = str(len(ranked_cells) + 1)
+            ranked_cells.append(_cells(row, rank, (shortest_s, longest_s), tied=row["method"] in tied_methods))
+    heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in RANKED.items())]
+    if ranking.settings.mtbf:
+        heads.append((column_of("goodput").header, "number wide"))
     sections = [("", ranked_cells), ("Does not fit into a worker's memory", misfit_cells)]
-    return filled("ranking_table", heads, sections, untimed, drawn)
+    return filled("ranking_table", heads, sections, untimed_rows, drawn)
 
 
 RANKED = {
@@ -98,7 +99,7 @@ RANKED = {
 """Columns of the ranking, with the class of their heading in the style sheet."""
 
 
-def _text(row: Mapping[str, Any], name: str) -> str:
+def _cell(row: Mapping[str, Any], name: str) -> str:
     """Return a cell of a row as the commands' tables show it."""
     return cell_text(row, column_of(name))
 
@@ -112,21 +113,23 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         ends: shortest and longest time of all rows.
         tied: whether the method ties with the first.
     """
-    low, middle, high = (row[f"wall_clock{end}_s"] for end in ("_low", "", "_high"))
-    wide = ["bytes_per_worker", "memory_bytes", "loss", *([] if row.get("goodput") is None else ["goodput"])]
-    around = "" if row["speedup"] is None else range_text(row, "speedup")
+    low_s, time_s, high_s = row["wall_clock_low_s"], row["wall_clock_s"], row["wall_clock_high_s"]
+    wide_columns = ["bytes_per_worker", "memory_bytes", "loss"]
+    if row.get("goodput") is not None:
+        wide_columns.append("goodput")
+    speedup_range = "" if row["speedup"] is None else range_text(row, "speedup")
     return {
         "method": row["method"],
         "place": place,
         "tied": tied,
-        "seconds": repr(middle),
-        "time": _text(row, "wall_clock_s"),
-        "interval": Markup(interval_picture(low, middle, high, ends, method=row["method"])),
+        "seconds": repr(time_s),
+        "time": _cell(row, "wall_clock_s"),
+        "interval": Markup(interval_picture(low_s, time_s, high_s, ends, method=row["method"])),
         "between": range_text(row, "wall_clock_s"),
-        "speedup": _text(row, "speedup"),
-        "around": "baseline" if row["method"] == BASELINE else around,
+        "speedup": _cell(row, "speedup"),
+        "around": "baseline" if row["method"] == BASELINE else speedup_range,
         "waits": column_of("waiting").text(waiting(row)),
-        "wide": [_text(row, name) for name in wide],
+        "wide": [_cell(row, name) for name in wide_columns],
     }
 
 
@@ -212,12 +215,9 @@ def _advice(settings: PageSettings) -> Advice:
 
 def advise_line(settings: PageSettings) -> str:
     """Return the ``syncline advise`` command for the settings."""
-    explored_network, workers = network_of(settings), sum(sizes_of_sites(settings))
-    network_text = (
-        explored_network
-        if isinstance(explored_network, str)
-        else yaml.safe_dump(explored_network, default_flow_style=True, width=10_000).strip()
-    )
+    network_text, workers = network_of(settings), sum(sizes_of_sites(settings))
+    if not isinstance(network_text, str):
+        network_text = yaml.safe_dump(network_text, default_flow_style=True, width=10_000).strip()
     command = [
         "syncline", "advise", "--model", settings.model, "--network", network_text, "--hardware", settings.hardware,
         "--workers", str(workers), "--tokens", BY_NAME["tokens"].write(settings.tokens),
@@ -266,27 +266,29 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
 def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the first chosen rows of a list, each with its place among all rows."""
     shown = list(chosen)[:MOST_SHOWN]
-    names = {"plan": "", "time_s": "number", "waiting": "number"}
-    names |= {"goodput": "number"} if rows[0]["goodput"] is not None else {}
-    names |= {"memory_bytes": "number rest", "energy_j": "number rest"}
-    heads = [("", "place"), *((column_of(name).header, kind) for name, kind in names.items())]
-    cells = [
-        _plan_cells(row, 1 + next(index for index, ranked_row in enumerate(rows) if ranked_row is row)) for row in shown
-    ]
+    css_classes = {"plan": "", "time_s": "number", "waiting": "number"}
+    if rows[0]["goodput"] is not None:
+        css_classes["goodput"] = "number"
+    css_classes |= {"memory_bytes": "number rest", "energy_j": "number rest"}
+    heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in css_classes.items())]
+    rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
+    cells = [_plan_cells(row, rank_by_id[id(row)]) for row in shown]
     return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
 
 
 def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
     """Return the texts of a plan's row."""
-    others = [("number", share_text(1 - row["compute_s"] / row["step_time_s"]))]
-    others += [] if row["goodput"] is None else [("number", _text(row, "goodput"))]
+    other_cells = [("number", share_text(1 - row["compute_s"] / row["step_time_s"]))]
+    if row["goodput"] is not None:
+        other_cells.append(("number", _cell(row, "goodput")))
+    other_cells += [("number rest", _cell(row, name)) for name in ("memory_bytes", "energy_j")]
     return {
         "place": place,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),
         "seconds": repr(row["time_s"]),
-        "time": _text(row, "time_s"),
+        "time": _cell(row, "time_s"),
         "between": "unknown" if row["low_s"] is None else range_text(row, "_s"),
-        "others": [*others, *(("number rest", _text(row, name)) for name in ("memory_bytes", "energy_j"))],
+        "others": other_cells,
     }

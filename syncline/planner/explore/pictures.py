@@ -46,7 +46,10 @@ def style_of(method: str) -> Style:
     if method == BASELINE:
         return Style("var(--ink)", "")
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
-    style_index = OFFERED.index(max(prefixes, key=len)) if prefixes else len(OFFERED) + sum(map(ord, method)) % 7
+    if prefixes:
+        style_index = OFFERED.index(max(prefixes, key=len))
+    else:  # any style that depends on the name alone
+        style_index = len(OFFERED) + sum(map(ord, method)) % 7
     return Style(HUES[style_index % len(HUES)], DASHES[style_index // len(HUES) % len(DASHES)])
 
 
@@ -91,12 +94,10 @@ def utilisation_picture(
         return top + plot_height * (1 - part)
 
     out = []
-    for mark in (0, 25, 50, 75, 100):
-        height_px = y(mark / 100)
-        out.append(
-            f'<line class="rule" x1="{margin}" x2="{margin + plot_width}" y1="{height_px:.1f}" y2="{height_px:.1f}"/>'
-        )
-        out.append(f'<text x="{margin - 7}" y="{height_px + 4:.1f}" text-anchor="end">{mark}%</text>')
+    for percent in (0, 25, 50, 75, 100):
+        rule_y = y(percent / 100)
+        out.append(f'<line class="rule" x1="{margin}" x2="{margin + plot_width}" y1="{rule_y:.1f}" y2="{rule_y:.1f}"/>')
+        out.append(f'<text x="{margin - 7}" y="{rule_y + 4:.1f}" text-anchor="end">{percent}%</text>')
     ticks = bandwidth_ticks(low, high)
     for index, (rate, text) in enumerate(ticks):
         anchor = "start" if index == 0 else "end" if index == len(ticks) - 1 and narrow else "middle"
@@ -223,16 +224,25 @@ _UNITS = (("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("min", 60.0), ("h", 3600.0),
 
 def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     """Return round times from 0 to a window's end, with their unit."""
-    unit, size = next(((unit, size) for unit, size in reversed(_UNITS) if window >= 2 * size), _UNITS[0])
-    steps = (mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5))
-    step = next((candidate for candidate in steps if window / size / candidate <= limit), window / size or 1.0)
-    count = int(window / size / step + 1e-9)
-    return [(index * step * size, f"{index * step:g} {unit}" if index else "0") for index in range(count + 1)]
+    unit, unit_s = _UNITS[0]
+    for larger_unit, larger_unit_s in _UNITS[1:]:
+        if window >= 2 * larger_unit_s:
+            unit, unit_s = larger_unit, larger_unit_s
+    # The least of 1, 2 and 5 times a power of ten with which the window has few enough ticks.
+    spacing = window / unit_s or 1.0
+    for candidate in [mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5)]:
+        if window / unit_s / candidate <= limit:
+            spacing = candidate
+            break
+    count = int(window / unit_s / spacing + 1e-9)
+    return [(index * spacing * unit_s, f"{index * spacing:g} {unit}" if index else "0") for index in range(count + 1)]
 
 
 def _steps_text(steps: float) -> str:
     """Return a number of steps that may be a fraction: ``2.5 steps``."""
-    return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.2g} of a step" if steps < 1 else f"{steps:.1f} steps"
+    if steps < 1:
+        return f"{steps:.2g} of a step"
+    return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.1f} steps"
 
 
 def _computing_share(method_round: MethodRound) -> float:
@@ -311,14 +321,16 @@ def _tiled(
 
 def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, float, str]]:
     """Return begin, end and label of spans, merged where the gap between two is invisible."""
-    out: list[tuple[float, float, str]] = []
+    merged_spans: list[tuple[float, float, str]] = []
     for begin, end, label in sorted(spans):
-        if out and begin - out[-1][1] < MERGED:
-            first = out[-1]
-            out[-1] = first[0], max(first[1], end), first[2] if first[2] == label else first[2].split(" ")[0]
-        else:
-            out.append((begin, end, label))
-    return out
+        if merged_spans:
+            previous_begin, previous_end, previous_label = merged_spans[-1]
+            if begin - previous_end < MERGED:
+                common_label = label if label == previous_label else previous_label.split(" ")[0]
+                merged_spans[-1] = previous_begin, max(previous_end, end), common_label
+                continue
+        merged_spans.append((begin, end, label))
+    return merged_spans
 
 
 def _svg(width: int, height: int, inside: Sequence[str], description: str) -> str:
@@ -374,9 +386,10 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')
         y += 22
     y -= 20
-    for line in (part for sentence in lines for part in textwrap.wrap(sentence, LETTERS * 4 // 3)):
-        y += 20
-        parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
+    for sentence in lines:
+        for line in textwrap.wrap(sentence, LETTERS * 4 // 3):
+            y += 20
+            parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
     for heading, picture in pictures:
         y += 34
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:14px">{escape(heading)}</text>')

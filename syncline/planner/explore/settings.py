@@ -100,19 +100,25 @@ def _ratio_distance(value: float, other: float) -> float:
     return max(value / other, other / value)
 
 
-def _exactly(
+def _exact_writer(
     write: Callable[[float], str], parse: Callable[[str], float], unit: str, power: int = 0, scale: float = 1.0
 ) -> Callable[[float], str]:
-    """Return a writer of numbers: the readable form if it is exact, else all digits in ``10**power`` of a unit."""
+    """Return a function that writes a number as ``write`` does if that is exact, else with all digits.
+
+    Args:
+        write: function that writes a number in a short form.
+        parse: function that reads it again.
+        unit: unit of the form with all digits.
+        power: the digits are in ``10**power`` of the unit.
+        scale: the unit as a multiple of the number's SI unit, such as 8 bits per byte.
+    """
 
     def text(value: float) -> str:
         """Return a value as short text if the text reads back as the value, else with all digits."""
         short_text = write(value)
-        return (
-            short_text
-            if parse(short_text) == value
-            else f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
-        )
+        if parse(short_text) == value:
+            return short_text
+        return f"{Decimal(repr(value * scale)).scaleb(-power).normalize():f} {unit}"
 
     return text
 
@@ -126,8 +132,10 @@ def format_count(count: float) -> str:
     >>> format_count(140e9), format_count(1.5e12)
     ('140 B', '1.5 T')
     """
-    unit, size = next(((unit, size) for unit, size in _COUNTS if float(f"{count:.3g}") >= size), ("", 1.0))
-    return f"{float(f'{count / size:.3g}'):g} {unit}".strip()
+    for unit, size in _COUNTS:
+        if float(f"{count:.3g}") >= size:
+            return f"{float(f'{count / size:.3g}'):g} {unit}"
+    return f"{float(f'{count:.3g}'):g}"
 
 
 def _methods(text: str) -> tuple[str, ...]:
@@ -147,11 +155,11 @@ def _methods(text: str) -> tuple[str, ...]:
 
 
 NUMBERS: dict[str, tuple[Callable[[str, str], float], Callable[[float], str]]] = {
-    "rate": (parse_bandwidth, _exactly(format_bandwidth, parse_bandwidth, "bit/s", scale=8.0)),
-    "byte rate": (parse_bandwidth, _exactly(lambda rate: f"{rate / 1e9:g} GB/s", parse_bandwidth, "B/s")),
-    "seconds": (parse_seconds, _exactly(format_seconds, parse_seconds, "s")),
-    "hours": (parse_seconds, _exactly(lambda value: f"{value / 3600:g} h", parse_seconds, "s")),
-    "count": (parse_count, _exactly(format_count, parse_count, "B", 9)),
+    "rate": (parse_bandwidth, _exact_writer(format_bandwidth, parse_bandwidth, "bit/s", scale=8.0)),
+    "byte rate": (parse_bandwidth, _exact_writer(lambda rate: f"{rate / 1e9:g} GB/s", parse_bandwidth, "B/s")),
+    "seconds": (parse_seconds, _exact_writer(format_seconds, parse_seconds, "s")),
+    "hours": (parse_seconds, _exact_writer(lambda value: f"{value / 3600:g} h", parse_seconds, "s")),
+    "count": (parse_count, _exact_writer(format_count, parse_count, "B", 9)),
 }
 """The parser of a text, and the writer of a number that the parser reads again, by the kind of a control."""
 
@@ -192,15 +200,11 @@ class Field:
                 return value
         low, high = control.low, control.high
         if control.kind == "whole":
-            plain_text = text.strip().replace(",", "")
-            if not (
-                plain_text.isascii()
-                and plain_text.isdecimal()
-                and len(plain_text) < 20
-                and low <= int(plain_text) <= high
-            ):
+            digits = text.strip().replace(",", "")
+            is_whole = digits.isascii() and digits.isdecimal() and len(digits) < 20
+            if not is_whole or not low <= int(digits) <= high:
                 raise SpecError(self.name, text, f"a whole number from {low:,} to {high:,}")
-            return int(plain_text)
+            return int(digits)
         parse, write = NUMBERS[control.kind]
         value = parse(text, self.name)
         if not low <= value <= high:
@@ -214,17 +218,23 @@ class Field:
             return ",".join(value)
         if kind not in ("name", "method") and value in self.control.words:
             return self.control.words[value]
-        return NUMBERS[kind][1](value) if kind in NUMBERS else str(value)
+        if kind not in NUMBERS:
+            return str(value)
+        _, write = NUMBERS[kind]
+        return write(value)
 
     def text(self, value: Any) -> str:
         """Return a value as the page shows it."""
-        return self.control.words.get(value) or (f"{value:,}" if isinstance(value, int) else self.write(value))
+        if self.control.words.get(value):
+            return self.control.words[value]
+        return f"{value:,}" if isinstance(value, int) else self.write(value)
 
-    def place(self, value: Any) -> int:
-        """Return the index of the stop that is nearest to a value, by the ratio for positive numbers."""
+    def stop_index(self, value: Any) -> int:
+        """Return the index of the slider's stop that is nearest to a value, by the ratio for positive numbers."""
         if value in self.stops:
             return self.stops.index(value)
-        return min(range(len(self.stops)), key=lambda place: _ratio_distance(self.stops[place], value))
+        distances = [_ratio_distance(stop, value) for stop in self.stops]
+        return distances.index(min(distances))
 
 
 FIELDS = tuple(Field(declared.name, declared.metadata["control"]) for declared in fields(PageSettings))
@@ -242,9 +252,11 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
     Args:
         query: the query of the link, or its fields.
     """
-    values = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
+    texts = dict(parse_qsl(query, keep_blank_values=True)) if isinstance(query, str) else dict(query)
+    if "network" in texts:  # first, because it sets the bandwidth and the latency, which other texts may replace
+        texts = {"network": texts["network"]} | texts
     settings, problems = PageSettings(), []
-    for name, text in sorted(values.items(), key=lambda entry: entry[0] != "network"):  # which sets the line's numbers
+    for name, text in texts.items():
         try:
             settings = with_text(settings, name, text)
         except SpecError as error:
@@ -309,12 +321,14 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
     notes: list[str] = []
     methods = []
     for name in (BASELINE, *settings.methods):
-        method = _with_settings(name, settings, notes)
-        refusal = refusal_of(method_of(method), max(replicas, 1)) if method else None
-        if refusal is not None:
+        method_fields = _method_fields(name, settings, notes)
+        if method_fields is None:
+            continue
+        refusal = refusal_of(method_of(method_fields), max(replicas, 1))
+        if refusal is None:
+            methods.append(method_fields)
+        else:
             notes.append(f"{name} is left out: {refusal}")
-        elif method:
-            methods.append(method)
     spec_fields = {
         "kind": "project",
         "name": "explored",
@@ -362,18 +376,22 @@ def spec_text(settings: PageSettings) -> str:
     return yaml.safe_dump(explored_spec(settings).fields, sort_keys=False, allow_unicode=True, width=120)
 
 
-def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[str, Any] | None:
-    """Return a method's fields with the period and the compression of the settings, where the method has them."""
+def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[str, Any] | None:
+    """Return a method's fields with the period and the compression of the settings, where the method has them.
+
+    The result is None if the method cannot have them; ``notes`` gets a line for each method that is left out or sent
+    without compression.
+    """
     fields = named(name)
     method = method_of(fields)
     if settings.period and name != BASELINE and getattr(method, "period", 1) > 1:
         fields["period"] = settings.period
     if settings.compression != OWN and name != BASELINE:
-        more = COMPRESSED[settings.compression]
-        if "compressor" in more and "compressor" not in type(method).model_fields:
+        compression_fields = COMPRESSED[settings.compression]
+        if "compressor" in compression_fields and "compressor" not in type(method).model_fields:
             notes.append(f"{name} is sent as it is: it takes no compressor")
         else:
-            fields |= more
+            fields |= compression_fields
     try:
         method_of(fields)
     except SpecError as error:
@@ -382,10 +400,11 @@ def _with_settings(name: str, settings: PageSettings, notes: list[str]) -> dict[
     return fields
 
 
-def node_of(settings: PageSettings) -> int:
+def workers_per_node(settings: PageSettings) -> int:
     """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
     node_network = NETWORKS[settings.inside].network if settings.network == SITES else None
-    return min(*sizes_of_sites(settings), node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR)
+    per_node = node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR
+    return min(per_node, *sizes_of_sites(settings))
 
 
 def replica_layout(settings: PageSettings) -> dict[str, Any]:
@@ -394,15 +413,15 @@ def replica_layout(settings: PageSettings) -> dict[str, Any]:
     Raises:
         SpecError: a replica of a whole site where the sites differ in size.
     """
-    node, sizes = node_of(settings), sizes_of_sites(settings)
+    per_node, sizes = workers_per_node(settings), sizes_of_sites(settings)
     if len(set(sizes)) > 1 and "site" in settings.replica:
         expected = f"worker or node, as {settings.network} has sites of {', '.join(map(str, sizes))} workers"
         raise SpecError("replica", settings.replica, expected)
     degrees = {
         "worker": {},
-        "node": {"tensor": node},
+        "node": {"tensor": per_node},
         "site": {"data": sizes[0]},
-        "nodes in a site": {"tensor": node, "data": sizes[0] // node},
+        "nodes in a site": {"tensor": per_node, "data": sizes[0] // per_node},
     }[settings.replica]
     return {name: count for name, count in degrees.items() if count > 1}
 

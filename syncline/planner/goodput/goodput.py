@@ -143,5 +143,5 @@ def with_failures(seconds: BoundedSeconds | None, goodput: Goodput | None) -> Bo
     if not goodput.goodput:
         return None
     time_s, low_s, high_s = seconds
-    low, high = (None if bound is None else bound / goodput.goodput for bound in (low_s, high_s))
-    return time_s / goodput.goodput, low, high
+    share = goodput.goodput
+    return time_s / share, None if low_s is None else low_s / share, None if high_s is None else high_s / share

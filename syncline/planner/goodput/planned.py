@@ -66,7 +66,8 @@ def reformed_goodput(
     """
     if not has_closed_form(failures) or saving.lag_s or failures.min_workers > 1:
         return None
-    mtbf_s, stop_s = group.lost_mtbf_s, 0.0 if interval_s is None else saving.stop_s
+    mtbf_s = group.lost_mtbf_s
+    stop_s = 0.0 if interval_s is None else saving.stop_s
     interval_s = work_s if interval_s is None else interval_s
     if interval_s is None:
         return group.useful_share if math.isinf(mtbf_s) else None
@@ -90,42 +91,29 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     check_workers(failures, training.workers)
     recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
-    if not math.isfinite(training.step_s) or training.step_s <= 0:
-        return Goodput(
-            recovery,
-            None,
-            goodput=1.0,
-            repair_s=failures.repair_s(),
-            spares=failures.spares,
-            rejoin_s=training.rejoin_s or 0.0,
-        )
+    repair_s, spares = failures.repair_s(), failures.spares
+    if not math.isfinite(training.step_s) or training.step_s <= 0:  # the step time is unknown
+        rejoin_s = training.rejoin_s or 0.0
+        return Goodput(recovery, None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
     saving, work_s = _saving(failures, training), training.step_s * training.steps
-    # If the interval is longer than the training, the only checkpoint is at the end.
-    interval_s = None if saving.every is None or saving.every > training.steps else saving.every * training.step_s
+    interval_s = None
+    if saving.every is not None and saving.every <= training.steps:  # otherwise the only checkpoint is at the end
+        interval_s = saving.every * training.step_s
     if recovery == "restart":
         goodput = restarted_goodput(failures, training.workers, saving, interval_s, work_s)
     else:
         group = fault_tolerant_group(
-            failures,
-            training.workers,
-            load_s=saving.join_s,
-            step_s=training.step_s,
-            copies=training.copies,
+            failures, training.workers, load_s=saving.join_s, step_s=training.step_s, copies=training.copies,
             period=training.exchanges_every,
-        )
+        )  # fmt: skip
         goodput = reformed_goodput(failures, group, saving, interval_s, work_s)
     stuck = _stuck_reason(failures, training, saving, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
-    share = 0.0 if stuck or goodput is None else goodput
+    if stuck or goodput is None:
+        goodput = 0.0
     return Goodput(
-        recovery,
-        interval_s,
-        goodput=share,
-        repair_s=failures.repair_s(),
-        spares=failures.spares,
-        rejoin_s=saving.join_s,
-        stuck=stuck,
+        recovery, interval_s, goodput=goodput, repair_s=repair_s, spares=spares, rejoin_s=saving.join_s, stuck=stuck
     )
 
 
@@ -154,18 +142,23 @@ def simulated_goodput(
     for seed in range(seeds):
         outages = failures.outages_of(training.workers, seed)
         if failures.recovery == "elastic":
-            copy_workers = -(-training.workers // training.copies)
-            min_copies = -(-failures.min_workers // copy_workers)
+            copy_workers = math.ceil(training.workers / training.copies)
+            min_copies = math.ceil(failures.min_workers / copy_workers)
             group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
             max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
             work = SavedSteps(max_steps, equal_step_ends(training.step_s), saving)
             # An outage of workers is an outage of the model copies that have them.
             copies_down = (
-                outage._replace(first=outage.first // copy_workers, stop=-(-outage.stop // copy_workers))
+                outage._replace(first=outage.first // copy_workers, stop=math.ceil(outage.stop / copy_workers))
                 for outage in outages
             )
-            period = training.exchanges_every
-            costs = ElasticTraining(group, steps, partial(_same_work, work), copies_down, period=period).simulate()
+            costs = ElasticTraining(
+                group,
+                steps,
+                work_of=partial(_same_work, work),
+                outages=copies_down,
+                period=training.exchanges_every,
+            ).simulate()
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
             costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -72,14 +73,16 @@ class GoodputQuestion:
         for recovery in self.recoveries:
             if recovery not in RECOVERIES:
                 raise SpecError("--recovery", recovery, one_of(RECOVERIES, recovery))
-        counts = [("--steps", 1 if self.steps is None else self.steps, MANY), ("--seeds", self.seeds, MOST_SEEDS)]
-        counts += [("--period", self.period, MANY), *(("--workers", count, MOST_WORKERS) for count in self.workers)]
-        for name, count, limit in counts:
+        counts_and_limits = [("--seeds", self.seeds, MOST_SEEDS), ("--period", self.period, MANY)]
+        counts_and_limits += [("--workers", count, MOST_WORKERS) for count in self.workers]
+        if self.steps is not None:
+            counts_and_limits.insert(0, ("--steps", self.steps, MANY))
+        for name, count, limit in counts_and_limits:
             if not is_whole(count) or not 1 <= count <= limit:
                 raise SpecError(name, count, f"a whole number from 1 to {limit:,}")
-        for name, seconds in {"--step-time": self.step_s, "--for": self.for_s}.items():
-            if not 0 < seconds < math.inf:
-                raise SpecError(name, seconds, "a positive time")
+        for name, time_s in {"--step-time": self.step_s, "--for": self.for_s}.items():
+            if not 0 < time_s < math.inf:
+                raise SpecError(name, time_s, "a positive time")
 
     @property
     def work_s(self) -> float:
@@ -103,20 +106,21 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     options = {name: getattr(question, name) for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS) if name != "recovery"}
     options = {name: value for name, value in options.items() if value is not None}
     fields = dict(question.fields or {})
-    for name in options:
-        if (field := FAILURE_OPTIONS.get(name)) in fields:
-            raise SpecError(name, options[name], f"none beside {field}, which sets it, too")
+    for name, value in options.items():
+        field = FAILURE_OPTIONS.get(name)
+        if field in fields:
+            raise SpecError(name, value, f"none beside {field}, which sets it, too")
     if options or fields:
         failures = failures_with(failures, options | fields)
-    recovery, interval = question.recovery, question.interval
+    intervals = [parse_interval(value) for value in listed(question.interval)]
+    if question.interval is None:
+        intervals = [failures.checkpoint.interval]
     return GoodputQuestion(
         failures,
         listed(question.workers),
         step_s=parse_seconds(question.step_time, "--step-time"),
-        recoveries=[failures.recovery] if recovery is None else listed(recovery),
-        intervals=[failures.checkpoint.interval]
-        if interval is None
-        else [interval_of(value) for value in listed(interval)],
+        recoveries=[failures.recovery] if question.recovery is None else listed(question.recovery),
+        intervals=intervals,
         for_s=parse_seconds(question.duration, "--duration"),
         steps=question.steps,
         seeds=question.seeds,
@@ -131,19 +135,14 @@ MOST_WORKERS = 10**7
 """Limit on the number of workers, because failures are drawn for each worker."""
 
 
-def interval_of(value: Any) -> Any:
-    """Return a checkpoint interval, from ``best``, ``never`` or a time as a user writes it."""
-    if isinstance(value, str) and value in ("best", "never"):
-        return CheckpointSpec.model_validate({"interval": value}).interval
-    return seconds(value)
-
-
-def seconds(value: Any) -> float:
-    """Return an interval as a positive number of seconds.
+def parse_interval(value: Any) -> Any:
+    """Return a checkpoint interval, from ``best``, ``never`` or a time as a user writes it.
 
     Raises:
         SpecError: the value is not a positive time.
     """
+    if isinstance(value, str) and value in ("best", "never"):
+        return CheckpointSpec.model_validate({"interval": value}).interval
     interval_s = parse_seconds(value, "--interval")
     if not interval_s:
         raise SpecError("--interval", value, "a positive time, best, or never")
@@ -156,12 +155,12 @@ SHARES = ("useful_s", "lost_s", "checkpoint_s", "restart_s", "down_s")
 
 def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
     """Return a row per number of workers, recovery and checkpoint interval, with means over the seeds."""
-    return [
-        _row(question, question.with_recovery(recovery, interval), workers, recovery)
-        for workers in question.workers
-        for recovery in question.recoveries
-        for interval in (question.intervals if recovery != "alone" else question.intervals[:1])
-    ]
+    rows = []
+    for workers, recovery in itertools.product(question.workers, question.recoveries):
+        # Workers that continue alone write no checkpoints, so that the interval has no effect.
+        for interval in question.intervals[:1] if recovery == "alone" else question.intervals:
+            rows.append(_row(question, question.with_recovery(recovery, interval), workers, recovery))
+    return rows
 
 
 def simulate_training(
@@ -189,12 +188,13 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
     check_workers(failures, workers)
     saving = failures.checkpoint_costs(question.step_s, workers)
     results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
-    saves = recovery != "alone"
-    interval_s = None if saving.every is None or not saves else saving.every * question.step_s
+    writes_checkpoints = recovery != "alone"
+    interval_s = None if saving.every is None or not writes_checkpoints else saving.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
         interval_s = None  # the only checkpoint is at the end of the training
     best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
     goodputs = [result.goodput for result in results]
+    stuck_reasons = [result.stuck for result in results if result.stuck]
 
     def mean(name: str) -> float:
         return statistics.fmean(getattr(result, name) for result in results)
@@ -204,7 +204,7 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "recovery": recovery,
         "step_time_s": question.step_s,
         "interval_s": interval_s,
-        "checkpoint_stop_s": saving.stop_s if saves else None,
+        "checkpoint_stop_s": saving.stop_s if writes_checkpoints else None,
         "mtbf_s": failures.mtbf_s(workers),
         "repair_s": failures.repair_s(),
         "spares": failures.spares,
@@ -213,21 +213,21 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "goodput": statistics.fmean(goodputs),
         "goodput_low": min(goodputs),
         "goodput_high": max(goodputs),
-        "expected_goodput": _expected(question, failures, workers, recovery, saving),
+        "expected_goodput": _expected_goodput(question, failures, workers, recovery, saving),
         "interruptions": mean("interruptions"),
         "lost_steps": mean("lost_steps"),
         **{
             f"{name.removesuffix('_s')}_share": statistics.fmean(result.share(name) for result in results)
             for name in SHARES
         },
-        "best_interval_s": best_s if saves else None,
-        "best_interval_low_s": low_s if saves else None,
-        "best_interval_high_s": high_s if saves else None,
-        "stuck": next((result.stuck for result in results if result.stuck), None),
+        "best_interval_s": best_s if writes_checkpoints else None,
+        "best_interval_low_s": low_s if writes_checkpoints else None,
+        "best_interval_high_s": high_s if writes_checkpoints else None,
+        "stuck": stuck_reasons[0] if stuck_reasons else None,
     }
 
 
-def _expected(
+def _expected_goodput(
     question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes
 ) -> float | None:
     """Return the expected goodput by a formula, or None if no formula holds."""
@@ -253,16 +253,23 @@ def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> li
     columns = (
         "workers recovery interval_s goodput expected_goodput lost_share checkpoint_share restart_share down_share"
     )
-    lines = [*remarks, *dict.fromkeys(filter(None, map(_best, rows)))]
+    lines = list(remarks)
+    for row in rows:
+        line = _best_interval_line(row)
+        if line and line not in lines:
+            lines.append(line)
     return [table("Where the workers' time goes", columns, list(rows), note="\n".join(lines))]
 
 
-def _best(row: dict[str, Any]) -> str:
-    """Return the remark on the best checkpoint interval; empty if none is best."""
+def _best_interval_line(row: dict[str, Any]) -> str:
+    """Return the line on the best checkpoint interval; empty if no interval is best."""
     best_s = row["best_interval_s"]
+    # If checkpoints cost nothing, the best interval is 0; if nothing fails, all three are infinite.
     if row["recovery"] != "restart" or not best_s or row["best_interval_high_s"] == best_s:
         return ""
-    low, best, high = (format_seconds(row[f"best_interval{end}_s"]) for end in ("_low", "", "_high"))
+    low, best, high = (
+        format_seconds(row[name]) for name in ("best_interval_low_s", "best_interval_s", "best_interval_high_s")
+    )
     mtbf = format_seconds(row["mtbf_s"])
     return (
         f"{row['workers']:,} workers, a failure in {mtbf}: the best interval is {best}; from {low} to {high} it costs "

@@ -22,7 +22,7 @@ BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are ex
 def few_note(rows: list[Record], baseline: str) -> str:
     """Return the note that explains the columns ``step_time_s``, ``waiting`` and ``speedup``, over a baseline."""
     note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
-    if not _bounded(rows):
+    if not _have_bounds(rows):
         return note
     bases = "; ".join(dict.fromkeys(row["basis"] for row in rows))
     return f"{note}\n-, + and ±: the range where nine of ten measurements are expected; from {bases}."
@@ -30,10 +30,12 @@ def few_note(rows: list[Record], baseline: str) -> str:
 
 def stuck_note(rows: list[Record]) -> str:
     """Return the note on trainings that ended early because no worker was left to continue."""
-    stuck_rows = (row for row in rows if row.get("stuck"))
-    return "".join(
-        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}." for row in stuck_rows
-    )
+    lines = [
+        f"\n{row['method']} on {row['network']}: {row['stuck']}, after step {row['steps']:,}."
+        for row in rows
+        if row.get("stuck")
+    ]
+    return "".join(lines)
 
 
 CLOCK = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
@@ -77,7 +79,7 @@ def clock_note(rows: list[Record]) -> str:
 
 def bounds_note(rows: list[Record]) -> str:
     """Return a note about the bounds and their bases."""
-    if not _bounded(rows):
+    if not _have_bounds(rows):
         return ""
     return BOUNDS_NOTE + bases_note(rows)
 
@@ -87,7 +89,7 @@ def bases_note(rows: list[Record]) -> str:
     return "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
 
 
-def _bounded(rows: list[Record]) -> bool:
+def _have_bounds(rows: list[Record]) -> bool:
     """Return whether the rows have bounds; folders of earlier versions have none."""
     return bool(rows) and "step_time_low_s" in rows[0]
 
@@ -163,14 +165,19 @@ OF_CLOCK = {
 
 def _server_table(row: Record) -> Group:
     """Return the table of each worker's updates at the server, with a note on the ages of updates."""
-    names = ("updates", "steps", "waited_s", "waited_for_s")
-    values_by_worker = zip(*(row[name] for name in OF_WORKERS[2:]), strict=True)
     workers = [
-        {"worker": worker} | dict(zip(names, values, strict=True)) for worker, values in enumerate(values_by_worker)
+        {
+            "worker": worker,
+            "updates": updates,
+            "steps": row["steps_by_worker"][worker],
+            "waited_s": row["waited_s"][worker],
+            "waited_for_s": row["waited_for_s"][worker],
+        }
+        for worker, updates in enumerate(row["contributions"])
     ]
     note = f"Ages of updates (versions of the model since a worker took its own), and how many had each: {ages(row)}."
     title = f"At the server, {row['versions']:,} versions of the model"
-    return table(title, ["worker", *names], workers, note=note)
+    return table(title, ["worker", "updates", "steps", "waited_s", "waited_for_s"], workers, note=note)
 
 
 def ages(row: Record) -> str:

@@ -45,25 +45,26 @@ class Sheet:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw the table in the width that the console has."""
         width = options.max_width
-        if _total(self._natural, 3) <= width:
-            yield self._drawn(dict(enumerate(self._natural)), roomy=True)
+        if _total_width(self._natural_widths, gap=3) <= width:
+            yield self._draw(dict(enumerate(self._natural_widths)), has_wide_gaps=True)
             return
         for columns in self._blocks(width):
-            yield self._drawn(self._widths(columns, width))
+            yield self._draw(self._fitted_widths(columns, width))
 
     def _blocks(self, width: int) -> list[list[int]]:
         """Return all columns together if they fit folded; otherwise the fewest blocks, of similar width."""
-        if _total(self._readable, 2) <= width:
+        if _total_width(self._readable_widths, gap=2) <= width:
             return [[*range(len(self.headings))]]
         key_columns = self._key_columns(width)
         requested = {
-            column: max(self._minimum_widths[column], min(self._natural[column], BLOCK_WIDTH))
+            column: max(self._minimum_widths[column], min(self._natural_widths[column], BLOCK_WIDTH))
             for column in range(len(key_columns), len(self.headings))
         }
-        room = width - _total((self._minimum_widths[column] for column in key_columns), 2)
-        blocks = _cut(requested, room)
+        room = width - _total_width((self._minimum_widths[column] for column in key_columns), gap=2)
+        blocks = _cut_into_blocks(requested, room)
+        # Make the blocks as narrow as their number allows, so that all have about the same width.
         for narrower in range(room - 1, 0, -1):
-            narrower_blocks = _cut(requested, narrower)
+            narrower_blocks = _cut_into_blocks(requested, narrower)
             if len(narrower_blocks) > len(blocks):
                 break
             blocks = narrower_blocks
@@ -73,36 +74,39 @@ class Sheet:
         """Return the first columns, until they distinguish the rows or take half of the width."""
         for count in range(1, len(self.headings)):
             is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
-            if is_unique or _total(self._minimum_widths[: count + 1], 2) > width // 2:
+            if is_unique or _total_width(self._minimum_widths[: count + 1], gap=2) > width // 2:
                 return range(count)
         return range(1)
 
-    def _widths(self, columns: list[int], width: int) -> dict[int, int]:
+    def _fitted_widths(self, columns: list[int], width: int) -> dict[int, int]:
         """Return the width of each column: at first the natural width, then the widest is narrowed until all fit.
 
         Text is folded between words, and inside words only if this does not suffice.
         """
-        widths = {column: self._natural[column] for column in columns}
-        for min_widths in (self._readable, self._minimum_widths, self._words, [1] * len(self.headings)):
-            while _total(widths.values(), 2) > width:
+        widths = {column: self._natural_widths[column] for column in columns}
+        limits = (self._readable_widths, self._minimum_widths, self._word_widths, [1] * len(self.headings))
+        for min_widths in limits:
+            while _total_width(widths.values(), gap=2) > width:
                 shrinkable = {column: size for column, size in widths.items() if size > min_widths[column]}
                 if not shrinkable:
                     break
-                widths[max(shrinkable, key=shrinkable.__getitem__)] -= 1
+                widest_column = max(shrinkable, key=lambda column: widths[column])
+                widths[widest_column] -= 1
         return widths
 
-    def _drawn(self, widths: dict[int, int], roomy: bool = False) -> Table:
-        """Return these columns as a table, by their widths; ``roomy`` tables have wider gaps."""
-        rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not roomy)
+    def _draw(self, widths: dict[int, int], has_wide_gaps: bool = False) -> Table:
+        """Return the columns with these widths as a table of rich."""
+        rich_table = Table(box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=not has_wide_gaps)
         for column, width in widths.items():
-            heading, halves = self.headings[column], "\n".join(_halves(self.headings[column])).lstrip("\n")
+            heading = self.headings[column]
             if cell_len(heading) > width:
-                heading = halves if _width(halves) <= width else _folded(heading, width, BETWEEN_WORDS)
+                two_lines = "\n".join(_halves(heading)).lstrip("\n")
+                heading = two_lines if _line_width(two_lines) <= width else _fold(heading, width, BETWEEN_WORDS)
             justify = "left" if column in self.text_columns else "right"
             rich_table.add_column(Text(heading), justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
         for row, ends_section in zip(self.cells, self.ends_section, strict=True):
-            texts = (_folded(row[column], width, self._breaks(column)) for column, width in widths.items())
-            rich_table.add_row(*map(Text, texts), end_section=ends_section)
+            texts = [Text(_fold(row[column], width, self._breaks(column))) for column, width in widths.items()]
+            rich_table.add_row(*texts, end_section=ends_section)
         return rich_table
 
     def _breaks(self, column: int) -> re.Pattern[str]:
@@ -110,33 +114,38 @@ class Sheet:
         return BETWEEN_WORDS if column in self.text_columns else BETWEEN_NUMBERS
 
     @cached_property
-    def _natural(self) -> list[int]:
+    def _natural_widths(self) -> list[int]:
         """Return the width of each column's longest line; its heading takes two lines if that makes it narrower."""
-        columns = zip(self.headings, *self.cells, strict=True)
-        return [max(map(_width, [*_halves(heading), *cells])) for heading, *cells in columns]
+        widths = []
+        for column, heading in enumerate(self.headings):
+            texts = [*_halves(heading), *(row[column] for row in self.cells)]
+            widths.append(max(map(_line_width, texts)))
+        return widths
 
     @cached_property
     def _minimum_widths(self) -> list[int]:
         """Return the width of the longest word of each column; a number counts with its unit."""
-        return [self._longest(column, self._breaks(column)) for column in range(len(self.headings))]
+        return [self._longest_piece(column, self._breaks(column)) for column in range(len(self.headings))]
 
     @cached_property
-    def _words(self) -> list[int]:
+    def _word_widths(self) -> list[int]:
         """Return the width of the longest word of each column; a number counts without its unit."""
-        return [self._longest(column, BETWEEN_WORDS) for column in range(len(self.headings))]
+        return [self._longest_piece(column, BETWEEN_WORDS) for column in range(len(self.headings))]
 
     @cached_property
-    def _readable(self) -> list[int]:
-        """Return the minimum width of each column at which text is easy to read."""
-        return [
-            max(minimum, min(natural, READABLE_WIDTH)) if column in self.text_columns else minimum
-            for column, (natural, minimum) in enumerate(zip(self._natural, self._minimum_widths, strict=True))
-        ]
+    def _readable_widths(self) -> list[int]:
+        """Return the least width of each column at which its text is easy to read."""
+        widths = list(self._minimum_widths)
+        for column in self.text_columns:
+            widths[column] = max(widths[column], min(self._natural_widths[column], READABLE_WIDTH))
+        return widths
 
-    def _longest(self, column: int, breaks: re.Pattern[str]) -> int:
+    def _longest_piece(self, column: int, breaks: re.Pattern[str]) -> int:
         """Return the width of the longest piece of a column between break points."""
-        words = [word for row in self.cells for word in breaks.split(row[column])]
-        return max(map(cell_len, [*words, *BETWEEN_WORDS.split(self.headings[column])]))
+        pieces = BETWEEN_WORDS.split(self.headings[column])
+        for row in self.cells:
+            pieces += breaks.split(row[column])
+        return max(map(cell_len, pieces))
 
 
 def _halves(heading: str) -> tuple[str, str]:
@@ -150,18 +159,18 @@ def _halves(heading: str) -> tuple[str, str]:
     return min(cuts, key=lambda lines: max(map(cell_len, lines)))
 
 
-def _width(text: str) -> int:
+def _line_width(text: str) -> int:
     """Return the width of the longest line of a text."""
     return max(map(cell_len, text.split("\n")))
 
 
-def _total(widths: Iterable[int], gap: int) -> int:
+def _total_width(widths: Iterable[int], gap: int) -> int:
     """Return the total width of columns, with ``gap`` characters between columns, and a space at both ends."""
     sizes = [*widths]
     return sum(sizes) + gap * (len(sizes) - 1) + 2
 
 
-def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
+def _cut_into_blocks(widths: dict[int, int], room: int) -> list[list[int]]:
     """Return blocks of neighbouring columns, each with as many columns as fit into ``room`` characters."""
     blocks: list[list[int]] = []
     used_width = room + 1
@@ -174,7 +183,7 @@ def _cut(widths: dict[int, int], room: int) -> list[list[int]]:
     return blocks
 
 
-def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
+def _fold(text: str, width: int, breaks: re.Pattern[str]) -> str:
     """Return text in lines of at most this width, broken at the break points, and inside of longer words."""
     if all(cell_len(line) <= width for line in text.split("\n")):
         return text
@@ -187,5 +196,5 @@ def _folded(text: str, width: int, breaks: re.Pattern[str]) -> str:
         elif breaks is BETWEEN_WORDS:
             lines += chop_cells(part, width)
         else:
-            lines += _folded(part, width, BETWEEN_WORDS).split("\n")
+            lines += _fold(part, width, BETWEEN_WORDS).split("\n")
     return "\n".join(lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from rich.console import Console, Group, RenderableType
@@ -78,16 +77,19 @@ def table(
         values: functions from a row to the value of a column, for columns that the rows do not have.
     """
     names = columns.split() if isinstance(columns, str) else columns
-    declared = [column if isinstance(column, Column) else column_of(column) for column in names]
-
-    def cell(row: Record, column: Column) -> str:
-        text = cell_text(row, column, (values or {}).get(column.name))
-        return text + bounds_text(row, column.name) if column.name in bounds else text
-
-    cells = [[cell(row, column) for column in declared] for row in rows]
-    ends_section = [bool(section) and row[section] != next_row[section] for row, next_row in pairwise(rows)]
-    text_columns = [place for place, column in enumerate(declared) if _is_text(column, rows)]
-    sheet = Sheet([column.header for column in declared], cells, text_columns, [*ends_section, False][: len(rows)])
+    table_columns = [column if isinstance(column, Column) else column_of(column) for column in names]
+    functions = values or {}
+    cells, ends_section = [], []
+    for index, row in enumerate(rows):
+        row_cells = []
+        for column in table_columns:
+            text = cell_text(row, column, functions.get(column.name))
+            row_cells.append(text + bounds_text(row, column.name) if column.name in bounds else text)
+        cells.append(row_cells)
+        is_last = index == len(rows) - 1
+        ends_section.append(bool(section) and not is_last and row[section] != rows[index + 1][section])
+    text_columns = [index for index, column in enumerate(table_columns) if _is_text(column, rows)]
+    sheet = Sheet([column.header for column in table_columns], cells, text_columns, ends_section)
     notes = [Constrain(Text(note + "\n"), NOTE_WIDTH)] if note else []
     return RowsTable(Text(title, style="bold"), sheet, *notes, title=title, rows=rows, section=section, keys=keys)
 
@@ -133,18 +135,26 @@ def _loss_text(row: Mapping[str, Any], name: str, text: str) -> str:
 
 def bounds_text(row: Record, name: str) -> str:
     """Return the distances of both bounds from a value behind a space; an empty text without bounds."""
-    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
-    value, low, high = (row.get(f"{stem}{bound}{ending}") for bound in ("", "_low", "_high"))
-    return f" {around(value, low, high)}" if value and low is not None and high is not None and low < high else ""
+    low_name, high_name = _bound_names(name)
+    value, low, high = row.get(name), row.get(low_name), row.get(high_name)
+    if not value or low is None or high is None or low >= high:
+        return ""
+    return f" {distances_text(value, low, high)}"
 
 
-def around(value: float, low: float, high: float) -> str:
+def _bound_names(name: str) -> tuple[str, str]:
+    """Return the names of the fields with the lower and the upper bound of a column."""
+    stem, unit = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
+    return f"{stem}_low{unit}".removeprefix("_"), f"{stem}_high{unit}".removeprefix("_")
+
+
+def distances_text(value: float, low: float, high: float) -> str:
     """Return the distances of both bounds from a value, in percent of the value.
 
-    >>> around(0.358, 0.331, 0.655), around(100, 93, 107)
+    >>> distances_text(0.358, 0.331, 0.655), distances_text(100, 93, 107)
     ('-8+83%', '±7%')
     """
-    below, above = (f"{max(0.0, distance):.0%}" for distance in (1 - low / value, high / value - 1))
+    below, above = f"{max(0.0, 1 - low / value):.0%}", f"{max(0.0, high / value - 1):.0%}"
     return f"±{above}" if below == above else f"-{below.removesuffix('%')}+{above}"
 
 
@@ -154,9 +164,8 @@ def range_text(row: Mapping[str, Any], name: str) -> str:
     >>> range_text({"low_s": 86400.0, "high_s": None}, "_s"), range_text({"low_s": 1.0, "high_s": 2.5}, "_s")
     ('1 d or more', '1 to 2.5 s')
     """
-    stem, ending = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
-    low, high = (row[f"{stem}_{bound}{ending}".removeprefix("_")] for bound in ("low", "high"))
-    column = column_of(name)
+    low_name, high_name = _bound_names(name)
+    low, high, column = row[low_name], row[high_name], column_of(name)
     if low is None or high is None:
         return "-" if low is None else f"{column.text(low)} or more"
     low_text, high_text = column.text(low), column.text(high)
@@ -178,12 +187,15 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
         SpecError: a name that no row has.
     """
     names = chosen_names(rows, selection)
-    shown_rows: set[int] = set()
+    shown_ids: set[int] = set()
     chosen: list[Group] = []
     for source in tables:
-        if not isinstance(source, RowsTable) or {*map(id, source.rows)} <= shown_rows:
+        if not isinstance(source, RowsTable):
             continue
-        shown_rows |= {*map(id, source.rows)}
+        row_ids = {id(row) for row in source.rows}
+        if row_ids <= shown_ids:
+            continue
+        shown_ids |= row_ids
         columns = [column_of(name)._replace(header=name) for name in dict.fromkeys([*source.keys, *names])]
         chosen.append(table(source.title, columns, source.rows, section=source.section))
     return chosen
@@ -210,13 +222,14 @@ def chosen_names(rows: Sequence[Record], selection: str) -> list[str]:
 
 def waiting(row: Record) -> float | None:
     """Return the share of a step that waits for the network; None if it is unknown or the step takes no time."""
-    waits_s = row["exposed_communication_s"]
-    return None if waits_s is None or not row["step_time_s"] else float(waits_s / row["step_time_s"])
+    waits_s, step_s = row["exposed_communication_s"], row["step_time_s"]
+    return None if waits_s is None or not step_s else float(waits_s / step_s)
 
 
 def as_text(*tables: Group) -> str:
     """Return tables as plain text with lines of up to `TEXT_WIDTH` characters."""
-    written = Console(file=io.StringIO(), width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
+    file = io.StringIO()
+    console = Console(file=file, width=TEXT_WIDTH, color_system=None, markup=False, highlight=False)
     for drawn in tables:
-        written.print(drawn)
-    return written.file.getvalue()  # type: ignore[attr-defined]
+        console.print(drawn)
+    return file.getvalue()

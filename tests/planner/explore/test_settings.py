@@ -75,7 +75,7 @@ def test_stops_are_read_as_themselves():
     for field in FIELDS:
         if field.stops and field.name != "methods":
             assert [field.read(field.write(stop)) for stop in field.stops] == list(field.stops)
-            assert [field.place(stop) for stop in field.stops] == list(range(len(field.stops)))
+            assert [field.stop_index(stop) for stop in field.stops] == list(range(len(field.stops)))
     assert set(OFFERED) < set(METHODS)
 
 
