@@ -35,14 +35,14 @@ def checked(function: Callable[P, R]) -> Callable[P, R]:
     Traceback (most recent call last):
     syncline.errors.SpecError: steps: got '3'; expected a whole number
     """
-    texts = {name: text for name, text in function.__annotations__.items() if name != "return"}
-    hints = get_type_hints(SimpleNamespace(__annotations__=texts), function.__globals__)
-    signature = inspect.signature(function)
-    return wraps(function)(
-        _with_check(
-            function.__name__, signature, hints, flags={}, call=lambda bound: function(*bound.args, **bound.kwargs)
-        )
-    )
+    # The type of the result may be one that only a type checker imports.
+    annotations = {name: text for name, text in function.__annotations__.items() if name != "return"}
+    hints = get_type_hints(SimpleNamespace(__annotations__=annotations), function.__globals__)
+
+    def call(bound: inspect.BoundArguments) -> R:
+        return function(*bound.args, **bound.kwargs)
+
+    return wraps(function)(_with_check(function.__name__, inspect.signature(function), hints, flags={}, call=call))
 
 
 def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -55,18 +55,16 @@ def function_of(question: type[Question], answer: Callable[[Any], Any]) -> Calla
         answer: function from a question to a result.
     """
     signature = question.signature()
-    flags = {flag_of(declared): declared.name for declared in question.declared(SHELL)}
-    call = _with_check(
-        question.command,
-        signature,
-        get_type_hints(question),
-        flags,
-        call=lambda bound: answer(question(**bound.arguments)),
-    )
-    call.__name__ = call.__qualname__ = question.command
-    call.__doc__, call.__module__ = question.docstring(), "syncline"
-    call.__signature__ = signature  # type: ignore[attr-defined]
-    return call
+    name_by_flag = {flag_of(field): field.name for field in question.declared(SHELL)}
+
+    def answer_arguments(bound: inspect.BoundArguments) -> Any:
+        return answer(question(**bound.arguments))
+
+    function = _with_check(question.command, signature, get_type_hints(question), name_by_flag, call=answer_arguments)
+    function.__name__ = function.__qualname__ = question.command
+    function.__doc__, function.__module__ = question.docstring(), "syncline"
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
 
 
 def _with_check(
@@ -93,24 +91,28 @@ def _with_check(
         except TypeError as error:
             raise TypeError(f"{name}() {error}") from None
         try:
-            for parameter, value in bound.arguments.items():
-                bound.arguments[parameter] = (
-                    {field: plain_argument(field, other) for field, other in value.items()}
-                    if signature.parameters[parameter].kind is inspect.Parameter.VAR_KEYWORD
-                    else checked_argument(parameter, value, hints.get(parameter, Any))
-                )
+            for parameter_name, value in bound.arguments.items():
+                if signature.parameters[parameter_name].kind is inspect.Parameter.VAR_KEYWORD:
+                    bound.arguments[parameter_name] = {key: plain_argument(key, item) for key, item in value.items()}
+                else:
+                    bound.arguments[parameter_name] = checked_argument(
+                        parameter_name, value, hints.get(parameter_name, Any)
+                    )
             return call(bound)
         except SpecError as error:
-            raise error if names_options.get() else _by_parameter(error, signature.parameters, flags) from None
+            raise error if names_options.get() else _error_with_parameter(error, signature.parameters, flags) from None
 
     return check_and_call
 
 
-def _by_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
+def _error_with_parameter(error: SpecError, parameters: Mapping[str, Any], flags: Mapping[str, str]) -> SpecError:
     """Return an error that names the parameter instead of the option: ``nbytes`` instead of ``--bytes``."""
     if not error.path.startswith("--"):
         return error
-    head, dot, rest = error.path.partition(".")
-    name = head.removeprefix("--").replace("-", "_")
-    matches = [candidate for candidate in (flags.get(head, name), f"{name}s") if candidate in parameters]
-    return SpecError((matches or [name])[0] + dot + rest, error.value, error.expected)
+    flag, dot, inner_path = error.path.partition(".")
+    name = flag.removeprefix("--").replace("-", "_")
+    for candidate in (flags.get(flag, name), f"{name}s"):  # a list may have the plural as its name
+        if candidate in parameters:
+            name = candidate
+            break
+    return SpecError(name + dot + inner_path, error.value, error.expected)

@@ -63,26 +63,28 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
     tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
-    question_fields = dataclasses.asdict(question) | {
-        "networks": [network_fields(network) for network in question.networks]
-    }
-    figure = partial(costs_figure, question)
+    question_fields = dataclasses.asdict(question)
+    question_fields["networks"] = [network_fields(network) for network in question.networks]
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
-    first = partial(tables_after, transfers, tables)
-    return Result("collectives", record, tables=first, figure=figure, asked=lambda: {"question": question_fields})
+    return Result(
+        "collectives", record, tables=partial(tables_after, transfers, tables), figure=partial(costs_figure, question),
+        asked=lambda: {"question": question_fields},
+    )  # fmt: skip
 
 
 def answer_goodput(question: Goodput) -> Result:
     """Return the goodput for each combination of the question's workers, recoveries and intervals."""
     resolved = goodput_question(question)
-    parts = transfers(failure_parts(resolved.failures))  # parts that rest on failures of other machines
-    refuse_transfers(parts, question.strict)
+    transferred = transfers(failure_parts(resolved.failures))  # rates that rest on failures of other machines
+    refuse_transfers(transferred, question.strict)
     rows = goodput_rows(resolved)
-    transferred = [transfer.record() for transfer in parts]
-    answer = {"transferred": transferred, "rows": rows, "notes": notes(resolved, rows)}
-    tables = later("syncline.planner.goodput.question:goodput_tables", rows, answer["notes"])
+    remarks = notes(resolved, rows)
+    record = {"transferred": [transfer.record() for transfer in transferred], "rows": rows, "notes": remarks}
+    tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
     failures = resolved.failures.model_dump(mode="json")
-    return Result("goodput", answer, tables=partial(tables_after, parts, tables), asked=lambda: {"failures": failures})
+    return Result(
+        "goodput", record, tables=partial(tables_after, transferred, tables), asked=lambda: {"failures": failures}
+    )
 
 
 def answer_loss(question: Loss) -> Result:

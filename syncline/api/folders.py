@@ -71,9 +71,11 @@ def answer_report(question: Report) -> ReportPage:
         raise SpecError("report", question.what, "at least one result")
     pages = []
     for source in question.what:
-        result = source if isinstance(source, Result) else load(source)
-        is_folder = result is not source and result.folder is not None
-        pages.append(reported(result, result.folder.name if is_folder and result.folder else ""))
+        if isinstance(source, Result):
+            pages.append(reported(source, ""))
+        else:
+            result = load(source)
+            pages.append(reported(result, result.folder.name if result.folder is not None else ""))
     from syncline.runs.report.page import write_page
 
     return write_page(pages, question.out, question.title)
@@ -89,7 +91,9 @@ def _loaded(path: Path) -> Result:
     if not os.path.lexists(path / "run.json"):
         raise SpecError("folder", str(path), "a run folder, with a run.json, or a sweep's")
     record = read_run_record(path / "run.json")
-    return _replays(record, path) if record.get("command") in ("trace", "whatif") else _run_result(record, path)
+    if record.get("command") in ("trace", "whatif"):
+        return _replays(record, path)
+    return _run_result(record, path)
 
 
 def _run_result(record: dict[str, Any], path: Path) -> Result:
@@ -114,9 +118,14 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
         spec = None
     if "summary" in record:
         return _validation(record, spec, path)
-    spec_file = path / "spec.yaml"  # a spec that cannot be read completely still states its kind
-    kind = kind_of_model(type(spec)) if spec is not None else kind_of(spec_file) if spec_file.is_file() else "run"
-    command = "launch" if "launch" in record else kind if kind in ("compare", "pipeline") else "run"
+    kind = "run"
+    if spec is not None:
+        kind = kind_of_model(type(spec))
+    elif (path / "spec.yaml").is_file():  # a spec that cannot be read completely still states its kind
+        kind = kind_of(path / "spec.yaml")
+    command = kind if kind in ("compare", "pipeline") else "run"
+    if "launch" in record:
+        command = "launch"
     is_study = command == "run" and not isinstance(spec, RunSpec)
     # Processes that failed before the end have no times.
     check_rows(rows, path / "run.json", {} if is_study or record.get("failed") else ROWS.get(command, {}))

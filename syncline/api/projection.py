@@ -12,7 +12,7 @@ from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec
+from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec, project_all
 from syncline.planner.projection.training_totals import WholeTraining, with_training
 from syncline.planner.transfer import Transfer, refuse_transfers, tables_after, transfers_of
 from syncline.questions.projections import Project
@@ -61,15 +61,17 @@ def answer_project(question: Project) -> Result:
         specs = with_steps_of_tokens(specs, question)
     transfers = transfers_of(specs)
     refuse_transfers(transfers, question.strict)
-    searched = any(isinstance(spec, ProjectSpec) and spec.placement == SEARCH for spec in specs)
+    searches_placement = any(isinstance(spec, ProjectSpec) and spec.placement == SEARCH for spec in specs)
     specs = [placed_spec(spec) if isinstance(spec, ProjectSpec) else spec for spec in specs]
     tokens = None if question.tokens is None else parse_count(question.tokens, "tokens")
     prices = None if question.prices is None else parse_prices(question.prices)
     training = WholeTraining(tokens, question.target_loss, prices, question.extrapolate, failures_of(question))
     origins = option_origins(projections.names_of(question.methods or ()), question.period, question.sequence)
-    origins |= {"placement": FASTEST} if searched else {}
-    rows = projections.projection_rows(specs, question.thresholds)
-    rows = rows if training.is_nothing else with_training(rows, specs, training)
+    if searches_placement:
+        origins["placement"] = FASTEST
+    rows = project_all(specs, question.thresholds)
+    if not training.is_nothing:
+        rows = with_training(rows, specs, training)
     return projection_result(specs, rows, transfers, origins)
 
 

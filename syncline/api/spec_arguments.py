@@ -25,7 +25,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         paths: path in the spec of those of these fields whose path is not their name.
     """
     changes = []
-    declared = {member.name: member for member in question.declared(SHELL if names_options.get() else PYTHON)}
+    field_by_name = {field.name: field for field in question.declared(SHELL if names_options.get() else PYTHON)}
     for name in names:
         value, path = getattr(question, name), (paths or {}).get(name, name)
         if path == "network" and isinstance(value, list):
@@ -34,14 +34,15 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
                 raise SpecError("--network", value, expected)
             (value,) = value
         if value is not None:
-            option = flag_of(declared[name]) if names_options.get() else path
+            option = flag_of(field_by_name[name]) if names_options.get() else path
             changes.append(Override.option(option, path, value))
     field_values: Any = question.fields or ()  # type: ignore[attr-defined]
-    if isinstance(field_values, Mapping):
-        return changes + [
-            Override.option(path, path, value) for path, value in field_values.items() if value is not None
-        ]
-    return [*map(Override.parse, field_values), *changes]
+    if not isinstance(field_values, Mapping):
+        return [*map(Override.parse, field_values), *changes]
+    for path, value in field_values.items():
+        if value is not None:
+            changes.append(Override.option(path, path, value))
+    return changes
 
 
 def spec_of(

@@ -62,15 +62,18 @@ def unwatched(*_: Any) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-def _total(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
-    """Return a function of the completed steps of a single training, from one of a list of steps."""
-    return update and (lambda done: update([done]))
+def _single_update(update: Callable[[list[int]], None] | None) -> Callable[[int], None] | None:
+    """Return a function of the completed steps of a single training, from one of the steps of several trainings."""
+    if update is None:
+        return None
+    return lambda steps: update([steps])
 
 
 def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     """Train several methods, time them on several networks, and return the comparison."""
     names = ["problem", "methods", "networks", "workers", "steps", "seeds", "compute"]
-    names += [] if question.text is None else ["text"]
+    if question.text is not None:
+        names.append("text")
     spec: CompareSpec = spec_of(question, names, CompareSpec, kind="compare", paths={"text": "problem.path"})
     from syncline.runs.compare import compare
     from syncline.runs.run import check_columns
@@ -95,7 +98,7 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
     with place(question, spec.name) as target, watch([subject], steps_of(spec)) as update:
         answer = run(
             spec, target.path, exact=target.exact, figures=target.scratch is None,
-            on_progress=question.on_progress or _total(update),
+            on_progress=question.on_progress or _single_update(update),
         )  # fmt: skip
     return training_result("run", spec, answer, target.scratch)
 
@@ -137,12 +140,14 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
         port=question.port, workers_per_process=question.workers_per_process, rejoins=question.rejoins,
     )  # fmt: skip
     warn_lines(launch_warnings(spec, options))
-    run_it: Any = launch_pipeline if isinstance(spec, PipelineSpec) else launch
-    if not isinstance(spec, PipelineSpec) and asynchronous_of(spec.method) is not None:
-        run_it = launch_served
+    launcher: Any = launch
+    if isinstance(spec, PipelineSpec):
+        launcher = launch_pipeline
+    elif asynchronous_of(spec.method) is not None:
+        launcher = launch_served
     with place(question, spec.name) as target, watch([spec.name], launched_steps(spec)) as update:
-        answer = run_it(
-            spec, target.path, options, exact=target.exact, on_progress=question.on_progress or _total(update)
+        answer = launcher(
+            spec, target.path, options, exact=target.exact, on_progress=question.on_progress or _single_update(update)
         )
     result = training_result("launch", spec, answer, target.scratch)
     if result.failed and not names_options.get():
@@ -180,7 +185,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     with place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(
             plan, counts, out=target.path, options=options, exact=target.exact, command=command,
-            on_progress=_total(update) or (lambda done: None),
+            on_progress=_single_update(update) or (lambda done: None),
         )  # fmt: skip
     if "failed" in answer:
         raise SynclineError(answer["failed"])

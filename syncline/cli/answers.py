@@ -30,20 +30,20 @@ def print_answer(question: Question) -> None:
         return
     result = answer(question)
     tables = [] if options["json"] else tables_of(result, options.get("columns"))
-    files = []
+    file_lines = []
     if options.get("csv"):
-        files.append(f"rows in {write_csv(result.rows, options['csv'])}")
+        file_lines.append(f"rows in {write_csv(result.rows, options['csv'])}")
     if options.get("parquet"):
         from syncline.planner.projection.parquet import write_rows
 
-        files.append(f"rows in {write_rows(result.record['rows'], options['parquet'])}")
+        file_lines.append(f"rows in {write_rows(result.record['rows'], options['parquet'])}")
     if options.get("plot"):
-        files.append(f"figure in {result.save_plot(options['plot'])}")
+        file_lines.append(f"figure in {result.save_plot(options['plot'])}")
     if options["json"]:
         emit(result)
     else:
         print_each(new_console(), tables)
-    for line in files:
+    for line in file_lines:
         say(line)
 
 

@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from itertools import groupby
 from typing import Annotated, Any
 
@@ -71,9 +70,10 @@ class Commands(TyperGroup):
         """Return the name, the command and the remaining arguments of a command line."""
         if not args[0].startswith("-") and not ctx.resilient_parsing and args[0] not in COMMANDS:
             raise SpecError("command", args[0], one_of(COMMANDS, args[0]) + "; see 'syncline --help'")
-        name, command, rest = super().resolve_command(ctx, args)
-        options = question_of(args[0]).declared(SHELL)
-        return name, command, spread_values(rest, {flag_of(field) for field in options if appearance_of(field).several})
+        name, command, arguments = super().resolve_command(ctx, args)
+        fields = question_of(args[0]).declared(SHELL)
+        flags = {flag_of(field) for field in fields if appearance_of(field).several}
+        return name, command, spread_values(arguments, flags)
 
 
 def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]:
@@ -87,13 +87,14 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
     ['--from', 'a.json', '--from', 'b.json', '--out', 'c.yaml']
     """
     spread: list[str] = []
-    flag, values = "", 0
+    flag, num_values = "", 0
     for argument in arguments:
         if argument.startswith("-") and argument != "-":
-            flag, values = (argument if argument in flags else ""), 0
+            flag, num_values = (argument if argument in flags else ""), 0
         elif flag:
-            spread += [flag] if values else []
-            values += 1
+            if num_values:
+                spread.append(flag)
+            num_values += 1
         spread.append(argument)
     return spread
 
@@ -230,10 +231,10 @@ def _exit_code() -> int:
         user_error, code = _error_for_users(error)
         say("; ".join([f"error: {user_error}", *getattr(user_error, "__notes__", [])]))
         if code == 1:
-            with suppress(OSError, ValueError):  # at exit, the buffer of a full output could not be written either
+            try:
                 sys.stdout.flush()
-                return code
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            except (OSError, ValueError):  # the disk is full, so that the buffer cannot be written at exit either
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
 
 

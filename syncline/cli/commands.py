@@ -21,7 +21,7 @@ from typer.core import TyperCommand
 
 from syncline.errors import SpecError, one_of
 from syncline.questions import question_of
-from syncline.questions.declare import SHELL, Question, appearance_of, flag_of
+from syncline.questions.declare import SHELL, Option, Question, appearance_of, flag_of
 from syncline.registry import lazy_function, no_code
 
 # NO_COLOR means no escape sequences, not only no colours (https://no-color.org); rich would still print in bold.
@@ -57,10 +57,11 @@ def write_parameters(command: Any, ctx: Any, formatter: Any) -> None:
     """
     rows_by_heading: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
     for parameter in command.get_params(ctx):
-        if record := parameter.get_help_record(ctx):
+        name_and_text = parameter.get_help_record(ctx)
+        if name_and_text:
             heading = "Arguments" if parameter.param_type_name == "argument" else "Options"
             heading = getattr(parameter, "rich_help_panel", None) or heading
-            rows_by_heading.setdefault(heading, []).append(record)
+            rows_by_heading.setdefault(heading, []).append(name_and_text)
     for heading, rows in rows_by_heading.items():
         write_rows(formatter, heading, rows)
 
@@ -110,7 +111,10 @@ def read_networks(flag: str, texts: list[str]) -> list[str]:
     networks = []
     for text in texts:
         names = [name.strip() for name in text.split(",")]
-        networks += names if all(name.lower() in BY_NAME for name in names) else [text.strip()]
+        if all(name.lower() in BY_NAME for name in names):
+            networks += names
+        else:
+            networks.append(text.strip())
     return networks
 
 
@@ -145,7 +149,7 @@ CATALOGUES = {
 """The ``module:name`` of each catalogue of names: a registry, a mapping, or a function that returns one of them."""
 
 
-def offer_of(completion: str | tuple[str, ...]) -> Callable[[str], list[str]]:
+def completer(completion: str | tuple[str, ...]) -> Callable[[str], list[str]]:
     """Return the function that completes a word in the shell; after a comma it completes the last part of the word.
 
     Args:
@@ -161,22 +165,27 @@ def offer_of(completion: str | tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
-    """Return all names of a completion, see `offer_of`; the shell itself completes paths of files."""
+    """Return all names of a completion, see `completer`; the shell itself completes paths of files."""
     if not isinstance(completion, str):
         return completion
     source, _, commands = completion.partition(":")
     if source == "specs_of":
         from syncline.specs.load import bundled, command_of_kind
 
-        texts = {name: path.read_text("utf-8") for name, path in bundled().items()}
-        kinds = {name: re.search(r"^kind: *([\w-]+)", text, re.M) for name, text in texts.items()}
-        return [name for name, kind in kinds.items() if kind and command_of_kind(kind[1]) in commands.split(",")]
+        spec_names = []
+        for name, path in bundled().items():
+            kind = re.search(r"^kind: *([\w-]+)", path.read_text("utf-8"), re.M)
+            if kind and command_of_kind(kind[1]) in commands.split(","):
+                spec_names.append(name)
+        return spec_names
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        catalogues = ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL
-        names = (name for catalogue in catalogues for kind in catalogue.values() for name in kind)
-        return ("auto", "gloo", "nccl", *dict.fromkeys(names))
+        names = {"auto": None, "gloo": None, "nccl": None}
+        for algorithms_by_collective in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL):
+            for algorithms in algorithms_by_collective.values():
+                names |= dict.fromkeys(algorithms)
+        return list(names)
     if source == "replications":
         from syncline.checkout import has_replication, import_replication
 
@@ -203,7 +212,7 @@ FLAG = " "
 """Placeholder in the help for the value of an option that takes no value."""
 
 
-def _switch_code_off(context: typer.Context, is_given: bool) -> None:
+def _refuse_code_if_given(context: typer.Context, is_given: bool) -> None:
     """Refuse names of code until the command ends, if the user gives ``--no-code``."""
     if is_given:
         context.with_resource(no_code())
@@ -212,7 +221,7 @@ def _switch_code_off(context: typer.Context, is_given: bool) -> None:
 NoCodeOption = Annotated[
     bool,
     typer.Option(
-        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_switch_code_off,
+        "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_refuse_code_if_given,
         help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
     ),
 ]  # fmt: skip
@@ -222,14 +231,14 @@ def command_of(name: str) -> Any:
     """Return the click command of this name, which typer makes of the command's question."""
     question_class = question_of(name)
 
-    def print_it(question: Any) -> None:
+    def print_answer_to(question: Any) -> None:
         module: Any = import_module(f"syncline.cli.{COMMANDS[name]}")  # imported only when the command runs
         printer = getattr(module, f"print_{name}", None) or module.print_answer
         printer(question)
 
     application = typer.Typer(add_completion=False, **SETTINGS)
     command = application.command(name, cls=Command, epilog="\n\n".join(["Examples:", *question_class.examples]))
-    command(callback_of(question_class, print_it, no_code=NoCodeOption))
+    command(callback_of(question_class, print_answer_to, no_code=NoCodeOption))
     return typer.main.get_command(application)
 
 
@@ -241,8 +250,8 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
         printer: function that prints the answer to a question.
         **hidden_flags: type of each flag that acts by itself, such as ``--no-code``; its value is no field.
     """
-    declared, hints = question.declared(SHELL), get_type_hints(question)
-    parameters = [_parameter(field, hints[field.name]) for field in declared]
+    fields, annotations = question.declared(SHELL), get_type_hints(question)
+    parameters = [_typer_parameter(field, annotations[field.name]) for field in fields]
     defaults = {parameter.name: parameter.default for parameter in parameters}
     flags = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
@@ -254,10 +263,10 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
         # typer shows the docstring that is set below.
         set_options = {name for name in defaults if options[name] != defaults[name]}
         try:
-            values = {field.name: _read(field, options[field.name], hints[field.name]) for field in declared}
+            values = {field.name: _read_option(field, options[field.name], annotations[field.name]) for field in fields}
             printer(question(**values))
         except SpecError as error:
-            raise _by_option(error, question, set_options) from None
+            raise _error_with_option(error, question, set_options) from None
 
     paragraphs = question.summary().split("\n\n")
     callback.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
@@ -266,23 +275,21 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
     return callback
 
 
-def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
+def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
     """Return a field as a parameter of the function that typer calls, with typer's description as its annotation.
 
     Args:
-        declared: a field of a question.
+        field: a field of a question.
         annotation: type of the field in Python.
     """
-    appearance = appearance_of(declared)
-    kinds = {kind for kind in get_args(annotation) or (annotation,) if kind is not type(None)}
-    kind: Any = str  # the type of the option's value before its reader reads the text
-    if not appearance.reader:
-        kind = next((kind for kind in (bool, int, float) if kinds == {kind}), Path if Path in kinds else str)
-    kind = list[str] if appearance.repeatable else kind
-    default = declared.default if appearance.shell_default is ... else appearance.shell_default
+    appearance = appearance_of(field)
+    shell_type = _shell_type(appearance, annotation)
+    default = field.default if appearance.shell_default is ... else appearance.shell_default
+    if shell_type is str and default is not MISSING and default is not None:
+        default = str(default)
     details: dict[str, Any] = {"help": appearance.help, "metavar": appearance.metavar or None}
     if appearance.completion:
-        details["autocompletion"] = offer_of(appearance.completion)
+        details["autocompletion"] = completer(appearance.completion)
     if appearance.minimum is not None:
         details["min"] = appearance.minimum
     if appearance.panel:
@@ -290,53 +297,66 @@ def _parameter(declared: Field[Any], annotation: Any) -> inspect.Parameter:
     if appearance.positional:
         information = typer.Argument(**details)
     else:
-        if kind is bool and not appearance.metavar:
+        if shell_type is bool and not appearance.metavar:
             details["metavar"] = FLAG
-        information = typer.Option(*(appearance.flag or flag_of(declared)).split(), **details)
-    if kind is str and default is not MISSING and default is not None:
-        default = str(default)
-    shell_type: Any = kind if default is not None else kind | None
-    annotated: Any = Annotated[shell_type, information]
+        names = (appearance.flag or flag_of(field)).split()
+        information = typer.Option(*names, **details)
+    if default is None:
+        shell_type = shell_type | None
     return inspect.Parameter(
-        declared.name, inspect.Parameter.KEYWORD_ONLY,
-        default=inspect.Parameter.empty if default is MISSING else default, annotation=annotated,
+        field.name, inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if default is MISSING else default,
+        annotation=Annotated[shell_type, information],
     )  # fmt: skip
 
 
-def _read(declared: Field[Any], value: Any, annotation: Any) -> Any:
+def _shell_type(appearance: Option, annotation: Any) -> Any:
+    """Return the type of an option's value before its reader reads the text; ``annotation`` is the field's type."""
+    if appearance.repeatable:
+        return list[str]
+    if appearance.reader:
+        return str
+    types = {member for member in get_args(annotation) or (annotation,) if member is not type(None)}
+    if types in ({bool}, {int}, {float}):
+        return types.pop()
+    return Path if Path in types else str
+
+
+def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
     """Return the value of a question's field from the option's value in the shell.
 
     Args:
+        field: the field.
         value: the option's value: a text, a list of texts, a number or None.
         annotation: type of the field in Python.
     """
-    reader = appearance_of(declared).reader
+    reader = appearance_of(field).reader
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and not text.isascii():
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise SpecError(declared.name, text, "text in Unicode") from None
+                raise SpecError(field.name, text, "text in Unicode") from None
     if value is None or not reader:
         return value
-    value = READERS[reader](flag_of(declared), value)
+    value = READERS[reader](flag_of(field), value)
     if reader not in ("yaml", "values"):
         return value
     from syncline.fields import checked_argument
 
-    return checked_argument(declared.name, value, annotation)
+    return checked_argument(field.name, value, annotation)
 
 
-def _by_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
+def _error_with_option(error: SpecError, question: type[Question], set_options: Set[str]) -> SpecError:
     """Return an error that names the option, made of an error that names the question's field.
 
     An error about a field of a spec, which may have the same name as the option, is returned unchanged. An error is
     about the option if the user has set the option, or if a value is missing.
     """
-    head, dot, rest = error.path.partition(".")
-    for declared in question.declared(SHELL):
-        flag = flag_of(declared)
-        is_named = head in (declared.name, flag.removeprefix("--").replace("-", "_"))
-        if is_named and (declared.name in set_options or error.value is None):
-            return SpecError(flag + dot + rest, error.value, error.expected)
+    first_name, dot, inner_path = error.path.partition(".")
+    for field in question.declared(SHELL):
+        flag = flag_of(field)
+        is_named = first_name in (field.name, flag.removeprefix("--").replace("-", "_"))
+        if is_named and (field.name in set_options or error.value is None):
+            return SpecError(flag + dot + inner_path, error.value, error.expected)
     return error

@@ -71,8 +71,8 @@ def print_show(question: Show) -> None:
 def print_verify(question: Verify) -> None:
     """Print the files of a folder that differ from its manifest."""
     candidates = (Path(question.run), question.folder / question.run)
-    with_manifest = (path for path in candidates if os.path.isfile(path / MANIFEST))
-    path = next(with_manifest, None) or run_index.finished_folder(question.run, question.folder)
+    with_manifest = [path for path in candidates if os.path.isfile(path / MANIFEST)]
+    path = with_manifest[0] if with_manifest else run_index.finished_folder(question.run, question.folder)
     rows = verify(path)
     for row in rows:
         print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
@@ -87,17 +87,18 @@ def print_rm(question: Rm) -> None:
     if not (question.runs or question.partial):
         raise Missing("run", "run folders, or --partial; see 'syncline runs'")
     folder = question.folder
-    entries = {entry.path: entry for entry in (run_index.find_run(name, folder) for name in question.runs or ())}
+    entries = [run_index.find_run(name, folder) for name in question.runs or ()]
     if question.partial and os.path.exists(folder):
-        entries |= {entry.path: entry for entry in run_index.run_entries(folder) if entry.state in run_index.UNFINISHED}
-    for entry in entries.values():
+        entries += [entry for entry in run_index.run_entries(folder) if entry.state in run_index.UNFINISHED]
+    entries = list({entry.path: entry for entry in entries}.values())  # each once
+    for entry in entries:
         if entry.state == "running":
             raise SpecError("run", str(entry.path), "a folder that no process is writing")
-    finished = [entry for entry in entries.values() if entry.state not in run_index.UNFINISHED]
-    if finished and not question.yes and not _agreed(finished):
+    finished = [entry for entry in entries if entry.state not in run_index.UNFINISHED]
+    if finished and not question.yes and not _confirm_removal(finished):
         say("nothing is removed")
         raise typer.Exit(1)
-    for entry in entries.values():
+    for entry in entries:
         run_index.remove_run(entry)
         say(f"removed {_entry_text(entry)}")
     if not entries:
@@ -121,8 +122,10 @@ def print_same(question: Same) -> None:
         say(line)
     if comparison.skipped:
         say(f"not compared: {', '.join(comparison.skipped)}")
-    counts = f"{comparison.cells:,} cells of {comparison.files:,} files"
-    say(f"{verdict}: {counts}" + (f", to {question.tolerance:g}" if verdict == "within tolerance" else ""))
+    line = f"{verdict}: {comparison.cells:,} cells of {comparison.files:,} files"
+    if verdict == "within tolerance":
+        line += f", to {question.tolerance:g}"
+    say(line)
     if verdict == "different":
         raise typer.Exit(1)
 
@@ -133,8 +136,8 @@ def print_report(question: Report) -> None:
     say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
 
 
-def _agreed(entries: Sequence[run_index.RunEntry]) -> bool:
-    """Ask whether finished runs may be removed, and return the answer."""
+def _confirm_removal(entries: Sequence[run_index.RunEntry]) -> bool:
+    """Ask the user whether finished runs may be removed, and return the answer."""
     for entry in entries:
         say(_entry_text(entry))
     if not sys.stdin.isatty():

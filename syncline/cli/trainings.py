@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -76,15 +77,12 @@ def print_validate(question: Validate) -> None:
 
 def print_sweep(question: Sweep) -> None:
     """Train the configurations of a sweep that are not finished, and print the ranking of all of them."""
-    from syncline.runs.sweep.ranking import effort_line
-
     console = new_console()
     with listening(console, say) as listener:
         result = answer(question, listener)
     errors = [row["error"] for row in result.record["rows"] if row["error"] is not None]
     print_each(console, result.tables)
-    if line := effort_line(result.record["effort"]):
-        say(line)
+    _say_effort(result.record)
     if errors:
         warn([f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]}"])
     folder = str(result.folder)
@@ -103,7 +101,6 @@ def print_best(question: Best) -> None:
     """Print the ranking of the configurations in the folder of a sweep."""
     from syncline.planner.tables.table import chosen_tables
     from syncline.runs.sweep.folder import stored_ranking
-    from syncline.runs.sweep.ranking import effort_line
 
     with refuse_changed_files(question.folder):
         record, tables = stored_ranking(question)
@@ -114,10 +111,18 @@ def print_best(question: Best) -> None:
         return
     if record["rows"]:
         print_each(new_console(), tables)
-    if line := effort_line(record["effort"]):
-        say(line)
+    _say_effort(record)
     if record["finished"] < record["runs"]:
         say(f"{record['finished']:,} of {record['runs']:,} runs are finished")
+
+
+def _say_effort(record: Mapping[str, Any]) -> None:
+    """Print the line on the trainings that each method of a sweep had, if they were counted."""
+    from syncline.runs.sweep.ranking import effort_line
+
+    line = effort_line(record["effort"])
+    if line:
+        say(line)
 
 
 def print_replicate(question: Replicate) -> None:
@@ -142,9 +147,9 @@ def print_replicate(question: Replicate) -> None:
     console.print(f"results in {result.folder}/", soft_wrap=True)
     if question.json:
         emit(result)
-    begin = "interrupted, " if result.interrupted else ""
     if result.record["left"]:
-        say(f"{begin}left: {result.record['left']:,} trainings; the same again goes on where this ended")
+        beginning = "interrupted, " if result.interrupted else ""
+        say(f"{beginning}left: {result.record['left']:,} trainings; the same again goes on where this ended")
     elif result.interrupted:
         say("interrupted")
     if result.interrupted:

@@ -117,14 +117,18 @@ class Question:
 
         Fields of the class come before those of its base classes, and options on the output come last.
         """
+        depth_by_name: dict[str, int] = {}
+        for depth, base in enumerate(cls.__mro__):
+            for name in inspect.get_annotations(base):
+                depth_by_name.setdefault(name, depth)
 
         def position(candidate: Field[Any]) -> tuple[bool, int]:
-            depth = next(n for n, base in enumerate(cls.__mro__) if candidate.name in inspect.get_annotations(base))
             appearance = appearance_of(candidate)
-            return appearance.place == SHELL and not appearance.panel, depth
+            is_output = appearance.place == SHELL and not appearance.panel
+            return is_output, depth_by_name[candidate.name]
 
-        everywhere = fields(cls)  # type: ignore[arg-type]
-        return sorted((member for member in everywhere if appearance_of(member).place in ("", place)), key=position)
+        all_fields = fields(cls)  # type: ignore[arg-type]
+        return sorted((member for member in all_fields if appearance_of(member).place in ("", place)), key=position)
 
     @classmethod
     def summary(cls) -> str:
@@ -135,15 +139,17 @@ class Question:
     def docstring(cls) -> str:
         """Return the docstring of the question's function, with a description of every argument."""
         appearances = {declared.name: appearance_of(declared) for declared in cls.declared(PYTHON)}
-        described = []
+        descriptions = []
         for name, parameter in cls.signature().parameters.items():
-            text = f"{str(parameter).partition(':')[0]}: {appearances[name].description or appearances[name].help}"
-            described.append(textwrap.fill(text, 112, subsequent_indent="    "))
-        arguments = "Args:\n" + textwrap.indent("\n".join(described), "    ")
+            name_with_stars, _, _ = str(parameter).partition(":")
+            text = f"{name_with_stars}: {appearances[name].description or appearances[name].help}"
+            descriptions.append(textwrap.fill(text, 112, subsequent_indent="    "))
+        arguments = "Args:\n" + textwrap.indent("\n".join(descriptions), "    ")
         ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
-        returned, prompt, example = ending.partition(">>> ")
-        errors = "" if "Raises:" in returned else RAISES
-        return "\n\n".join(filter(None, [cls.summary(), arguments, returned.strip(), errors, prompt + example]))
+        sections, prompt, example = ending.partition(">>> ")
+        errors = "" if "Raises:" in sections else RAISES
+        parts = [cls.summary(), arguments, sections.strip(), errors, prompt + example]
+        return "\n\n".join(part for part in parts if part)
 
     @classmethod
     def signature(cls) -> inspect.Signature:

@@ -78,7 +78,8 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     shortest_s = min((row["wall_clock_low_s"] for row in timed_rows), default=1.0)
     longest_s = max((row["wall_clock_high_s"] for row in timed_rows), default=1.0)
     tied_methods = ties(ranking.rows)
-    ranked_cells, misfit_cells = [], []
+    ranked_cells: list[dict[str, Any]] = []
+    misfit_cells: list[dict[str, Any]] = []
     for row in timed_rows:
         if row["fits"] is False:
             misfit_cells.append(_cells(row, "", (shortest_s, longest_s), tied=False))

@@ -108,9 +108,8 @@ class Page:
         for changed in ("bandwidth", "latency") if name == "network" else (name,):
             if changed in markup.SLIDERS:
                 field, value = BY_NAME[changed], getattr(self.wanted, changed)
-                _run(
-                    f"exploreSet({json.dumps(changed)}, {json.dumps(field.text(value))}, {field.stop_index(value)}, false)"
-                )
+                name_and_text = f"{json.dumps(changed)}, {json.dumps(field.text(value))}"
+                _run(f"exploreSet({name_and_text}, {field.stop_index(value)}, false)")
         await self.show()
 
     async def advise(self) -> None:

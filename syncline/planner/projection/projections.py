@@ -21,7 +21,7 @@ from syncline.files import atomic_path
 from syncline.methods import MethodBase
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.project import project, project_all
+from syncline.planner.projection.project import project
 from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES, PRODUCT_FORMATS
@@ -261,11 +261,6 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", value, "whole numbers, at least 1, with commas between: 8,64,512")
     return list(dict.fromkeys(counts))
-
-
-def projection_rows(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
-    """Return the rows of all specs; see `project_all`."""
-    return project_all(specs, thresholds)
 
 
 def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:

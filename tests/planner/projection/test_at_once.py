@@ -10,8 +10,8 @@ from syncline.costmodel import MODELS
 from syncline.errors import SpecError
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.project import FEW, group_specs, project
-from syncline.planner.projection.projections import Options, left_out, projection_rows, variants
+from syncline.planner.projection.project import FEW, group_specs, project, project_all
+from syncline.planner.projection.projections import Options, left_out, variants
 from syncline.specs import ProjectSpec, load_spec
 
 HALF = {"latency": "1 ms", "bandwidth": "1 Gbit/s", "duplex": "half", "name": "half"}
@@ -70,7 +70,7 @@ def test_settings_and_links_at_once_are_each_alone(fields):
     for one in specs:
         of_each = [project(one.model_copy(update={"networks": (network,)})) for network in one.networks]
         alone += [row for rows in of_each for row in rows]
-    rows_alike(projection_rows(specs), alone)
+    rows_alike(project_all(specs), alone)
 
 
 def test_neighbours_share_a_plan_and_methods_may_be_missing():
@@ -78,7 +78,7 @@ def test_neighbours_share_a_plan_and_methods_may_be_missing():
     groups = list(group_specs(specs))
     assert [len(group) for group, _ in groups] == [4, 4]
     assert all([one.name for one in methods] == [one.name for one in spec().methods] for _, methods in groups)
-    assert {row["method"] for row in projection_rows(specs) if row["workers"] == 300} == {
+    assert {row["method"] for row in project_all(specs) if row["workers"] == 300} == {
         one.name for one in spec().methods if one.name != "lion-cub"
     }
 
@@ -132,4 +132,4 @@ def test_rows_are_made_of_columns_when_they_are_asked_for(tmp_path):
 
 def test_an_algorithm_for_nodes_is_refused_on_links():
     with pytest.raises(SpecError, match="algorithm: got 'hierarchical'; expected a network of nodes or of sites"):
-        projection_rows(variants(spec(algorithm="leader"), Options("8,16")))
+        project_all(variants(spec(algorithm="leader"), Options("8,16")))

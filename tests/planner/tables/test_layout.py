@@ -47,9 +47,9 @@ def recorded(name):
 
 def projected(name):
     spec = load_spec(name)
-    from syncline.planner.projection.projections import projection_rows
+    from syncline.planner.projection.project import project_all
 
-    return project_tables(project(spec) if name == "project-gpt-160m" else projection_rows([spec]), spec)
+    return project_tables(project(spec) if name == "project-gpt-160m" else project_all([spec]), spec)
 
 
 def asked(*networks, **options):
