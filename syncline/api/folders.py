@@ -139,7 +139,7 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
 
 
 def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
-    """Return the result of a validation: by published measurements if it has their spec, else by launched trainings."""
+    """Return the stored result of a validation by published measurements, or by launched trainings."""
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
     module = "syncline.measure.validation.tables"

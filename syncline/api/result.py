@@ -185,7 +185,7 @@ class Result:
             raise SpecError("--plot", str(file), f"a place that can be written to ({error.strerror})") from None
 
     def _drawn(self) -> Figure:
-        """Return the result's figure, drawn anew."""
+        """Draw the result's figure, and return it."""
         if self._figure is not None:
             with self._as_written():
                 return self._figure()

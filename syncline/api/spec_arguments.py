@@ -17,7 +17,7 @@ from syncline.specs import STUDIES, Experiment, Override, load_spec, network, st
 
 
 def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str, str] | None = None) -> list[Override]:
-    """Return the changes that a question makes to its spec: those of ``--set`` first, those of ``**fields`` last.
+    """Return the changes of spec fields that a command's options or a function's arguments ask for, in order.
 
     Args:
         question: the question; its ``fields`` are texts of ``--set``, or values by path.

@@ -58,7 +58,7 @@ def training_result(command: str, spec: Any, answer: dict[str, Any], scratch: Pa
 
 
 def unwatched(*_: Any) -> AbstractContextManager[None]:
-    """Show no progress: the `Watch` of functions called from Python."""
+    """Return a context that shows no progress, for functions called from Python."""
     return nullcontext()
 
 

@@ -100,7 +100,7 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
 
 
 def error_of_click(error: Any) -> SynclineError:
-    """Return an error in Syncline's form, "NAME: got VALUE; expected ...", for an error of click's parser."""
+    """Convert an error of click's parser into an error of the form "NAME: got VALUE; expected ..."."""
     context: Any = getattr(error, "ctx", None)
     hint = f"; see '{context.command_path} --help'" if context is not None else ""
     parameter = getattr(error, "param", None)

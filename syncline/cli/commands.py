@@ -165,7 +165,7 @@ def completer(completion: str | tuple[str, ...]) -> Callable[[str], list[str]]:
 
 
 def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
-    """Return all names of a completion, see `completer`; the shell itself completes paths of files."""
+    """Return all names that the shell can complete for an option."""
     if not isinstance(completion, str):
         return completion
     source, _, commands = completion.partition(":")
@@ -276,7 +276,7 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
 
 
 def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
-    """Return a field as a parameter of the function that typer calls, with typer's description as its annotation.
+    """Convert a question's field into a parameter of the function that typer calls for a command.
 
     Args:
         field: a field of a question.

@@ -49,11 +49,11 @@ class LowAndHigh(Protocol):
 
     @property
     def low(self) -> Any:
-        """Return the lowest factor, or the lowest factor of each setting."""
+        """Return the lower bound of the factor, or of each setting's factor."""
 
     @property
     def high(self) -> Any:
-        """Return the highest factor, or the highest factor of each setting."""
+        """Return the upper bound of the factor, or of each setting's factor."""
 
 
 def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:

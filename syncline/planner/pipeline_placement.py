@@ -102,7 +102,7 @@ class PlacementTimes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class PlacementClock:
-    """The clock of placements of pipelines; the workers of the topology are the positions."""
+    """A clock that predicts the time of replicated pipelines from the position of each rank on a topology."""
 
     work: PipelineWork
     topology: Topology
@@ -130,7 +130,7 @@ class PlacementClock:
         return np.append(1 / np.asarray(self.topology.bandwidth_bytes_per_s, dtype=np.float64), 0.0)
 
     def _lines(self, senders: Ints, receivers: Ints) -> _Lines:
-        """Return the lines of simultaneous messages of S placements, ``(S, ...)``.
+        """Return the seconds per byte and the latency of messages that each of S placements sends at the same time.
 
         All messages of a placement share its channels equally.
         """
@@ -144,7 +144,7 @@ class PlacementClock:
         return _Lines(byte_s.max(axis=-1), latency_s[senders, receivers])  # the slowest channel of a route decides
 
     def times(self, positions: Ints) -> PlacementTimes:
-        """Return the times of S placements: all flushes, averaging and updates.
+        """Return the seconds that S placements of pipelines take for all flushes, the averaging and the updates.
 
         Args:
             positions: position of each rank in each placement, ``(S, D K)``.

@@ -63,7 +63,7 @@ class Control:
 
 
 def control(default: Any, label: str, help: str, *number: Any, **appearance: Any) -> Any:
-    """Return a field of `PageSettings` with a control; see `Control` for the arguments."""
+    """Declare a dataclass field of `PageSettings` with the control that sets it on the page."""
     return field(default=default, metadata={"control": Control(label, help, *number, **appearance)})
 
 

@@ -21,15 +21,15 @@ def test_all_lists_are_offered():
 
 @pytest.mark.parametrize("command_", ["compare", "run", "project", "pipeline", "validate"])
 def test_specs_are_offered_to_the_command_that_takes_them(command_):
-    offered = commands.offer_of(f"specs_of:{command_}")("")
+    offered = commands.completer(f"specs_of:{command_}")("")
     assert offered == [name for name in bundled() if command_of_kind(kind_of(name)) == command_] != []
 
 
 def test_of_a_list_the_last_name_is_completed():
-    assert commands.offer_of("networks")("") == list(NETWORKS) and commands.offer_of("networks")("10g,10gb") == [
+    assert commands.completer("networks")("") == list(NETWORKS) and commands.completer("networks")("10g,10gb") == [
         "10g,10gbe"
     ]
-    assert "ddp-adam,des-loc" in commands.offer_of("methods")("ddp-adam,des")
+    assert "ddp-adam,des-loc" in commands.completer("methods")("ddp-adam,des")
 
 
 COMPLETIONS = {
@@ -40,11 +40,11 @@ COMPLETIONS = {
 
 def test_every_offer_can_be_made(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert commands.offer_of("runs")("") == []
+    assert commands.completer("runs")("") == []
     (tmp_path / "runs" / "one").mkdir(parents=True)
-    assert commands.offer_of("runs")("runs/o") == ["runs/one"]
+    assert commands.completer("runs")("runs/o") == ["runs/one"]
     for name in COMPLETIONS:
-        assert commands.offer_of(name)("")
+        assert commands.completer(name)("")
 
 
 ASKED = {

@@ -72,7 +72,7 @@ class TokensNeeded:
 
 
 def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -> TokensNeeded:
-    """Return the tokens that a method with a number of replicas needs for the loss that the question sets.
+    """Return the number of tokens on which a method reaches the loss that the question sets.
 
     The question sets the loss by a target, or by the tokens of data parallelism.
     """
@@ -116,7 +116,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 
 
 def _beyond_text(prediction: PredictedLoss) -> str:
-    """Return the fields of a training that are outside the range of a fit, each with its factor: ``replicas 2x``."""
+    """Return the properties of a training outside a loss fit's range, as text: ``replicas 2x`` is twice the range."""
     return ", ".join(f"{excess.field} {excess.factor:.3g}x" for excess in prediction.beyond)
 
 

@@ -59,7 +59,7 @@ def failing_plan(
 
 @lru_cache(maxsize=4096)
 def _checkpoint_size(model: ModelShape, method: MethodBase, replicas: int) -> KeptState:
-    """Return the size of a method's checkpoint of a model, from a cache."""
+    """Return the bytes of a checkpoint of a model and of a method's states, from a cache."""
     return kept_state(method, model.tensors, replicas)
 
 
@@ -151,7 +151,7 @@ OBJECTS = ("plan", "prepared")
 
 
 def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """Return a row of time, traffic, memory and cost for each plan, in order."""
+    """Return a table row with time, traffic, memory and cost for each training plan, in order."""
     indices_by_setting: dict[Any, list[int]] = {}
     for index, plan in enumerate(plans):
         indices_by_setting.setdefault(plan.setting, []).append(index)
@@ -163,7 +163,7 @@ def price_plans(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list
 
 
 def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> list[PlanRow]:
-    """Return the rows of plans that differ only in their methods, which are priced together."""
+    """Return the table rows of training plans that differ only in their methods; one projection prices them all."""
     try:
         spec = specs_of(question, plans, [plan.method for plan in plans])
         prepared = ProjectionPlan([spec])
@@ -177,7 +177,7 @@ def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> l
 
 
 def with_computing_alone(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the rows with ``below_computing``: why a plan is faster than data parallelism that only computes.
+    """Return the rows with a field that says why a plan is faster than data parallelism without communication.
 
     The comparison is with the data-parallel plan that computes fastest; the field is None for slower plans.
     """
@@ -204,7 +204,7 @@ NULL_FIELDS = (
 
 
 def refused_row(method: str, layout: str, reason: str) -> PlanRow:
-    """Return the row of an infeasible plan, which has no numbers, with the reason."""
+    """Return a table row for a plan that cannot run, with the reason in place of times and costs."""
     names = {"method": method, "layout": layout, "placement": GIVEN}
     return names | dict.fromkeys(NULL_FIELDS) | {"infeasible": reason, "why": reason, "plan": None, "prepared": None}
 

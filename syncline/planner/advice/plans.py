@@ -56,7 +56,7 @@ class TrainingPlan:
     recomputed_layers: Literal["fewest"] | None = None
 
     def on(self, network: Network, workers: int) -> Network:
-        """Return a network with the ranks of P workers where the plan's placement puts them."""
+        """Return a network whose ranks are placed as the plan's placement rule says."""
         return placed_network(network, self.placement, self.layout, workers)
 
     def spec(self, question: AdviceQuestion) -> ProjectSpec:
@@ -77,7 +77,7 @@ class TrainingPlan:
 
     @property
     def memory_fields(self) -> dict[str, Any]:
-        """Return the fields of the plan's memory options."""
+        """Return the plan's memory options as fields of a projection's spec."""
         fewest = {} if self.recomputed_layers is None else {"recomputed_layers": self.recomputed_layers}
         return {"sharding": self.sharding} | fewest
 
@@ -89,7 +89,7 @@ class TrainingPlan:
 
 @lru_cache(maxsize=64)
 def first_spec(question: AdviceQuestion) -> ProjectSpec:
-    """Return the spec of data parallelism without a layout, which `specs_of` changes into the spec of a plan."""
+    """Return the projection spec of plain data parallelism, which `specs_of` changes into the spec of a plan."""
     return ProjectSpec(
         kind="project",
         name="advise",
@@ -104,7 +104,7 @@ def first_spec(question: AdviceQuestion) -> ProjectSpec:
 
 
 def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:
-    """Return the spec of a projection of several methods, from plans that differ only in their methods."""
+    """Return the spec of one projection of several methods, with the layout and the options of the first plan."""
     plan = plans[0]
     changed_fields: dict[str, Any] = {
         "methods": tuple(methods),
@@ -118,7 +118,7 @@ def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: S
 
 
 def _labelled_method(kind: str, label: str, **fields: Any) -> MethodBase:
-    """Return a method of a kind with a label and fields; its learning rate has no effect on costs."""
+    """Return a method with a label for tables and fields of its spec; its learning rate has no effect on costs."""
     return method_of({"kind": kind, "label": label, "lr": 0.003, **fields})
 
 
@@ -172,7 +172,7 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
 
 
 def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
-    """Yield the layouts that split matrices only inside innermost units, and give workers whole sequences."""
+    """Yield the layouts of a replica that shard matrices only inside nodes, and give each worker whole sequences."""
     inner = unit_sizes(question.network, question.workers)[0]
     for layout in possible_layouts(question.model, question.workers, max_tensor=inner):
         if batch_misfit(question, layout) is None:
@@ -190,7 +190,7 @@ def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
 
 
 def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
-    """Yield pairs (layout, reason): layouts with one kind of parallelism that the model or the batch does not allow."""
+    """Yield layouts with one kind of parallelism that the model or the batch does not allow, each with the reason."""
     node_size = unit_sizes(question.network, question.workers)[0]
     largest = {"tensor": node_size, "pipeline": question.workers, "data": question.workers}
     for parallelism, limit in largest.items():
@@ -210,7 +210,7 @@ def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:
 
 
 def advice_assumptions(question: AdviceQuestion, origins: Mapping[str, str] | None = None) -> list[Assumption]:
-    """Return the assumptions of advice; rows have what differs between plans.
+    """Return the assumptions that all plans of an advice have in common.
 
     Args:
         question: the question, whose own assumptions replace others of their names.

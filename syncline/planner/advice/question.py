@@ -131,12 +131,12 @@ class AdviceQuestion:
         return self._price_cache if network is self.network else PriceCache()
 
     def on(self, network: Network, workers: int | None = None) -> AdviceQuestion:
-        """Return the same question on another network, or with other workers and the same batch."""
+        """Return the question with another network, and with another number of workers if one is given."""
         return replace(self, network=network, workers=self.workers if workers is None else workers)
 
 
 def advice_question(question: Advise) -> AdviceQuestion:
-    """Return the question with every default, name and unit resolved.
+    """Return the inputs of ``syncline advise`` with all defaults filled in, names looked up and units converted.
 
     The batch is rounded to whole sequences; `default_batch` is its default.
 
@@ -201,7 +201,7 @@ def advice_question(question: Advise) -> AdviceQuestion:
 
 
 def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
-    """Return the network, the hardware of each worker, and the number of workers, by a cluster or by single options.
+    """Return the network, the hardware of each worker and the number of workers, from a cluster or from single options.
 
     Raises:
         SpecError: one of them is missing or invalid.

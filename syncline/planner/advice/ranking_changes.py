@@ -53,7 +53,7 @@ class VariedStep(NamedTuple):
 
 
 def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
-    """Return the step time of a row's plan, as predicted and at the bounds of computing and communication."""
+    """Return the step time of a plan as predicted, and with computing or communication at each of its bounds."""
     projection, method_index = row["prepared"]
     network = row["plan"].on(question.network, question.workers)
     cache = question.price_cache(network)
@@ -67,7 +67,7 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
 
 
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
-    """Return the key that rows share if the errors of their losses are the same: method, period and replicas."""
+    """Return a key that is equal for plans whose predicted losses have the same error: method, period and replicas."""
     fit_method = method_covered(row["plan"].method)
     if fit_method == "ddp-adam":
         return (fit_method,)
@@ -75,7 +75,7 @@ def loss_key(row: PlanRow) -> tuple[Any, ...]:
 
 
 def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return the fastest row of each `loss_key`, and all rows of data parallelism; ``rows`` are the fastest first."""
+    """Return all rows of data parallelism, and the fastest other plan for each loss, from rows with the fastest first."""
     seen: set[tuple[Any, ...]] = set()
     distinct = []
     for row in rows:
@@ -87,7 +87,7 @@ def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
 
 
 def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit: int | None = None) -> list[PlanRow]:
-    """Return the rows with the fields ``over_first`` (the time over the first row's), its bounds, and ``tied``.
+    """Return the rows with the ratio of their time to the first row's, its bounds, and whether they tie with the first.
 
     Args:
         question: the question of advice.
@@ -111,7 +111,7 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
 def time_ratio_bounds(
     base: PlanRow, base_step: VariedStep, row: PlanRow, step: VariedStep
 ) -> tuple[float | None, float | None]:
-    """Return the lower and the upper bound of a plan's time over a base plan's; None for an unknown bound.
+    """Return the bounds of the ratio of one plan's training time to another plan's; None for an unknown bound.
 
     Args:
         base: row of the base plan.
@@ -192,7 +192,7 @@ def prepare_row(question: AdviceQuestion, row: PlanRow) -> PreparedPlan:
 
 
 def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dict[str, Any]]:
-    """Return the values at which another plan becomes the first: a record for each quantity and direction.
+    """Find the bandwidth, latency and number of workers at which another plan becomes the fastest.
 
     The fields of a record are ``what`` (``bandwidth``, ``latency`` or ``workers``), ``of`` (``any`` plan, or ``data
     parallelism``, becomes the first), ``now`` (the present value), ``direction`` (``above`` or ``below``), ``at`` (the
@@ -246,7 +246,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
 
 
 class LeaderChange(NamedTuple):
-    """The change after which another plan of a ranking is the first.
+    """The change of a quantity after which another plan is the fastest.
 
     Attributes:
         factor: factor on the present value at which the first plan changes; None: it does not change.
@@ -322,7 +322,7 @@ def _threshold_record(
 
 
 def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_increase: bool) -> dict[str, Any]:
-    """Return the record of the change with more or fewer workers in each unit of the outermost level, in one batch."""
+    """Find the number of workers at which another plan becomes the fastest, with the same batch and number of sites."""
     change = LeaderChange(None, becomes=None, looked_to=1.0)
     doublings, halvings = DOUBLINGS["workers"]
     for exponent in range(1, (doublings if is_increase else halvings) + 1):
@@ -339,7 +339,7 @@ def _worker_change_record(question: AdviceQuestion, rows: Sequence[PlanRow], is_
 
 
 def _times_with_workers(question: AdviceQuestion, rows: Sequence[PlanRow], factor: float) -> list[float] | None:
-    """Return the seconds of each plan with ``factor`` times the workers; None if the batch or network has no room."""
+    """Return each plan's seconds with ``factor`` times the workers; None if the batch or network cannot be divided."""
     workers = question.workers * factor
     network = _grow_network(question.network, factor)
     if workers != int(workers) or network is None:
@@ -373,7 +373,7 @@ def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) ->
 
 
 def _grow_network(network: Network, factor: float) -> Network | None:
-    """Return the network with ``factor`` times the inner units in each outermost unit, or None if that is not whole."""
+    """Return the network with ``factor`` times as many nodes in each site, or None if that is no whole number."""
     if not isinstance(network, MultiLevel) or len(network.levels) < 2:
         return network
     inner = network.levels[-2]

@@ -40,7 +40,7 @@ REPLAYED = 3
 
 
 def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
-    """Return the first group at each level at which a group has several members, from the inside out.
+    """Return the first group of ranks at each network level that joins several members, from the innermost level.
 
     >>> level_groups(range(8), (2, 4, 8))
     [range(0, 2), range(0, 4, 2), range(0, 8, 4)]
@@ -57,7 +57,7 @@ def level_groups(ranks: range, level_sizes: Sequence[int]) -> list[range]:
 def calls_by_level(
     call: Call, ranks: range, workers: int, level_sizes: Sequence[int], algorithm: str | None = None
 ) -> Iterator[Call]:
-    """Yield the calls of a collective on each level, for all groups: reduce-scatters up, all-gathers down, or similar.
+    """Yield the collectives that carry out one collective level by level, as reduce-scatters up and all-gathers down.
 
     Args:
         call: the collective.
@@ -105,7 +105,7 @@ def _calls_of_groups(
 
 
 def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
-    """Return the fields of a row's simulated step: ``events_step_s`` and ``events_difference``.
+    """Simulate the messages of a plan's step, and return its seconds and the difference from the closed form.
 
     The difference is relative to the closed form. Both are None if units differ in size, or if the workers or the cycle
     of the exchanges exceed a limit of the simulation.
@@ -120,7 +120,7 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
 
 
 class SimulatedPlan:
-    """A plan whose messages the event simulation simulates one by one.
+    """A training plan whose step time is computed by simulating each message between workers.
 
     Args:
         projection: projection of one setting.
@@ -175,7 +175,7 @@ class SimulatedPlan:
         return call.group
 
     def _level_calls(self, call: Call) -> Iterator[Call]:
-        """Return a call's calls at each level, by the algorithm that the closed form finds fastest."""
+        """Return the collectives at each network level that carry out a call, by its fastest algorithm."""
         ranks = self._ranks(call)
         prices = collective_prices(
             call.collective, np.array([self.workers]), float(call.payload_bytes), self.network,

@@ -150,7 +150,7 @@ def _estimates_in_parts(
 
 @lru_cache(maxsize=4096)
 def _refuses(method: MethodBase, replicas: int) -> bool:
-    """Return whether a method refuses to serve so many replicas with one vector, and so probably with any tensors."""
+    """Return whether a method cannot synchronise this number of replicas of a single vector."""
     try:
         list(method.exchanges(1_000_000, replicas))
     except SpecError:
@@ -192,7 +192,7 @@ def _step_s(estimate: QuickEstimate) -> float:
 
 
 def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[PlanRow]]:
-    """Return the plans to price with bounds, and rows of layouts that do not fit or do not divide evenly.
+    """Search for the fastest training plans, and return them with table rows of layouts that are impossible.
 
     The search first prices data parallelism and one method with replicas in every layout. For each number of replicas a
     method takes the fastest layout that it fits into. It then takes the number of replicas that is fastest to equal
@@ -343,7 +343,7 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
 
 
 def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimate]) -> list[TrainingPlan]:
-    """Return the fastest data-parallel plan for each kind of traffic over the outermost level.
+    """Return the fastest data-parallel plan for each kind of traffic between the largest units, such as sites.
 
     The traffic is that of gradients, of a pipeline, or of finer parallelism; the plan of gradients also comes without
     overlap.
@@ -362,7 +362,7 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
 
 
 def outermost(question: AdviceQuestion, plan: TrainingPlan) -> str:
-    """Return the finest kind of a plan's parallelism whose groups extend over several units of the outermost level."""
+    """Return the finest kind of parallelism whose groups communicate between the largest units of a network."""
     layout = plan.layout
     inner_sizes = unit_sizes(question.network, question.workers)[:-1]
     unit_size = inner_sizes[-1] if inner_sizes else 1

@@ -78,7 +78,7 @@ def layout_words(row: PlanRow) -> str:
 
 
 def level_words(network: Network) -> str:
-    """Return the units that the links of the outermost level join: ``between sites``."""
+    """Return a phrase for the units that the links of a network's outermost level join: ``between sites``."""
     if isinstance(network, MultiLevel) and len(network.levels) > 1:
         name = network.levels[-2].name
         return f"between {name}s" if name else "between units"
@@ -203,7 +203,7 @@ def change_sentences(
 
 
 def _quantity_text(quantity: str, value: float) -> str:
-    """Return the value of a threshold with its unit, as text."""
+    """Return a bandwidth, a latency or a number of workers with its unit, as text."""
     if quantity == "workers":
         return f"{value:,.0f} workers"
     return format_bandwidth(value) if quantity == "bandwidth" else format_seconds(value)
@@ -295,7 +295,7 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
 
 
 def _beyond(rows: Sequence[PlanRow]) -> dict[str, list[str]]:
-    """Return the fields outside each fit's range of measurements, with their largest factors, by fit."""
+    """Return by loss fit the properties of trainings outside the fit's range, as text: ``replicas 2x``."""
     factors_of_fit: dict[str, dict[str, float]] = {}
     for row in rows:
         for text in (row["beyond"] or "").split(", "):  # such as "replicas 2x, parameters 0.5x"
@@ -361,7 +361,7 @@ def compared_rows(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[Pla
 
 
 def period_words(question: AdviceQuestion) -> str:
-    """Return the periods of the plans that are compared, in words."""
+    """Return a phrase for the periods at which plans of unknown loss are compared."""
     period = question.compared_period
     return "each method at its own period" if period is None else f"methods with a period at {period} steps"
 

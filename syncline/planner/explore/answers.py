@@ -368,7 +368,7 @@ def _two_digits(bytes_per_s: float) -> str:
 
 
 def _leaders(curves: Curves, among: set[str]) -> str:
-    """Return the sentence with the fastest method of some in each range of the bandwidth."""
+    """Return the sentence that names the fastest of some methods in each range of the bandwidth."""
     names = [name for name in curves.step_s if name in among]
     if not names:
         return "None of these methods has a time, or fits."

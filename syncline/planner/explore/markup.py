@@ -161,7 +161,7 @@ def assumption_list(assumptions: Iterable[Assumption]) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """Return text as an HTML paragraph of a CSS class."""
+    """Return escaped text as an HTML paragraph; ``kind`` is its CSS class."""
     return f'<p class="{kind}">{escape(text)}</p>'
 
 

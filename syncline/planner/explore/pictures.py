@@ -301,7 +301,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
 def _tiled(
     spans: Sequence[ActivitySpan], seconds: float, tiles: int, window: float, scale: float
 ) -> Iterable[tuple[float, float, str]]:
-    """Yield the begin and the end in pixels, and the label, of the spans of several rounds, cut at a window's end.
+    """Repeat the spans of one round, and yield begin and end in pixels and the label of each, cut at a window's end.
 
     Args:
         spans: spans of one round.

@@ -182,7 +182,7 @@ class Field:
         return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)
 
     def read(self, text: str) -> Any:
-        """Return the value of a text.
+        """Parse the text of this setting in a link or a form, and return its value.
 
         Raises:
             SpecError: the setting cannot have this value.

@@ -36,7 +36,7 @@ class FailingTraining(NamedTuple):
 
 
 class KeptState(NamedTuple):
-    """The size of a checkpoint, and the number of steps between exchanges of the replicas.
+    """The bytes of a checkpoint, and the number of steps between exchanges of the replicas.
 
     Attributes:
         nbytes: bytes of the checkpoint, all replicas together.

@@ -31,7 +31,7 @@ Columns: TypeAlias = dict[str, RowColumn]
 
 
 def categorical(values: Sequence[Any]) -> Categorical:
-    """Return plain values, one per row, as a categorical column."""
+    """Return a list of values, one per row, as a categorical column of codes and distinct values."""
     code_by_value = {value: code for code, value in enumerate(dict.fromkeys(values))}
     return Categorical(np.array([code_by_value[value] for value in values], dtype=np.int64), tuple(code_by_value))
 

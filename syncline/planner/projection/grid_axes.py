@@ -23,7 +23,7 @@ GridColumns = dict[str, tuple[Indices, tuple[Any, ...]]]
 
 
 class Variants(NamedTuple):
-    """Methods, with a column for each field of a grid that has the value of each method."""
+    """Variants of methods with different field values, and these values as table columns."""
 
     methods: tuple[MethodBase, ...]
     columns: GridColumns
@@ -90,7 +90,7 @@ def _read_method(value: Any, option: str) -> MethodBase:
 
 
 def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> MethodBase:
-    """Return the method with fields set to the values of the grids."""
+    """Return a copy of a method whose fields have these values; the grids name the fields."""
     if not values:
         return base
     overrides = [Override(grid.path, value, grid.origin, written=value) for grid, value in values]
@@ -120,7 +120,7 @@ LINK_COLUMNS = ("latency_s", "bandwidth_bytes_per_s")
 
 
 class NetworkGrid:
-    """Networks times values of fields below ``network``.
+    """Every combination of base networks with values of some of their fields, built some at a time.
 
     Args:
         networks: base networks if no grid is over ``network`` itself.

@@ -38,7 +38,7 @@ from syncline.specs import ProjectSpec
 
 
 def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
-    """Return the number of workers that share a worker's states in each setting, ``(S,)``; 1 without sharding."""
+    """Return over how many workers the states of a worker are sharded in each setting, ``(S,)``; 1 without sharding."""
     all_sharers = layout.sharers // layout.copies if layout.sharers > 1 else replicas
     return np.where(plan.sharding > 0, all_sharers, 1)
 

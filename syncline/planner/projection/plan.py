@@ -236,7 +236,7 @@ class ProjectionPlan:
     def _price_part(
         self, part: Call, selection: PricedSettings
     ) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
-        """Return the seconds of a collective call, of its encoding, and of the call after a pause of the link."""
+        """Return the seconds of a collective, of encoding its payload, and of the collective after an idle link."""
         call_cost = self.call_cost(part, selection)
         workers = selection.setting_values(self.replicas)
         if part.group is not None:
@@ -417,7 +417,7 @@ class ProjectionPlan:
 def _text_codes(
     code_by_text: dict[str, int], texts: Sequence[str], text_index: NDArray[np.int64], rows: int
 ) -> NDArray[np.int64]:
-    """Return the codes of the texts that ``text_index`` selects, ``(rows, n)`` or ``(1, n)``; number new texts."""
+    """Return the codes of selected texts, ``(rows, n)`` or ``(1, n)``; add new texts to ``code_by_text``."""
     text_codes = np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts])
     return np.reshape(text_codes[text_index], (rows if np.ndim(text_index) else 1, -1))
 

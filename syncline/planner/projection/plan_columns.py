@@ -62,7 +62,7 @@ class _Prices(NamedTuple):
 
     @property
     def is_unknown(self) -> NDArray[np.bool_]:
-        """Return which times are unknown, as a mask of the table of prices."""
+        """Return a mask ``(S, N, M)`` of the step times that are unknown."""
         return self.evaluators.codes >= len(TIME_SOURCES)
 
 
@@ -190,7 +190,7 @@ def _price_methods(
 
 
 def _shared_codes(code_by_text: dict[str, int], texts: Sequence[str]) -> NDArray[np.int64]:
-    """Return the code of each text; a text that is not in ``code_by_text`` yet gets the next code."""
+    """Return the code of each text from a dictionary; add a text that it does not have with the next code."""
     return np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts], dtype=np.int64)
 
 
@@ -201,7 +201,7 @@ def _by_setting(values: Sequence[Any]) -> Categorical:
 
 
 def _bases(computing: FactorBounds, communication: FactorBounds) -> Categorical:
-    """Return the measurements behind the bounds, for each pair of a setting and a network."""
+    """Return a column that names the measurements behind the bounds, for each pair of a setting and a network."""
     return categorical([basis_text(first, second) for first in computing.basis for second in communication.basis])
 
 

@@ -70,11 +70,11 @@ class PricedSettings(NamedTuple):
     factors: Factors = AS_PREDICTED
 
     def setting_values(self, values: Any) -> Any:
-        """Return a number unchanged, or the values of these settings from an array of all settings of the plan."""
+        """Return the entries of these settings in an array of all settings of the plan; return a number unchanged."""
         return _select_rows(values, self.settings, self.ndim)
 
     def traffic_values(self, values: Any) -> Any:
-        """Return a number unchanged, or the values of these settings from an array of their traffic."""
+        """Return the entries of these settings in an array of their traffic; return a number unchanged."""
         return _select_rows(values, self.traffic_rows, self.ndim)
 
     @property
@@ -103,14 +103,14 @@ def value_per_spec(specs: Sequence[ProjectSpec], value_of: Callable[[ProjectSpec
 
 
 def price_ndim(network: Network) -> int:
-    """Return the number of axes of prices on a network: that of a link's fields, at least 1."""
+    """Return the number of axes of arrays of prices on a network: that of the fields of a link, at least 1."""
     if not isinstance(network, Link):
         return 1
     return max([1, *map(np.ndim, network.arrays.values())])
 
 
 def links_of_rows(network: Network, rows: Indices) -> Network:
-    """Return the links of some settings if the network is a link with a value for each setting, else the network."""
+    """Return the rows of a link whose fields have an entry for each setting; return any other network unchanged."""
     if not isinstance(network, Link):
         return network
     numbers = {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}
@@ -130,7 +130,7 @@ class NetworkGroup(NamedTuple):
 
 
 def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
-    """Return the networks in groups: links that differ only in numbers together, every other network by itself."""
+    """Group networks that can be priced at once: links that differ only in numbers; any other network is alone."""
     groups: dict[Any, list[int]] = {}
     for network_index, network in enumerate(networks):
         key: Any = network_index
@@ -156,7 +156,7 @@ def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
-    """Return the step times of ``count`` settings from the rows and step times of parts; other settings have 0."""
+    """Merge the step times of parts of ``count`` settings, each with the indices of its settings; others have 0 s."""
     columns = {}
     for field in fields(StepTime):
         rows_and_values = [(rows, np.asarray(getattr(step, field.name), dtype=np.float64)) for rows, step in parts]
@@ -165,7 +165,7 @@ def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int
 
 
 def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, ndim: int) -> NDArray[np.float64]:
-    """Return an array of ``count`` rows from the row indices and the values of parts; rows of no part have 0."""
+    """Merge arrays into one of ``count`` rows, from the row indices and values of each; other rows are 0."""
     aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
     shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
     joined_values = np.zeros((count, *shape))

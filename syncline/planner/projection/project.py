@@ -23,7 +23,7 @@ FASTEST = "the fastest of given, stages-inside and replicas-inside"
 
 
 def placed_spec(spec: ProjectSpec) -> ProjectSpec:
-    """Return a spec whose networks number the ranks as the spec's ``placement`` demands.
+    """Return a spec whose networks place the ranks by the spec's placement rule.
 
     A search becomes the rule that it finds, unless it finds different rules for several networks.
     """
@@ -40,7 +40,7 @@ def placed_spec(spec: ProjectSpec) -> ProjectSpec:
 
 
 def fastest_placement(spec: ProjectSpec, network: Network) -> str:
-    """Return the rule that gives the first method the fastest step on a network; ties keep the first."""
+    """Return the placement rule with which the first method's step is fastest on a network."""
     layout = spec.layout.build()
     rules = placements_of(network, layout, spec.workers)
     if len(rules) == 1:
@@ -121,7 +121,7 @@ def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
 
 
 def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec], tuple[MethodBase, ...]]]:
-    """Yield runs of specs that differ only in workers and computing, with the methods of all of them."""
+    """Yield neighbouring specs that can be priced together, because they differ only in workers and computing."""
     tensors_by_model: dict[int, Any] = {}
     group: list[ProjectSpec] = []
     methods: tuple[MethodBase, ...] = ()

@@ -78,7 +78,7 @@ class Options:
 
 
 def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
-    """Return the specs that the options select, sorted by models, then hardware, layouts and workers.
+    """Return a spec for each combination of the options' models, hardware, layouts and numbers of workers.
 
     Raises:
         SpecError: names the invalid option.
@@ -123,7 +123,7 @@ def variants(spec: Experiment, options: Options) -> Sequence[Experiment]:
 
 
 def with_batch(spec: ProjectSpec, batch_tokens: float) -> ProjectSpec:
-    """Return the spec with the batch of whole sequences that is nearest to ``batch_tokens``, over all workers.
+    """Return the spec with a batch of about ``batch_tokens`` tokens, rounded to whole sequences for each worker.
 
     Raises:
         SpecError: the batch is not positive.
@@ -156,7 +156,7 @@ def layout_of(value: Any) -> LayoutSpec:
 
 
 def _models(spec: ProjectSpec, options: Options) -> list[Any]:
-    """Return the models of the options, or the spec's, with the sequence length of the options."""
+    """Return the models that the options name, or else the spec's, with the options' sequence length."""
     models = [model(name, "--model") for name in names_of(options.models)] or [spec.model]
     model_names = [shape.name for shape in models]
     for name in model_names:
@@ -194,7 +194,7 @@ def with_workers(spec: ProjectSpec, workers: Sequence[int], refused: Sequence[se
 
 
 def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[set[int]]:
-    """Return the numbers of workers that each method cannot serve; the first method, the baseline, refuses none."""
+    """Return for each method the numbers of workers that it cannot synchronise; none for the first, the baseline."""
     refused: list[set[int]] = [set()]
     for method in methods[1:]:
         if method.same_for_any_group and refusal_of(method, workers[-1]) is None:
@@ -205,7 +205,7 @@ def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[se
 
 
 def refusal_of(method: MethodBase, workers: int) -> SpecError | None:
-    """Return the reason why a method cannot serve so many workers, or None if it can."""
+    """Return the error with which a method refuses a number of workers, or None if it accepts it."""
     try:
         method.exchanges(1, workers)
     except SpecError as error:
@@ -228,7 +228,7 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
 
 
 def refusal_lines(method: MethodBase, workers: Sequence[int]) -> list[str]:
-    """Return a method's refusals of numbers of workers: a line each, or a single line for many."""
+    """Return lines that say for which numbers of workers a method is left out, and why."""
     if len(workers) <= MOST_LINES:
         return [f"{method.name}: left out for {count:,} workers: {refusal_of(method, count)}" for count in workers]
     return [

@@ -112,7 +112,7 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
 
 
 def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges that go on once all have begun, shifted to begin at the first step."""
+    """Return the exchanges that continue after the last one has begun, as if all began at the first step."""
     last_start = max((exchange.start for exchange in exchanges), default=0)
     return [
         replace(exchange, start=0, stop=None)

@@ -67,7 +67,7 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
 
 
 def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -> list[str]:
-    """Return different lines on the fits of the rows' losses, then lines on the reasons for unknown losses."""
+    """Return lines on the fits that predict the rows' losses, and on the reasons for losses that are unknown."""
     lines: list[str] = []
     methods_by_reason: dict[str, dict[str, None]] = {}
     for row in rows:
@@ -227,7 +227,7 @@ def simulation_note(rows: Sequence[Record]) -> str:
 
 
 def places_note(rows: Sequence[Record], networks: Sequence[Network]) -> str:
-    """Return lines with the algorithms on lines between places, and the order of the places in a ring."""
+    """Return lines on the algorithms used on networks of places, and on the order of the places in a ring."""
     lines = []
     for network in networks:
         methods_by_algorithm: dict[str, dict[str, None]] = {}
@@ -250,7 +250,7 @@ MOST_NAMED = 8
 
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
-    """Return a note on the mark of memory that does not fit; empty if all fits."""
+    """Return the note that explains the mark of memory that does not fit; empty if all memory fits."""
     if all(row["fits"] is not False for row in rows):
         return ""
     sizes = {}

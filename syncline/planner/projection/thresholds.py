@@ -63,7 +63,7 @@ class Thresholds(NamedTuple):
 
 
 def at_bandwidth(link: Link, bandwidths: Floats | float) -> Link:
-    """Return the link with these bandwidths in bytes per second; an upload keeps its proportion."""
+    """Return the link with another bandwidth, a number or an array; its upload changes in proportion."""
     numbers: dict[str, Any] = {"bandwidth_bytes_per_s": bandwidths}
     if link.upload_bytes_per_s is not None:
         numbers["upload_bytes_per_s"] = link.upload_bytes_per_s / link.bandwidth_bytes_per_s * bandwidths
@@ -161,7 +161,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
 
 
 def _reached(values: Floats, target: Floats | float) -> NDArray[np.bool_]:
-    """Return whether speedups reach a target; values must exceed the target 1, beyond rounding errors."""
+    """Return which speedups reach a target; a target of 1 must be exceeded by more than rounding errors."""
     return np.where(np.equal(target, 1), values > 1 + ROUNDING, values >= target)
 
 

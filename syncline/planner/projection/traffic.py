@@ -51,7 +51,7 @@ from syncline.specs import ProjectSpec
 
 
 class Traffic(NamedTuple):
-    """The traffic of some settings: exchanges that are due at the same steps.
+    """The exchanges of all settings that exchange at the same steps, with arrays for sizes that differ.
 
     Attributes:
         row_of_setting: ``(S,)``: index of each setting in arrays of sizes; -1 if the setting has other traffic.
@@ -88,7 +88,7 @@ def traffic_of(
     exchanges_among: Callable[[int], list[Exchange]],
     same_for_all: bool = False,
 ) -> list[Traffic]:
-    """Return the traffic of a method in S settings, one item for all settings with exchanges of one structure.
+    """Return the exchanges of a method in S settings; settings whose exchanges differ only in sizes are one item.
 
     Args:
         method: the method.
@@ -199,7 +199,7 @@ class ParameterShard(NamedTuple):
 
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
-    """Return a worker's parameters by the group of workers with copies of them; experts are a separate part."""
+    """Divide a worker's parameters into those that one group of workers has copies of, and experts of another group."""
     group, sharers = layout.gradient_group, layout.sharers // layout.copies
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
@@ -343,7 +343,7 @@ def _memory_plan(
     shards: Sequence[ParameterShard],
     buffer_bytes: Floats,
 ) -> MemoryPlan:
-    """Return the memory plan of a worker, whose fields have an entry for each of S settings.
+    """Choose sharding, micro-batches and recomputation such that a worker's step fits into memory, in each setting.
 
     Args:
         specs: specs of the settings, which share model and layout.
@@ -486,7 +486,7 @@ def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPo
 
 
 def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget:
-    """Return each spec's limits on memory: usable bytes of a worker, sequences of its batch, bytes of activations.
+    """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
 
     The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
     micro-batch, so they are divided by the number of micro-batches later.

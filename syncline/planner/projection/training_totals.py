@@ -35,7 +35,7 @@ def below_computing(
     bounds: tuple[float | None, float | None],
     source: str | None,
 ) -> str | None:
-    """Return the reason why a training takes less time than data parallelism computes, or None if it takes more.
+    """Return why a training takes less time than the computing of data parallelism alone, or None if it takes more.
 
     Args:
         time_s: duration of the training; None if it is unknown.
@@ -282,7 +282,7 @@ FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "s
 
 
 def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
-    """Return the training of a spec's model by a method on ``tokens`` tokens, as fits of losses take it."""
+    """Return a training of a spec's model in the form from which fits predict losses."""
     return TrainingAtScale(
         method_covered(method),
         float(spec.model.parameters),

@@ -239,7 +239,7 @@ def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
 
 
 def same_names(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rows, each with the fields of all rows; None where a row has no such field."""
+    """Return rows that all have the same fields, with None for a field that a row does not have."""
     names = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name) for name in names} for row in rows]
 
@@ -266,7 +266,7 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
 def _cheapest_link(
     question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
 ) -> tuple[tuple[bool, float], dict[str, Any]]:
-    """Return a sort key and the row for one method.
+    """Return the row of the cheapest offered link on which a method meets the targets, with a key to sort rows by.
 
     The row is that of the projection with the cheapest link that meets the target, or else with the nearest link. The
     key has whether no link meets the target, and the cost or the bandwidth of the cheapest.

@@ -73,7 +73,7 @@ class Trials:
     known: dict[float, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
-        """Return the evaluation at each value; new values are projected together."""
+        """Return the projection and its margins at each value; price values that were not tried before together."""
         new_values = [value for value in dict.fromkeys(values) if value not in self.known]
         settings = [self.variable.at(value) for value in new_values]
         evaluations = evaluate_settings(settings, self.targets, self.training, self.baseline)
@@ -214,7 +214,7 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
 
 
 def _step_share(step: StepTime, name: str) -> Floats:
-    """Return a share of a step by the name of its target, ``(1, n)`` for n links; 0 if the step takes no time."""
+    """Return the share of a step that a target limits, ``(1, n)`` for n links; 0 if the step takes no time."""
     part_s, step_s = by_link(getattr(step, SHARES[name])), by_link(step.step_time_s)
     share = np.divide(part_s, step_s, out=np.zeros(step_s.shape), where=step_s > 0)
     return np.where(share < ROUNDING, 0.0, share) if name == "exposed" else share
@@ -292,7 +292,7 @@ def _is_met(evaluation: Evaluation, bound: int) -> bool:
 
 
 def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
-    """Return the end of a span between two values, one of which meets the target: the last value that meets it."""
+    """Find the end of a span by bisection between two values, of which exactly one meets the target."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
         inner = trials.variable.between(low, high, float(at_low.margins[bound]), float(at_high.margins[bound]))
@@ -347,7 +347,7 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
 
 
 def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
-    """Return whether values above the answer meet the target, by the first bound at which a span has an end."""
+    """Return whether the values above the answer meet the target, rather than those below it."""
     for feasible in spans_by_bound:
         if feasible.crossings:
             if feasible.holds in ("from", "up to"):

@@ -94,7 +94,7 @@ def _matrix_places(network: Matrix) -> list[LinkPlace]:
 
 
 def _line_place(network: Matrix, line: Link) -> LinkPlace:
-    """Return the place of a line and of all lines with equal numbers, which keep their names."""
+    """Return a line between places as a replaceable link; lines with equal numbers are replaced together."""
 
     def with_link(link: Link) -> Network:
         def replace_if_equal(other: Link) -> Link:
@@ -107,7 +107,7 @@ def _line_place(network: Matrix, line: Link) -> LinkPlace:
 
 
 def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
-    """Return the place of several lines, as their narrowest line; another link in its place scales all lines."""
+    """Return the narrowest of several lines as a replaceable link; another link in its place scales all lines."""
 
     def with_link(link: Link) -> Network:
         """Return the network with all lines of the group scaled as this link scales the narrowest."""
@@ -124,7 +124,7 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
 
 
 def _level_place(network: MultiLevel, level_index: int) -> LinkPlace:
-    """Return the place of the link of a level, by its index from the innermost."""
+    """Return the link of a network level as a replaceable link, by the level's index from the innermost."""
     level = network.levels[level_index]
 
     def with_link(link: Link) -> Network:
@@ -141,7 +141,7 @@ def with_level(network: MultiLevel, level_index: int, level: Level) -> MultiLeve
 
 
 def place_of(network: Network, level: str | int | None = None, path: str = "level") -> LinkPlace:
-    """Return the place of the selected link.
+    """Return the link of a network level, with a function that replaces it.
 
     Args:
         network: the network.

@@ -231,7 +231,7 @@ class InverseInputs:
         )
 
     def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:
-        """Return the specs that the options select; if a speedup is sought, its baseline is the first of their methods.
+        """Return the specs that the options select; with a target speedup, the first method of each is its baseline.
 
         Args:
             spec: spec that the options change.
@@ -280,7 +280,7 @@ def offered_links(choices: Any) -> list[OfferedLink]:
 
 
 def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
-    """Return each link with the text of its price, or None if it has no price.
+    """Split a text into the links that it names, each with the text of its price or None.
 
     Args:
         value: one network, or a text: ``NAME=PRICE,...``, ``NAME,...`` or a link as ``LATENCY,BANDWIDTH``.

@@ -142,7 +142,7 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
 
 
 def _key(plan: TrainingPlan) -> tuple[Any, ...]:
-    """Return a key that identifies a plan: its setting and the method's name."""
+    """Return a key that identifies a plan: its layout, its options and the method's name."""
     return plan.setting, plan.method.name
 
 
@@ -183,7 +183,7 @@ def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline
 
 
 def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
-    """Return the plans by value: a low bandwidth or a long latency first, plans that miss the deadline last."""
+    """Sort plans by the value that they need: a low bandwidth or a long latency first, plans without a value last."""
     sign = 1.0 if variable.name == "bandwidth" else -1.0
     return sorted(plans, key=lambda plan: (plan.value is None, sign * (plan.value or 0.0)))
 
@@ -191,7 +191,7 @@ def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[
 def _exact_answer(
     question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
 ) -> SolvedAnswer:
-    """Return the answer for a plan, solved like any method, from a projection on the plan's tokens."""
+    """Solve for the value with bounds at which a plan meets the targets, and return the answer."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)

@@ -28,7 +28,7 @@ UNKNOWN_VALUE = BoundedValue(None, None, None)
 
 
 class TargetKind(NamedTuple):
-    """The way in which a target is compared with its quantity.
+    """How the margin between a quantity, such as the time of a training, and its target is computed.
 
     Attributes:
         at_least: whether the quantity must be at least the limit; else at most.
@@ -55,7 +55,7 @@ TARGET_KINDS: Mapping[str, TargetKind] = {
 
 @dataclass(frozen=True)
 class SolveTargets:
-    """The targets to meet, all at once.
+    """The targets that a training has to meet together, such as a deadline and a budget.
 
     Args:
         deadline_s: seconds of the whole training.

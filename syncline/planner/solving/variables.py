@@ -45,7 +45,7 @@ Sense = Literal["least", "most", "fewest", "longest"]
 
 
 class ProjectionSetting(NamedTuple):
-    """A setting to project; adjacent settings that differ only in networks are priced at once.
+    """A spec, a network and a method whose step time is projected.
 
     Attributes:
         spec: spec of everything but the network.
@@ -316,7 +316,7 @@ def _thin_values(values: Sequence[int]) -> tuple[float, ...]:
 
 
 def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[ProjectSpec, MethodBase, list[Network]]]:
-    """Return the spec, method and networks of adjacent settings of the same spec and method, in order."""
+    """Group neighbouring settings of the same spec and method, and return each group's networks with them."""
     groups: list[tuple[ProjectSpec, MethodBase, list[Network]]] = []
     for spec, network, method in settings:
         if groups and groups[-1][0] is spec and groups[-1][1] is method:

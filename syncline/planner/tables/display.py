@@ -78,14 +78,14 @@ def clock_note(rows: list[Record]) -> str:
 
 
 def bounds_note(rows: list[Record]) -> str:
-    """Return a note about the bounds and their bases."""
+    """Return the note on the bounds of times and the measurements behind them."""
     if not _have_bounds(rows):
         return ""
     return BOUNDS_NOTE + bases_note(rows)
 
 
 def bases_note(rows: list[Record]) -> str:
-    """Return lines with the bases of the bounds; folders of earlier versions have no bounds."""
+    """Return lines that name the measurements behind the rows' bounds."""
     return "".join(f"\nBounds rest on {basis}." for basis in dict.fromkeys(row["basis"] for row in rows))
 
 

@@ -71,7 +71,7 @@ class Sheet:
         return [[*key_columns, *block] for block in blocks]
 
     def _key_columns(self, width: int) -> range:
-        """Return the first columns, until they distinguish the rows or take half of the width."""
+        """Return as many first columns as distinguish the rows, or as take half of the width."""
         for count in range(1, len(self.headings)):
             is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
             if is_unique or _total_width(self._minimum_widths[: count + 1], gap=2) > width // 2:
@@ -149,7 +149,7 @@ class Sheet:
 
 
 def _halves(heading: str) -> tuple[str, str]:
-    """Return the words of a heading in the two lines that need the least width.
+    """Split a heading into the two lines that need the least width.
 
     >>> _halves("time to target"), _halves("micro-batches per second"), _halves("loss")
     (('time to', 'target'), ('micro-batches', 'per second'), ('', 'loss'))
@@ -184,7 +184,7 @@ def _cut_into_blocks(widths: dict[int, int], room: int) -> list[list[int]]:
 
 
 def _fold(text: str, width: int, breaks: re.Pattern[str]) -> str:
-    """Return text in lines of at most this width, broken at the break points, and inside of longer words."""
+    """Fold text into lines of at most a width, at break points, and inside words that are longer."""
     if all(cell_len(line) <= width for line in text.split("\n")):
         return text
     lines: list[str] = []

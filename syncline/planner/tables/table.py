@@ -95,7 +95,7 @@ def table(
 
 
 def _is_text(column: Column, rows: Sequence[Record]) -> bool:
-    """Return whether a column has words; of one that is not declared the values decide."""
+    """Return whether a column has text rather than numbers; if the column is not declared, its values decide."""
     if column.type or is_declared(column.name):
         return column.is_text
     return any(isinstance(row.get(column.name), str | list | tuple | dict) for row in rows)
@@ -134,7 +134,7 @@ def _loss_text(row: Mapping[str, Any], name: str, text: str) -> str:
 
 
 def bounds_text(row: Record, name: str) -> str:
-    """Return the distances of both bounds from a value behind a space; an empty text without bounds."""
+    """Return the distances of a value's bounds in percent, such as `` -8+83%``; an empty text without bounds."""
     low_name, high_name = _bound_names(name)
     value, low, high = row.get(name), row.get(low_name), row.get(high_name)
     if not value or low is None or high is None or low >= high:
