@@ -75,7 +75,7 @@ def loss_key(row: PlanRow) -> tuple[Any, ...]:
 
 
 def fastest_by_loss(rows: Sequence[PlanRow]) -> list[PlanRow]:
-    """Return all rows of data parallelism, and the fastest other plan for each loss, from rows with the fastest first."""
+    """Return all rows of data parallelism, and the fastest other plan for each loss; the rows are the fastest first."""
     seen: set[tuple[Any, ...]] = set()
     distinct = []
     for row in rows:
