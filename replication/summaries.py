@@ -158,10 +158,10 @@ def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 
 
 def _lion_cub(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
-    from syncline.planner.projection.projections import projection_rows
+    from syncline.planner.projection.project import project_all
     from syncline.specs import load_spec
 
-    table = [row for row in projection_rows([load_spec("lion-cub-table4")]) if row["bandwidth_bytes_per_s"] == SLOWEST]
+    table = [row for row in project_all([load_spec("lion-cub-table4")]) if row["bandwidth_bytes_per_s"] == SLOWEST]
     bars = {
         row["method"]: {"paper": 1e3 * row["paper_step_s"], "Syncline, from traffic": 1e3 * row["step_s"]}
         for row in table

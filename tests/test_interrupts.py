@@ -136,7 +136,7 @@ def test_a_command_that_is_interrupted_says_so_in_one_line(command: Callable, mo
         error.add_note("what was finished until then is in a folder")
         raise error
 
-    monkeypatch.setattr("syncline.planner.projection.projections.projection_rows", interrupt)
+    monkeypatch.setattr("syncline.api.projection.project_all", interrupt)
     done = command("project")
     assert (done.code, done.out) == (130, "")
     assert done.err == "interrupted; what was finished until then is in a folder\n"

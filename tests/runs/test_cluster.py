@@ -12,8 +12,8 @@ from syncline.costmodel import GLOO, MODELS, Link, compute_s, gloo_s
 from syncline.errors import SpecError
 from syncline.planner.collectives import CostQuestion, collectives
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.project import project
-from syncline.planner.projection.projections import Options, projection_rows, variants
+from syncline.planner.projection.project import project, project_all
+from syncline.planner.projection.projections import Options, variants
 from syncline.planner.projection.thresholds import speedups
 from syncline.runs.training.train_and_time import faulty_clock, time_method, train_method
 from syncline.sim import Call
@@ -98,12 +98,12 @@ def test_a_projection_is_of_the_cluster(cluster: Path) -> None:
 
 def test_hardware_from_the_command_line(cluster: Path) -> None:
     spec = load_spec("project-gpt-160m", ["methods=[ddp-adam]", "networks=[wan]"], ProjectSpec)
-    rows = projection_rows(variants(spec, Options(hardware=[f"h100,{cluster}"])))
+    rows = project_all(variants(spec, Options(hardware=[f"h100,{cluster}"])))
     assert [row["hardware"] for row in rows] == ["h100", "lab"]
     at_utilisation = load_spec(
         "project-gpt-160m", ["methods=[ddp-adam]", "networks=[wan]", "compute.mfu=0.4"], ProjectSpec
     )
-    (h100,) = projection_rows(variants(at_utilisation, Options(hardware=["h100"])))
+    (h100,) = project_all(variants(at_utilisation, Options(hardware=["h100"])))
     assert rows[1]["compute_s"] / h100["compute_s"] == pytest.approx(0.4 * 989e12 / (0.3 * 4e10))
     assert rows[0]["compute_s"] > h100["compute_s"]  # kernels, by default
     with pytest.raises(SpecError, match=r"^--hardware: got 'none\.yaml'; expected a file that can be read"):

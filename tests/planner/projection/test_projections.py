@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.project import project
+from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.projections import (
     Options,
     left_out,
-    projection_rows,
     variants,
     write_csv,
 )
@@ -92,7 +91,7 @@ def test_prices_of_many_bandwidths_are_those_of_each():
 def test_rows_are_those_of_every_combination():
     options = Options("8,64", ["gpt-160m,olmo-1b"], ["h100", "a100"], ["ddp-adam,diloco"], "ddp", "auto")
     specs = variants(spec(), options)
-    rows = projection_rows(specs)
+    rows = project_all(specs)
     assert len(rows) == 2 * 2 * 2 * 2
     assert {(row["model"], row["hardware"], row["workers"], row["method"]) for row in rows} == {
         (model, machine, workers, method)
@@ -156,7 +155,7 @@ def test_what_has_no_closed_form_on_a_network_is_said():
 
 
 def test_rows_as_a_csv_file(tmp_path):
-    rows = projection_rows([spec()])
+    rows = project_all([spec()])
     with write_csv(rows, tmp_path / "new" / "rows.csv").open(newline="", encoding="utf-8") as file:
         read = list(csv.DictReader(file))
     assert [row["method"] for row in read] == ["ddp-adam", "diloco", "demo"]
