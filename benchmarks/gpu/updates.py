@@ -13,7 +13,7 @@ from benchmarks.gpu.optimizers import parameters
 from benchmarks.gpu.parts import Row, one_line
 from benchmarks.gpu.setting import Setting
 from benchmarks.gpu.stopwatch import timed, wait
-from syncline.optim.demo import dct_matrix, transform
+from syncline.optim.demo import change_basis, dct_matrix
 from syncline.optim.matrices import NEWTON_SCHULZ, newton_schulz, orthonormal_columns
 from syncline.optim.rotation import exact_basis, power_basis
 
@@ -205,7 +205,7 @@ def _multiplying(setting: Setting, dtype: torch.dtype) -> Iterator[tuple[str, tu
     for count in (4,) if setting.tiny else (144, 576, 1024, 9216):
         blocks = torch.randn(1, count, 64, 64, device=setting.on, dtype=dtype)
         matrix = dct_matrix(64).to(blocks)
-        yield "products of blocks", (count, 64, 64), partial(transform, blocks, [matrix, matrix])
+        yield "products of blocks", (count, 64, 64), partial(change_basis, blocks, [matrix, matrix])
 
 
 def polar_factor_in(x: Tensor, dtype: torch.dtype) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -136,8 +136,8 @@ HARDWARE: dict[str, Hardware] = {
         Hardware(
             "gh200", 989e12, 0.40, "bf16",
             "Peak: NVIDIA GH200 data sheet, half of the 1,979 TFLOP/s with sparsity; the H100's chip. Memory: the same "
-            f"sheet, 96 GB at 4 TB/s. {_LLAMA_3}.",
-            96 * _GIB, 4e12, kernels=H100, host_bytes_per_s=2 * _C2C,
+            f"sheet, 96 GB at 4 TB/s. Kernels: as h100, not measured. {_LLAMA_3}.",
+            96 * _GIB, 4e12, kernels=replace(H100, updates=None), host_bytes_per_s=2 * _C2C,
         ),
         Hardware(
             "h20", 148e12, 0.40, "bf16",
