@@ -12,14 +12,22 @@ from syncline.costmodel.compute.model_shape import ModelShape
 from syncline.costmodel.compute.models import MODELS
 
 PRESETS = (
+    (r"\bGB300\b", "gb300"),
     (r"\bGB200\b", "gb200"),
+    (r"\bB300\b", "b300"),
     (r"\bB200\b", "b200"),
+    (r"\bGH200 480GB", "gh200"),
+    (r"\bH20\b(?!-3e)", "h20"),
     (r"\bH200\b(?! NVL)", "h200"),
     (r"\bH100 80GB HBM3", "h100"),
     (r"\bA100-SXM4-80GB", "a100"),
     (r"\bA100-SXM4-40GB", "a100-40gb"),
     (r"\bV100-SXM2-16GB", "v100"),
     (r"\bV100-SXM[23]-32GB", "v100-32gb"),
+    (r"\bMI300X\b", "mi300x"),
+    (r"\bMI325X\b", "mi325x"),
+    (r"\bL40S\b", "l40s"),
+    (r"\bRTX 5090(?! (D|Laptop))", "rtx-5090"),
     (r"\bRTX 4090(?! (D|Laptop))", "rtx-4090"),
     (r"\bRTX 3090(?! (Ti|Laptop))", "rtx-3090"),
 )
