@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     if not panels:
         raise SpecError("panels", [], "at least one panel")
     num_columns = min(PANELS_PER_ROW, len(panels))
-    num_rows = -(-len(panels) // num_columns)
+    num_rows = math.ceil(len(panels) / num_columns)
     styles = method_styles(name for panel in panels for name in panel.seconds)
     times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
     times = times[times > 0]
@@ -149,7 +150,7 @@ def speedup_over_bandwidth(
     if not panels:
         raise SpecError("panels", [], "at least one panel")
     num_columns = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
-    num_rows = -(-len(panels) // num_columns)
+    num_rows = math.ceil(len(panels) / num_columns)
     styles = method_styles(name for panel in panels for name in panel.curves)
     speedups: list[NDArray[np.float64]] = []
     for panel in panels:

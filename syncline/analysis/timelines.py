@@ -305,7 +305,7 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
         raise SpecError("waits", shapes, "a square table of each method")
     longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0
     num_columns = min(len(waiting_s), _COLUMNS)
-    num_rows = -(-len(waiting_s) // num_columns)
+    num_rows = math.ceil(len(waiting_s) / num_columns)
     with figure_style():
         fig = new_figure(1.2 + 2.0 * num_columns, 0.5 + 2.1 * num_rows)
         axes = panel_grid(fig, len(waiting_s), num_columns, shared=False)

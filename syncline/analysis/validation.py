@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,7 +46,7 @@ def predicted_against_measured(
     styles = method_styles(points)
     # Use as many rows as leave at most one place empty.
     num_rows = 1 if len(errors) <= PANELS_PER_ROW else 2
-    num_columns = -(-len(errors) // num_rows)
+    num_columns = math.ceil(len(errors) / num_rows)
     with figure_style():
         letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)

@@ -315,7 +315,8 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the timed collectives in the output of DeepSpeed's benchmarks; messages between pairs are left out."""
     kind, workers = "", 0
     for number, line in enumerate(text.splitlines(), start=1):
-        if title := TITLE.search(line):
+        title = TITLE.search(line)
+        if title is not None:
             kind, workers = DS_BENCH_KINDS.get(title[1].lower(), ""), int(title[2])
             if workers < 2:
                 raise log_error(file, number, f"{workers} device, where a collective has two at least")

@@ -97,16 +97,15 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     runs = "gloo" if facts["backend"] == "gloo" else "textbook"
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = _determined_fit(calls, plan, runs)
-    collectives = [
-        {"measured_s" if name == "median_s" else name: value for name, value in row.items()}
-        | {"predicted_s": row["median_s"] * (1 + error), "error": error}
-        for row, error in zip(rows, fit.errors.tolist(), strict=True)
-    ]
+    collectives = []
+    for row, error in zip(rows, fit.errors.tolist(), strict=True):
+        columns = {"measured_s" if name == "median_s" else name: value for name, value in row.items()}
+        collectives.append(columns | {"predicted_s": row["median_s"] * (1 + error), "error": error})
     compute = [compute_of(measurement) for measurement in measured]
     cores = os.cpu_count() or 1
     # The largest number of processes that have a core each: shared cores say little about one worker of a cluster.
-    unshared = [section for section in compute if section["workers"] <= cores * facts["machines"]]
-    compute_measurement = unshared[-1] if unshared else compute[0]
+    with_own_cores = [section for section in compute if section["workers"] <= cores * facts["machines"]]
+    compute_measurement = with_own_cores[-1] if with_own_cores else compute[0]
     scope = Scope.of_values(
         workers=[row["workers"] for row in rows if row["workers"] is not None],
         nbytes=[float(row["nbytes"]) for row in rows],
@@ -122,7 +121,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
             "seconds": facts["seconds"],
         },
         "network": network_section(fit, runs)
-        | _bounds(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
+        | bounds_section(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
         "hardware": hardware_section(compute_measurement, measured, plan),
         "compute": compute,
         "wires": [row for measurement in measured for row in wires_of(measurement)],
@@ -132,16 +131,13 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
     }  # fmt: skip
 
 
-def _bounds(errors: Any, basis: str, scope: Scope) -> Fields:
+def bounds_section(errors: Any, basis: str, scope: Scope) -> Fields:
     """Return the field ``bounds`` of a section, from the errors of what was fitted; nothing from a single error."""
     if len(errors) < 2:
         return {}
     uncertainty = uncertainty_of(errors)
-    return {
-        "bounds": bounds_fields(
-            Uncertainty(uncertainty.low, uncertainty.high, points=len(errors), basis=basis, sources=0, scope=scope)
-        )
-    }
+    bounds = Uncertainty(uncertainty.low, uncertainty.high, points=len(errors), basis=basis, sources=0, scope=scope)
+    return {"bounds": bounds_fields(bounds)}
 
 
 def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibration) -> Fields | None:
@@ -168,7 +164,7 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
         "memory_bytes_per_s": compute["memory_bytes_per_s"],
     }  # fmt: skip
-    return hardware | _bounds(np.median(steps_s) / steps_s - 1, basis, Scope(width=(width, width)))
+    return hardware | bounds_section(np.median(steps_s) / steps_s - 1, basis, Scope(width=(width, width)))
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:

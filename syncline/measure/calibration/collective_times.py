@@ -96,7 +96,7 @@ def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) ->
     if kind == "all_reduce":
         whole_tensor = zeros(max(1, nbytes // 4))
         return Work(lambda: dist.all_reduce(whole_tensor), 4 * whole_tensor.numel(), all_ranks)
-    block = max(1, -(-nbytes // (4 * ranks)))
+    block = max(1, math.ceil(nbytes / (4 * ranks)))  # numbers in each rank's part, of 4 bytes
     whole_tensor, other_tensor, part = zeros(block * ranks), zeros(block * ranks), zeros(block)
     last = ranks - 1  # on another machine, if there is one
 

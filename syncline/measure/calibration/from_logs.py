@@ -6,7 +6,6 @@ import datetime
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -14,13 +13,12 @@ from syncline.costmodel import Link, Network, TwoLevel, chosen_algorithm, collec
 from syncline.costmodel.bases import STREAMS
 from syncline.costmodel.least_squares import relative_fit
 from syncline.costmodel.network.software_costs import GENERATIONS, nvlink_costs
-from syncline.costmodel.numerics.uncertainty import Scope, Uncertainty, uncertainty_of
+from syncline.costmodel.numerics.uncertainty import Scope
 from syncline.errors import SpecError
-from syncline.measure.calibration.cluster_file import RATES, TIMES, ClusterFile, Fields, quantity
+from syncline.measure.calibration.cluster_file import RATES, TIMES, ClusterFile, Fields, bounds_section, quantity
 from syncline.measure.calibration.stream_law import StreamLaw, lines_by_ends
 from syncline.measure.logs import Logged, gpus_in, read_log
 from syncline.specs import network_fields
-from syncline.specs.cluster.reading import bounds_fields
 from syncline.version import __version__
 
 SAME_WINDOW = 0.05
@@ -80,7 +78,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     assert isinstance(section, dict), "candidates are described by fields"
     del section["name"]
     link_section = section if isinstance(network, Link) else section["between"]
-    link_section["bounds"] = _bounds(errors, points=len(logged), basis=f"{kinds} in the logs", scope=scope)
+    link_section |= bounds_section(errors, f"{kinds} in the logs", scope)
     rows = []
     for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
         rows.append({
@@ -89,12 +87,6 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
             "error": float(error),
         })  # fmt: skip
     return section, rows
-
-
-def _bounds(errors: Any, points: int, basis: str, scope: Scope) -> Fields:
-    """Return the bounds of predictions that follow from the errors of a fit, as fields of a cluster file."""
-    uncertainty = uncertainty_of(errors)
-    return bounds_fields(Uncertainty(uncertainty.low, uncertainty.high, points, basis, sources=0, scope=scope))
 
 
 def _candidates(logged: Sequence[Logged]) -> list[Callable[[float, float], Network]]:
@@ -200,6 +192,4 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
                 "from": source, "to": target, "streams": streams, "measured_bytes_per_s": entry.value,
                 "predicted_bytes_per_s": rate, "error": error, "capped": law.is_capped,
             })  # fmt: skip
-    if len(errors) >= 2:
-        section["bounds"] = _bounds(errors, points=len(errors), basis="streams in the logs", scope=Scope((STREAMS,)))
-    return section, rows
+    return section | bounds_section(errors, "streams in the logs", Scope((STREAMS,))), rows

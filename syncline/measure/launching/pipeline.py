@@ -226,8 +226,7 @@ class _Sender:
     def _run(self) -> None:
         """Send the queued tensors until the end of the queue, and record each message."""
         try:
-            while (item := self._queue.get()) is not None:
-                x, target, tag, task = item  # x is in host memory already
+            for x, target, tag, task in iter(self._queue.get, None):  # x is in host memory already
                 start_ns = self._watch.host_ns()
                 dist.send(x, target, tag=tag)
                 nbytes = x.numel() * x.element_size()

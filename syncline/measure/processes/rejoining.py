@@ -262,15 +262,16 @@ class ServedProcesses:
 
     def _server_failure(self) -> Failure:
         """Return the failure of the server, or of the worker whose failure ended the server."""
-        notes = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]
-        if not notes:
+        failures = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]  # each begins with the time
+        if not failures:
             ending = exit_description(self.processes[self.workers].exitcode)
             return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", who=SERVER)
-        return self._reported_failure(min(notes)[1])
+        _, rank, *_ = min(failures)
+        return self._reported_failure(rank)
 
     def _reported_failure(self, rank: int) -> Failure:
-        """Return the failure that a process wrote to a file before it ended, or None."""
-        _, _, mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
-        if mistake:
+        """Return the failure that a process wrote to a file before it ended."""
+        _, _, is_mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
+        if is_mistake:
             return Failure(rank, None, text, mistake=True)
         return Failure(rank, self.progress.step_of(rank), f"failed ({text})", who="" if rank < self.workers else SERVER)

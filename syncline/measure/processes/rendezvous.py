@@ -32,7 +32,7 @@ PINGS = 50
 
 
 class Place(NamedTuple):
-    """The rank of a process among all processes, and the rank among the processes of the same machine."""
+    """The position of a process in a training: its rank among all processes, and among those of its machine."""
 
     rank: int
     processes: int
@@ -103,8 +103,10 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
 def reason_of(error: Exception) -> str:
     """Return the reason of one of torch's network errors in a few words."""
     text = str(error)
-    phrases = ("address already in use", "permission denied", "timed out", "refused")
-    return next((phrase for phrase in phrases if phrase in text.lower()), text.splitlines()[0][:200])
+    for phrase in ("address already in use", "permission denied", "timed out", "refused"):
+        if phrase in text.lower():
+            return phrase
+    return text.splitlines()[0][:200]
 
 
 def identity(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -180,28 +182,28 @@ def clock_offset_ns(
     the answer arrives at ``b``, then the estimate is ``(a + b) / 2 - s``, with an error of at most half of ``b - a``.
     The fastest of ``PINGS`` requests counts. The estimate ignores drift.
     """
-    remote = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
-    if not remote:
+    remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
+    if not remote_ranks:
         return 0
     group = dist.new_group(backend="gloo")
-    stamp = torch.zeros(1, dtype=torch.int64)
-    offset = 0
-    for rank in remote:
+    time_of_rank_0 = torch.zeros(1, dtype=torch.int64)
+    offset_ns = 0
+    for rank in remote_ranks:
         if place.rank == 0:
             for _ in range(PINGS):
-                dist.recv(stamp, rank, group=group)
-                stamp[0] = clock()
-                dist.send(stamp, rank, group=group)
+                dist.recv(time_of_rank_0, rank, group=group)
+                time_of_rank_0[0] = clock()
+                dist.send(time_of_rank_0, rank, group=group)
         elif place.rank == rank:
             estimates = []
             for _ in range(PINGS):
-                start = clock()
-                dist.send(stamp, 0, group=group)
-                dist.recv(stamp, 0, group=group)
-                end = clock()
-                estimates.append((end - start, (start + end) // 2 - int(stamp)))
-            offset = min(estimates)[1]
-    return offset
+                start_ns = clock()
+                dist.send(time_of_rank_0, 0, group=group)
+                dist.recv(time_of_rank_0, 0, group=group)
+                end_ns = clock()
+                estimates.append((end_ns - start_ns, (start_ns + end_ns) // 2 - int(time_of_rank_0)))
+            _, offset_ns = min(estimates)  # that of the fastest request
+    return offset_ns
 
 
 @contextmanager

@@ -122,9 +122,11 @@ def device_bytes() -> dict[str, Any]:
     device = os.environ.get("GLOO_SOCKET_IFNAME", "lo")
     if device == "lo":
         return {}
-    rows = Path("/proc/net/dev").read_text(encoding="ascii").splitlines()
-    counts = [row.split(":")[1].split() for row in rows if row.strip().startswith(f"{device}:")]
-    return {"device_bytes": int(counts[0][8])} if counts else {}
+    for line in Path("/proc/net/dev").read_text(encoding="ascii").splitlines():
+        name, _, counts = line.strip().partition(":")
+        if name == device:
+            return {"device_bytes": int(counts.split()[8])}  # the ninth count has the sent bytes
+    return {}
 
 
 SOFTWARE, MEASURED = "software", "measured"

@@ -66,14 +66,13 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     """Return the times of a training without a network from the files of its processes."""
 
     def step_lines(repeat: int, rank: int) -> list[dict[str, Any]]:
-        """Return the lines that a process wrote about its steps."""
         return [line for line in lines_of(folder / str(repeat) / f"{rank}.jsonl") if "step" in line]
 
-    # Seconds of idle time that replaced the network in each step, (repeats, steps, processes).
-    stood_in_s = np.array([
-        [[line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)] for rank in range(spec.workers)]
-        for repeat in range(repeats)
-    ]).transpose(0, 2, 1)  # fmt: skip
+    runs = read_measured(folder, spec, repeats)
+    idle_s = np.empty((repeats, spec.steps, spec.workers))  # idle time that replaced the network in each step
+    for repeat in range(repeats):
+        for rank in range(spec.workers):
+            idle_s[repeat, :, rank] = [line["stood_in_ns"] / 1e9 for line in step_lines(repeat, rank)]
     requests_by_call: dict[Call, tuple[tuple[str, float], ...]] = {}
     calls_by_step = []
     for line in step_lines(repeat=0, rank=0):
@@ -82,9 +81,8 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
             calls.append(without_place(Call.from_fields(fields)))
             requests_by_call.setdefault(calls[-1], tuple((kind, size) for kind, size in requests))
         calls_by_step.append(tuple(calls))
-    runs = read_measured(folder, spec, repeats)
-    step_s = np.stack([run.steps["step_s"] for run in runs]) - stood_in_s
-    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - stood_in_s
+    step_s = np.stack([run.steps["step_s"] for run in runs]) - idle_s
+    inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - idle_s
     return Software(step_s, np.maximum(inside_s, 0.0), sent=tuple(calls_by_step), carried=requests_by_call)
 
 

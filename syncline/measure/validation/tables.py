@@ -42,8 +42,8 @@ def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]
     left_out_rows = [row for row in rows if row["role"] == LEFT_OUT]
     if left_out_rows:
         cells = [row for row in left_out_rows if row["by"] == BOTH]
-        total = next(row for row in left_out_rows if row["by"] == "tensor") | {"by": "all cells", "value": ""}
-        tables.append(table("The same, each cell predicted from points outside of it", groups, [*cells, total]))
+        totals = [row | {"by": "all cells", "value": ""} for row in left_out_rows if row["by"] == "tensor"]
+        tables.append(table("The same, each cell predicted from points outside of it", groups, cells + totals))
     computed = {"value": _value_with_unit, "constant_spread": _spread}
     tables.append(table("Constants", "name value constant_spread", result["constants"], values=computed))
     return tables

@@ -5,7 +5,6 @@ The heads of its messages are models of pydantic, by which the server checks the
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from pathlib import Path
@@ -82,18 +81,24 @@ class RoundReport(_Head):
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
-        # A step has its number, its position among all steps, the count of steps not known to be lost, and two times.
-        if [number for number, *_ in self.steps] != list(steps):
+        if len(self.steps) != len(steps):
             raise MalformedMessage("steps that the worker was not given")
+        previous_place, previous_ns = -1, max(zero_ns, self.begun_ns)
+        for expected_number, (number, place, counted, begun_ns, ended_ns) in zip(steps, self.steps, strict=True):
+            if number != expected_number:
+                raise MalformedMessage("steps that the worker was not given")
+            if not previous_place < place < drawn:
+                raise MalformedMessage("places that no step has")
+            if counted > place:
+                raise MalformedMessage("a count above the place")
+            if not previous_ns <= begun_ns <= ended_ns:
+                raise MalformedMessage("times out of order")
+            previous_place, previous_ns = place, ended_ns
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("another number of losses")
-        step_positions = [position for _, position, *_ in self.steps]
-        if any(after <= before for before, after in itertools.pairwise(step_positions)) or step_positions[-1] >= drawn:
-            raise MalformedMessage("places that no step has")
-        if any(register_count > position for _, position, register_count, _, _ in self.steps):
-            raise MalformedMessage("a count above the place")
-        times = [zero_ns, self.begun_ns, *(t for step in self.steps for t in step[3:]), time.monotonic_ns()]
-        if times != sorted(times) or any(not lap[3] <= lap[4] <= times[-1] for lap in self.laps):
+        now_ns = time.monotonic_ns()
+        laps_are_ordered = all(start_ns <= end_ns <= now_ns for _, _, _, start_ns, end_ns, _, _ in self.laps)
+        if self.begun_ns < zero_ns or previous_ns > now_ns or not laps_are_ordered:
             raise MalformedMessage("times out of order")
 
 
