@@ -144,9 +144,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
 
     Args:
         ax: the panel, whose loss axis has its limits.
-        curve: the curve.
         x: (n,) positions of the evaluations on the x axis.
-        style: the style of the method.
         targets: losses to mark where the curve first reaches them.
     """
     median, lowest, highest = median_and_range(curve.loss)

@@ -108,7 +108,6 @@ def _draw_spans(ax: Axes, kind: str, rows: NDArray[Any], start: NDArray[Any], le
     """Draw the spans of one kind of `KINDS` as bars in the rows of their workers.
 
     Args:
-        ax: the axes.
         kind: ``compute``, ``wait`` or ``network``.
         rows: (n,) row of each span.
         start: (n,) start of each span in the axis's unit of time.
@@ -218,8 +217,6 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, h
     """Draw a schedule's tasks as boxes, their micro-batches' numbers where they fit, and the updates.
 
     Args:
-        ax: the axes.
-        panel: the schedule.
         seconds_per_inch: scale of the time axis.
         has_numbers: whether the tasks show the numbers of their micro-batches.
     """

@@ -220,7 +220,6 @@ def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path,
     """Return the value in SI units of the first of several columns that a row fills; None if it fills none.
 
     Args:
-        row: the row.
         units: the columns, each with its unit.
         file: the file, for error messages.
         line: the line of the row, for error messages.

@@ -121,7 +121,6 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
     """Return the network that predicts logged collectives best, and the seconds that it predicts for each.
 
     Args:
-        logged: the measurements.
         build_network: function that returns a network with a latency in seconds and a bandwidth in bytes per second.
     """
 

@@ -173,8 +173,6 @@ def train_seed(
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
-        spec: the run.
-        seed: the seed.
         task: the problem of this process's workers, with this seed.
         comm: the communicator of all workers.
         watch: the stopwatch that times the steps.

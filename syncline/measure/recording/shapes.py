@@ -78,7 +78,6 @@ class Families:
         """Return what decides a rank's work: an entry for each family of groups, None if the rank is in no group of it.
 
         Args:
-            rank: the rank.
             families_with_messages: indices of families in which ranks send messages.
 
         Returns:

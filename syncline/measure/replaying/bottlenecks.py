@@ -45,7 +45,6 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Args:
-        record: the record.
         network: the network without changes.
         step_s: seconds of a mean step on it.
         question: the algorithm of collectives, and the changes.
@@ -128,7 +127,6 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
     """Return the sensitivities of a record's step time on a network.
 
     Args:
-        timed: the replay.
         question: the algorithm of collectives, and the changes.
         lines: rows of the lines of the script, the longest waits first.
 
@@ -170,7 +168,6 @@ def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: Lin
     """Return the elasticity of the step time to the speed of computing, or to a field of links.
 
     Args:
-        timed: the replay.
         question: the algorithm of collectives, and the changes.
         field: ``compute``, ``bandwidth`` or ``latency``.
         group: the links whose field changes; None: all links.

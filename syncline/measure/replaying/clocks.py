@@ -247,7 +247,7 @@ class TimedReplay:
     """A record that was replayed on a network.
 
     Args:
-        record: the record.
+        record: the record of the script.
         network: the network, without the user's changes.
         replayed: the timeline of the replay.
         clock: the parts of a mean step.

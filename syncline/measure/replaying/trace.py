@@ -33,7 +33,6 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
-        program: the program.
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
@@ -126,8 +125,6 @@ def _replay_into_folder(
     """Replay records, write the results into the run folder of ``syncline trace`` or ``whatif``, and return them.
 
     Args:
-        folder: the run folder.
-        records: the records.
         question: the networks, the hardware and the changes of the replay.
         whatif: whether the command is ``whatif``.
         source: fields of ``run.json`` on where the records come from.

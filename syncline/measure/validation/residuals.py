@@ -204,7 +204,6 @@ def _is_nccl_ring_on_shaped_link(row: Mapping[str, str], is_shaped: bool = True)
     """Return whether a row is an all-reduce of NCCL in one call, on a link whose delay and rate were set or were not.
 
     Args:
-        row: the row.
         is_shaped: whether delay and rate were set for the measurement.
     """
     is_ring = row["backend"] == "nccl" and row["collective"] == "all_reduce" and not in_pieces(row)

@@ -100,7 +100,6 @@ class NodeBuilder:
     """A translation of a rank's events into Chakra nodes, which depend on each other by streams and waits.
 
     Args:
-        rank: the rank.
         record: the record of the rank.
         segment_s: seconds of each segment of the record.
         numbers: the numbers of groups and messages.

@@ -158,7 +158,6 @@ class RecordBuilder:
     """A translation of a rank's Chakra nodes into a record.
 
     Args:
-        rank: the rank.
         head: attributes of the file's head.
         trace_groups: groups and messages of the whole trace.
         path: path of the file, for error messages.
