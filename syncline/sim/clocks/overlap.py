@@ -44,7 +44,7 @@ Members: TypeAlias = frozenset[int] | None
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Split calls as the overlap sends them: gradients in buckets, or every call awaited a step later.
+    """Split the collectives of a training as it sends them: gradients in buckets, or each awaited a step later.
 
     Args:
         calls: the collectives of the training.
@@ -78,15 +78,13 @@ class StepTimes:
         optimizer_s: ArrayLike = 0.0,
         encode_bytes_per_s: float | None = None,
     ) -> StepTimes:
-        """Return the checked times; one trigger time stands for all steps, one optimizer time for all workers."""
+        """Return checked times; one ``trigger_s`` stands for all steps, one ``optimizer_s`` for all workers."""
         times = compute_times(compute_s)
         steps, workers = times.shape
         return cls(
-            times,
-            broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
-            broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"),
-            encode_bytes_per_s,
-        )
+            times, broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
+            broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"), encode_bytes_per_s,
+        )  # fmt: skip
 
     def encoding_s(self, call: Call) -> float:
         """Return the seconds in which a worker encodes and decodes a call."""
@@ -94,7 +92,7 @@ class StepTimes:
 
 
 class StepAction(NamedTuple):
-    """An action of all workers in a step, or of some of them.
+    """An action of workers in a training step, such as computing or the start of a collective.
 
     Attributes:
         kind: ``compute``, ``decide`` (whether to send), ``start`` or ``wait`` (of a call).
@@ -110,7 +108,7 @@ class StepAction(NamedTuple):
 
 
 def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
-    """Yield the actions of parts 1 to 4 of a step with these calls, in order."""
+    """Yield the actions of a step in order, from its computing to the start of the calls that are ready at its end."""
     started_calls, fraction_done = list[tuple[int, Call]](), 0.0
     for fraction, is_wait, index in way_points(calls):
         yield StepAction("compute", fraction=fraction - fraction_done)
@@ -119,7 +117,8 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
             yield StepAction("wait", index, members=members(calls[index], workers))
         else:
             yield StepAction("start", index)
-            started_calls += [] if is_awaited_in_step(calls[index]) else [(index, calls[index])]
+            if not is_awaited_in_step(calls[index]):
+                started_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
     yield StepAction("decide")
     for index, waiting in waits_by_call(started_calls, workers):
@@ -149,7 +148,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             programs[worker].append(instruction)
 
     def start(call: Call, key: tuple[int, int]) -> None:
-        """Append the instructions that start a call, and note a wait in a later step."""
+        """Append the instructions that start a collective, and note its wait if a later step waits for it."""
         call_members, encode_s = members(call, workers), times.encoding_s(call)
         if encode_s:
             append(Compute(encode_s, "encode", call.step, what="encode"), call_members)
@@ -188,7 +187,7 @@ def members(call: Call, workers: int) -> Members:
 
 
 def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tuple[int, Members]]:
-    """Return the indices of calls, the last first, with the workers that wait for this call and for no later call.
+    """Return the indices of collectives, the last first, with the workers for which it is the last to wait for.
 
     A worker that waits for its last call need not wait for its earlier calls, which end before.
 
@@ -196,12 +195,12 @@ def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tup
         started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
-    remaining, waits = frozenset(range(workers)), []
+    without_wait, waits = frozenset(range(workers)), []  # workers that wait for no later call
     for index, call in reversed(started):
-        waiting = remaining & frozenset(remaining if call.group is None else call.group)
+        waiting = without_wait if call.group is None else without_wait & frozenset(call.group)
         if waiting and not call.wait_steps:
             waits.append((index, None if len(waiting) == workers else waiting))
-            remaining -= waiting
+            without_wait -= waiting
     return waits
 
 
@@ -305,7 +304,8 @@ class Streams:
         self, step: int, seconds: Floats | float, kind: str = "compute", participants: Members = None
     ) -> Spans:
         """Let the participants compute for some seconds, ``(P,)`` or one number; return the spans of the computing."""
-        self.now_s, start_s = self._updated_times(participants, self.now_s + seconds, self.now_s), self.now_s
+        start_s = self.now_s
+        self.now_s = self._updated_times(participants, new_s=start_s + seconds, old_s=start_s)
         return Spans("compute", kind, kind, start_s, self.now_s, self._no_bytes, step, participants)
 
     def _start(self, call: Call) -> Iterator[Spans]:
@@ -314,15 +314,17 @@ class Streams:
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", call_members)
         start_s = np.maximum(self.now_s, self.free_s)
-        end_s, sent_bytes = self.maps.done_s(call, start_s + self.maps.opening_s(call, start_s - self.free_s))
-        self.free_s = self._updated_times(call_members, end_s, self.free_s)
+        opening_s = self.maps.opening_s(call, idle_s=start_s - self.free_s)
+        end_s, sent_bytes = self.maps.done_s(call, entry_s=start_s + opening_s)
+        self.free_s = self._updated_times(call_members, new_s=end_s, old_s=self.free_s)
         yield Spans("network", call.collective, call.label, start_s, end_s, sent_bytes, call.step, call_members)
         if call.wait_steps:
             self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
     def _wait(self, step: int, end_s: Floats, call: Call, waiting: Members) -> Spans:
         """Let workers wait for the end of a call, at ``end_s``, ``(P,)`` seconds; return the spans of the wait."""
-        self.now_s, start_s = self._updated_times(waiting, np.maximum(self.now_s, end_s), self.now_s), self.now_s
+        start_s = self.now_s
+        self.now_s = self._updated_times(waiting, new_s=np.maximum(start_s, end_s), old_s=start_s)
         return Spans("compute", "wait", call.label, start_s, self.now_s, self._no_bytes, step, waiting)
 
     def _updated_times(self, changed: Members, new_s: Floats, old_s: Floats) -> Floats:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any
 
@@ -80,48 +78,41 @@ def phased_clock(
         raise SpecError("present", int(empty_steps[0]), "somebody present in every step")
     compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, full_network = list(calls), topology(network, workers)
-    triggers_s, optimizers_s = (
-        broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps"),
-        broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers"),
-    )
+    trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
+    optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
     end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
-    for begin, end in itertools.pairwise([0, *changes.tolist(), steps]):
+    for begin, end in pairwise([0, *changes.tolist(), steps]):
         is_present = present[begin]
         members, joining = np.flatnonzero(is_present), is_present & ~was_present
         if joining.any():
             end_s[joining] = np.maximum(end_s[joining], end_s[was_present].max())
         phase_clock = clock(
-            _phase_calls(sent_calls, begin, end, steps, members),
-            compute_s[begin:end, members],
-            among(full_network, members),
-            len(members),
-            end - begin,
-            starts_s=end_s[members],
-            trigger_s=triggers_s[begin:end],
-            optimizer_s=optimizers_s[members],
-            keep_steps=max(keep_steps - begin, 0),
-            delay=delay and _delay_among(members, delay),
+            _phase_calls(sent_calls, begin, end, steps, members), compute_s[begin:end, members],
+            among(full_network, members), len(members), end - begin, starts_s=end_s[members],
+            trigger_s=trigger_of_step_s[begin:end], optimizer_s=optimizer_of_worker_s[members],
+            keep_steps=max(keep_steps - begin, 0), delay=None if delay is None else _delay_among(members, delay),
             **options,
-        )
+        )  # fmt: skip
         end_s[members], was_present = phase_clock.end_s, is_present
         phases.append(_Phase(begin, members, phase_clock))
     return _joined_clock(phases, present, sum(call.payload_bytes for call in calls), end_s)
 
 
 def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, members: Ints) -> list[Call]:
-    """Return the calls of the phase from step ``begin`` to ``end - 1``, all awaited before the next phase.
+    """Return the collectives of the steps from ``begin`` to ``end - 1``, a phase, all awaited before the next phase.
 
-    Their steps count from the first step of the phase.
+    Their steps count from the first step of the phase. ``steps`` is the number of steps of the training, and
+    ``members`` are the workers of the phase.
 
     Raises:
         SpecError: a call among other workers than the members of the phase.
     """
     calls = [call for call in calls if begin <= call.step < end]
-    everybody = set(members.tolist())
+    member_set = set(members.tolist())
     for group in dict.fromkeys(call.group for call in calls):
-        if group is not None and (len(group) != len(everybody) or set(group) != everybody):
+        if group is not None and (len(group) != len(member_set) or set(group) != member_set):
             expected = f"those present in steps {begin} to {end - 1}, or none, which means them"
             raise SpecError("calls.group", group, expected)
     phase_calls = []
@@ -132,7 +123,7 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
 
 
 def _delay_among(members: Ints, delay: Delay) -> Delay:
-    """Return the delay of messages between members, as a function of their numbers within the group."""
+    """Return the delay of messages between workers, as a function of their numbers within the group ``members``."""
     workers = members.tolist()
     return lambda sender, receiver: delay(workers[sender], workers[receiver])
 
@@ -147,25 +138,22 @@ class _Phase:
 
 
 def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s: Floats) -> Clock:
-    """Return one clock of all phases; ``nbytes`` are a worker's payload bytes in all steps."""
+    """Return the clock of a training, joined from its phases; ``nbytes`` are a worker's payload bytes in all steps."""
     steps, workers = present.shape
+    # Means per step and present worker: each phase counts by its number of both.
     weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
-
-    names = [field.name for field in dataclasses.fields(Clock) if field.type == "float" and field.name not in TOTALS]
-    means: dict[str, Any] = {name: float(weight @ [getattr(phase.clock, name) for phase in phases]) for name in names}
+    means: dict[str, Any] = {}
+    for field in fields(Clock):
+        if field.type == "float" and field.name not in TOTALS:
+            means[field.name] = float(weight @ [getattr(phase.clock, field.name) for phase in phases])
     step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
     wall_s = float(step_end_s[-1])
-    return dataclasses.replace(
-        phases[0].clock,
-        step_end_s=step_end_s,
-        end_s=end_s,
-        step_time_s=wall_s / steps,
-        bytes_per_worker=nbytes / steps,
-        wall_s=wall_s,
+    return replace(
+        phases[0].clock, step_end_s=step_end_s, end_s=end_s, step_time_s=wall_s / steps,
+        bytes_per_worker=nbytes / steps, wall_s=wall_s,
         evaluator="events" if any(phase.clock.evaluator == "events" for phase in phases) else "lockstep",
-        timeline=_joined_timeline(phases, workers),
-        **means,
-    )
+        timeline=_joined_timeline(phases, workers), **means,
+    )  # fmt: skip
 
 
 def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
@@ -175,9 +163,8 @@ def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
         columns = phase.clock.timeline.to_columns()
         step = np.where(columns["step"] >= 0, columns["step"] + phase.first_step, columns["step"])
         tables.append(columns | {"worker": phase.members[columns["worker"]], "step": step})
-    return Timeline.from_columns(
-        {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}, workers
-    )
+    joined = {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
+    return Timeline.from_columns(joined, workers)
 
 
 FAILURES = "failures"
@@ -215,7 +202,7 @@ def failing_clock(
 
 
 def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Clock:
-    """Return a clock whose steps are delayed to their final execution.
+    """Return the clock of a training whose steps are delayed, because failures made it repeat some of them.
 
     Args:
         clock: clock without failures.
@@ -225,14 +212,10 @@ def delayed_clock(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_st
     """
     wall_s = float(step_end_s[-1])
     return replace(
-        clock,
-        step_end_s=step_end_s,
-        end_s=clock.end_s + (wall_s - clock.wall_s),
-        step_time_s=wall_s / len(step_end_s),
-        wall_s=wall_s,
-        timeline=_timeline(clock, step_end_s, costs, min(keep_steps, len(step_end_s))),
-        failed=costs,
-    )
+        clock, step_end_s=step_end_s, end_s=clock.end_s + (wall_s - clock.wall_s),
+        step_time_s=wall_s / len(step_end_s), wall_s=wall_s,
+        timeline=_timeline(clock, step_end_s, costs, min(keep_steps, len(step_end_s))), failed=costs,
+    )  # fmt: skip
 
 
 def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
@@ -261,8 +244,11 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     stretches.sort(key=lambda stretch: stretch.start_s)
     spans = []
     for worker in range(timeline.workers):
-        for activity, start_s, stop_s, step, *_ in stretches:
-            spans.append(Span(worker, FAILURES, activity, activity, start_s, stop_s, 0.0, min(step, last_step)))
+        for stretch in stretches:
+            spans.append(Span(
+                worker, FAILURES, stretch.what, label=stretch.what, start_s=stretch.start_s, end_s=stretch.end_s,
+                nbytes=0.0, step=min(stretch.first, last_step),
+            ))  # fmt: skip
     failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
     joined = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
     order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
@@ -276,6 +262,6 @@ def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> lis
         next_start_s = next_end_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
         other_starts_s = [stretch.start_s for stretch in others if end_s <= stretch.start_s < next_start_s]
         resume_s = min([next_start_s, *other_starts_s])
-        if resume_s - end_s > 1e-9 * max(end_s, 1e-3):
+        if resume_s - end_s > 1e-9 * max(end_s, 1e-3):  # more than a rounding error
             checkpoints.append(Stretch("checkpoint", end_s, resume_s, step))
     return checkpoints

@@ -111,26 +111,29 @@ def rounds_finish_s(
 
 
 def _finish_s(
-    join: Collective,
-    worker_topology: Topology,
+    collective: Collective,
+    joined: Topology,
     starts_s: Floats,
     evaluator: str,
     rule: Rule,
     routed: Callable[[], RoutedRounds],
 ) -> Floats:
-    """Return the time at which each worker is done with a collective, ``(P,)`` seconds, from the evaluator."""
+    """Return the time at which each worker is done with a collective on a topology, ``(P,)`` seconds.
+
+    ``evaluator`` is as in `collective_finish_s`; ``routed`` is a function that returns the rounds on the topology.
+    """
     if evaluator not in EVALUATORS:
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
-            ports = Ports.at_entry(starts_s, len(worker_topology.bandwidth_bytes_per_s))
-            key = Key(join.kind, join.nbytes, join.algorithm)
-            run_collective(key, join.rounds or (), routed, worker_topology, ports, rule)
+            ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
+            key = Key(collective.kind, collective.nbytes, collective.algorithm)
+            run_collective(key, collective.rounds or (), routed, joined, ports, rule)
             return ports.done_s
         except Contention:
             if evaluator == "lockstep":
                 raise
-    return events_finish_s(join, worker_topology, starts_s, rule)
+    return events_finish_s(collective, joined, starts_s, rule)
 
 
 MAX_MESSAGES = {"lockstep": 4_000_000, "events": 1_000_000}
@@ -173,47 +176,49 @@ def simulated_s(
     joined = topology(network, workers)
     messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
     if algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
-        ring = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
-        limits = limits if shared_channels([ring], joined).any() else MAX_RING_MESSAGES
+        first_round = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
+        if not shared_channels([first_round], joined).any():
+            limits = MAX_RING_MESSAGES
     for evaluator, limit in limits.items():
         if messages > limit:
-            return math.nan, _too_many(kind, algorithm, f"{workers:,}", messages, evaluator, limit)
+            return math.nan, _too_many_messages(kind, algorithm, f"{workers:,}", messages, evaluator, limit)
         with contextlib.suppress(Contention):
             seconds = collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule)
             return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
 
 
-def _too_many(kind: str, algorithm: str, parts: str, messages: int, evaluator: str, limit: int) -> str:
-    """Return why a collective among some workers or groups has no time."""
+def _too_many_messages(kind: str, algorithm: str, participants: str, messages: int, evaluator: str, limit: int) -> str:
+    """Return the reason why a collective among some workers or groups has no time: it has too many messages."""
     reason = f"{messages:,} messages are too many to play by {evaluator}, which plays at most {limit:,}"
-    return f"{kind} by {algorithm} among {parts} has no closed form here: {reason}"
+    return f"{kind} by {algorithm} among {participants} has no closed form here: {reason}"
 
 
 def _groups_s(
     kind: str, workers: int, nbytes: float, network: Network, algorithm: str, rule: Rule, group: range
 ) -> tuple[float, str]:
-    """Return what `simulated_s` returns for a collective that all groups run at once.
+    """Return the seconds of a collective that all groups run at once, and the evaluator; or nan, and the reason.
 
-    Lockstep plays groups that stand for equal ones on shared channels, too, the events all that meet.
+    Arguments are as in `simulated_s`. In lockstep a group can stand for equal groups on shared channels; the event
+    simulation runs all groups that share channels.
     """
-    met = different_groups(group, workers, network)
-    joined, parts = topology(network, workers), f"{len(met):,} groups of {len(group):,}"
-    messages = len(met) * most_messages(kind, algorithm, len(group), network, nbytes)
+    groups = different_groups(group, workers, network)
+    joined, participants = topology(network, workers), f"{len(groups):,} groups of {len(group):,}"
+    messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
     for evaluator in MAX_MESSAGES:
         if messages > MAX_GROUP_MESSAGES:
-            return math.nan, _too_many(kind, algorithm, parts, messages, evaluator, MAX_GROUP_MESSAGES)
+            reason = _too_many_messages(kind, algorithm, participants, messages, evaluator, MAX_GROUP_MESSAGES)
+            return math.nan, reason
         with contextlib.suppress(Contention):
+            members = among(joined, groups.ravel())
             if algorithm not in FLAT[kind]:
-                members = among(joined, met.ravel())
-                seconds = _groups_finish_s(kind, len(met), nbytes, members, algorithm, rule, evaluator)
-            elif evaluator == "lockstep":
-                groups, copies = copies_of_groups(group, workers, network)
-                members = among(joined, groups.ravel())
-                seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
-            else:
-                one_each, members = np.ones(len(met), dtype=np.int64), among(joined, met.ravel())
-                seconds = _flat_groups_finish_s(kind, nbytes, members, one_each, algorithm, rule, evaluator)
+                seconds = _groups_finish_s(kind, len(groups), nbytes, members, algorithm, rule, evaluator)
+                return float(seconds.max()), evaluator
+            copies = np.ones(len(groups), dtype=np.int64)
+            if evaluator == "lockstep":
+                representatives, copies = copies_of_groups(group, workers, network)
+                members = among(joined, representatives.ravel())
+            seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
             return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
 
@@ -221,32 +226,38 @@ def _groups_s(
 def _flat_groups_finish_s(
     kind: str, nbytes: float, joined: Topology, copies: Ints, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
-    """Return the time at which each worker is done with rounds that all groups run, whatever their places.
+    """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
 
-    Each group stands for ``copies`` groups, and has as many workers of the topology ``joined`` as the others, one group
-    after another.
+    The algorithm's rounds are the same for all groups, whatever their places. Each group stands for ``copies`` groups,
+    and has as many workers of the topology ``joined`` as the others, one group after another.
     """
-    size = joined.workers // len(copies)
-    all_rounds = tuple(in_groups(rounds(kind, size, nbytes, algorithm), size * np.arange(len(copies)), 1))
-    part, different = joined, {id(round_): round_ for round_ in all_rounds}.values()
-    if different and isinstance(joined, MemberTopology):
-        senders, receivers = (np.concatenate([round_[end] for round_ in different]) for end in (0, 1))
-        part = on_channels_of(joined, senders, receivers)
-    workers_alike = None if (copies == 1).all() else np.repeat(copies, size)
-    return rounds_finish_s(all_rounds, part.workers, part, evaluator=evaluator, rule=rule, copies=workers_alike)
+    group_size = joined.workers // len(copies)
+    group_rounds = rounds(kind, group_size, nbytes, algorithm)
+    all_rounds = tuple(in_groups(group_rounds, first_ranks=group_size * np.arange(len(copies)), stride=1))
+    distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
+    used_topology = joined
+    if distinct_rounds and isinstance(joined, MemberTopology):
+        senders = np.concatenate([round_.senders for round_ in distinct_rounds])
+        receivers = np.concatenate([round_.receivers for round_ in distinct_rounds])
+        used_topology = on_channels_of(joined, senders, receivers)
+    worker_copies = None if (copies == 1).all() else np.repeat(copies, group_size)
+    return rounds_finish_s(
+        all_rounds, joined.workers, used_topology, evaluator=evaluator, rule=rule, copies=worker_copies
+    )
 
 
 def _groups_finish_s(
     kind: str, groups: int, nbytes: float, joined: Topology, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
-    """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
+    """Return the end of a collective that all groups run at once, in seconds, an array of several ends.
 
     Each of the ``groups`` has as many workers of the topology ``joined``, one group after another.
     """
-    size = joined.workers // groups
-    times = StepTimes.checked(np.zeros((1, joined.workers)))
-    firsts = range(0, joined.workers, size)
-    calls = [Call(0, kind, nbytes, range(first, first + size), algorithm) for first in firsts]
+    group_size = joined.workers // groups
+    times = StepTimes.checked(np.zeros((1, joined.workers)))  # one step, without computing
+    calls = []
+    for first in range(0, joined.workers, group_size):
+        calls.append(Call(0, kind, nbytes, group=range(first, first + group_size), algorithm=algorithm))
     if evaluator == "lockstep":
         return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, None, rule)])
     return run_events(data_parallel(times, calls), joined, None, rule).end_s

@@ -141,8 +141,11 @@ def clock(
     calls = list(calls)
     CallsByStep(calls, steps)  # checks the calls before they are split
     sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
-    num_members = [len(group_ranks(call.group, workers) or range(workers)) for call in calls]
-    nbytes = sum(call.payload_bytes * (count / workers) for call, count in zip(calls, num_members, strict=True))
+    nbytes = 0.0  # of the mean worker in all steps
+    for call in calls:
+        ranks = group_ranks(call.group, workers)
+        num_members = workers if ranks is None else len(ranks)
+        nbytes += call.payload_bytes * (num_members / workers)
     if evaluator != "events":
         try:
             spans = lockstep_spans(times, sent_calls, network, starts_s, rule)
@@ -163,13 +166,15 @@ def _with_algorithms(
     choices: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}
     named_calls = []
     for call in calls:
-        key = kind, nbytes, ranks = call.collective, call.payload_bytes, group_ranks(call.group, workers)
-        if key not in choices:
+        kind, nbytes, ranks = call.collective, call.payload_bytes, group_ranks(call.group, workers)
+        if (kind, nbytes, ranks) not in choices:
             if ranks is not None and not isinstance(network, Link):
-                choices[key] = _group_algorithm(algorithms, kind, nbytes, ranks, workers, network)
+                algorithm = _group_algorithm(algorithms, kind, nbytes, ranks, workers, network)
             else:
-                choices[key] = _algorithm(algorithms, kind, nbytes, len(ranks or range(workers)), network)
-        named_calls.append(call if call.algorithm else call._replace(algorithm=choices[key]))
+                num_members = workers if ranks is None else len(ranks)
+                algorithm = _algorithm(algorithms, kind, nbytes, num_members, network)
+            choices[kind, nbytes, ranks] = algorithm
+        named_calls.append(call if call.algorithm else call._replace(algorithm=choices[kind, nbytes, ranks]))
     return named_calls
 
 
@@ -183,10 +188,12 @@ def _group_algorithm(
     name = None
     if hasattr(network, "among"):  # a network, not a topology of different links
         name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), policy, simulated_s)
-    if name is None and policy == "nccl":
+    if name is not None:
+        return name
+    if policy == "nccl":
         raise SpecError("algorithm", policy, "an algorithm's name, for parts of workers whose links differ")
     members = among(topology(network, workers), ranks)
-    return name if name or place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
+    return None if place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
 
 
 def _algorithm(
@@ -206,13 +213,21 @@ def _algorithm(
 
 def _fastest(kind: str, nbytes: float, network: Topology) -> str:
     """Return the algorithm that is fastest in a simulation on a topology of different links."""
-    has_places = place_of(network, network.workers) is not None
-    names = candidates_on(kind, network, network.workers) if has_places else ALGORITHMS[kind]
-    return min(names, key=lambda name: float(collective_finish_s(kind, network.workers, nbytes, network, name).max()))
+    workers = network.workers
+    has_places = place_of(network, workers) is not None
+    names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]
+    return min(names, key=lambda name: collective_finish_s(kind, workers, nbytes, network, name).max())
 
 
 class _Tally(NamedTuple):
-    """Sums over steps and workers, from which a clock is made; ``seconds`` has a sum for the name of each mean."""
+    """Sums over steps and workers, from which a `Clock` is made.
+
+    Attributes:
+        step_end_s: end of each step, ``(T,)`` seconds.
+        end_s: end of each worker's last step, ``(P,)`` seconds.
+        seconds: seconds of all workers in all steps by the kind of work: ``compute``, ``communication``, and so on.
+        timeline: the spans of the first steps.
+    """
 
     step_end_s: Floats
     end_s: Floats
@@ -223,32 +238,27 @@ class _Tally(NamedTuple):
         """Return the clock with means per step and worker; ``nbytes`` are a worker's bytes in all steps."""
         steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
         worker_steps = steps * len(self.end_s)
-        means: dict[str, Any] = {f"{name}_s": seconds / worker_steps for name, seconds in self.seconds.items()}
+        means: dict[str, Any] = {f"{kind}_s": seconds / worker_steps for kind, seconds in self.seconds.items()}
         return Clock(
-            step_end_s=self.step_end_s,
-            end_s=self.end_s,
-            step_time_s=wall_s / steps,
-            bytes_per_worker=nbytes / steps,
-            wall_s=wall_s,
-            evaluator=evaluator,
-            timeline=self.timeline,
-            **means,
-        )
+            self.step_end_s, self.end_s, step_time_s=wall_s / steps, bytes_per_worker=nbytes / steps, wall_s=wall_s,
+            evaluator=evaluator, timeline=self.timeline, **means,
+        )  # fmt: skip
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
-    """Return the sums of a timeline, with the timeline of the first ``keep_steps`` steps."""
+    """Return the seconds of each kind of work in a timeline, with the timeline of the first ``keep_steps`` steps."""
     seconds = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in COMPUTING}
     step_end_s = timeline.step_end_s
-    end_s = np.nanmax(step_end_s, axis=1)
-    seconds["communication"] = float(timeline.communication_s(until_s=float(end_s[-1])).sum())
+    last_end_s = np.nanmax(step_end_s, axis=1)  # of each step, by the last worker
+    seconds["communication"] = float(timeline.communication_s(until_s=float(last_end_s[-1])).sum())
     seconds["exposed_communication"] = float(timeline.exposed_communication_s().sum())
-    return _Tally(end_s, step_end_s[-1], seconds, timeline.head(keep_steps))
+    return _Tally(last_end_s, step_end_s[-1], seconds, timeline.head(keep_steps))
 
 
 def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
-    """Return the sums of a history of spans, with the timeline of the first ``keep_steps`` steps."""
-    step_end_s, end_s, network_s = np.zeros(steps), np.zeros(workers), np.zeros(workers)
+    """Return the seconds of each kind of work in a training's spans, with the timeline of its first steps."""
+    step_end_s, end_s = np.zeros(steps), np.zeros(workers)
+    network_end_s = np.zeros(workers)  # end of each worker's last collective
     seconds = dict.fromkeys((*COMPUTING, "communication", "exposed_communication"), 0.0)
     first_spans: list[Spans] = []
     for spans in history:
@@ -257,10 +267,10 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
         span_s = float((spans.end_s - spans.start_s).sum())
         if spans.stream == "network":  # collectives of one worker follow each other, so none counts twice
             seconds["communication"] += span_s
-            network_s = np.maximum(network_s, spans.end_s)
+            network_end_s = np.maximum(network_end_s, spans.end_s)
             continue
         seconds["exposed_communication" if spans.what == "wait" else spans.what] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
-    seconds["communication"] -= float(np.maximum(0.0, network_s - end_s.max()).sum())  # after the end
+    seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())  # after the training's end
     return _Tally(step_end_s, end_s, seconds, timeline_of(first_spans, workers))

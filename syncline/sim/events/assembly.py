@@ -88,15 +88,9 @@ class Assembly:
         self._receivers: list[int] = []
         self._routed_sends: list[tuple[int, int, int]] = []  # index of each send's operation, sender and receiver
         self._assembler_of: dict[type, Callable[[int, WorkerNames, Any], tuple[Operation, SpanNames]]] = {
-            Compute: self._compute,
-            Send: self._send,
-            Recv: self._recv,
-            Collective: self._join,
-            Wait: self._wait,
-            First: self._first,
-            StreamMark: self._mark,
-            StreamWait: self._wait_for_mark,
-        }
+            Compute: self._compute, Send: self._send, Recv: self._recv, Collective: self._join, Wait: self._wait,
+            First: self._first, StreamMark: self._mark, StreamWait: self._wait_for_mark,
+        }  # fmt: skip
 
     def assemble_all(self, programs: Sequence[Program], assemble_by_columns: ColumnAssembler) -> int | None:
         """Assemble the programs of all workers; a program that several workers share is assembled once.
@@ -223,7 +217,7 @@ class Assembly:
         self.span_names.append(span_names)
 
     def _add(self, worker: int, worker_names: WorkerNames, instruction: OnStream) -> None:
-        """Append the operation of an instruction of a worker."""
+        """Append the operation that the compiled core runs for a worker's instruction."""
         assemble = self._assembler_of[type(instruction)]
         operation, span_names = assemble(worker, worker_names, instruction)
         self._append(operation, instruction, span_names)
@@ -323,7 +317,7 @@ class Assembly:
     # Records in the tables.
 
     def flush(self) -> None:
-        """Write the assembled records into the tables."""
+        """Write the operations, messages and parts that were assembled into the core's tables."""
         pairs = dict.fromkeys((sender, receiver) for _, sender, receiver in self._routed_sends)
         new_pairs = [pair for pair in pairs if pair not in self.route_indices]
         if new_pairs:
@@ -386,7 +380,7 @@ class Assembly:
         return message
 
     def resolved(self, collective: Collective) -> Collective:
-        """Return a collective with what the network determines: its default algorithm, or its seconds as a whole."""
+        """Return a collective with what the network determines: its default algorithm, or its duration."""
         is_timed_as_a_whole = collective.algorithm in TIMED_AS_A_WHOLE
         is_explicit = collective.rounds is not None or collective.takes_s is not None
         has_algorithm = collective.algorithm is not None

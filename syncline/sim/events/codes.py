@@ -42,9 +42,7 @@ SOURCES = (*sorted((FOLDER / "core").glob("*.py")), FOLDER / "state.py", Path(__
 """Files on which the compiled code depends."""
 
 ENTRIES = {
-    "run_core": "int64 float64 int64",
-    "write_routes": "int64 int64 int64 int64 int64 int64",
-    "count_entries": "int64 int64 int64",
-    "write_plan": "int64 int64 int64",
-}
+    "run_core": "int64 float64 int64", "write_routes": "int64 int64 int64 int64 int64 int64",
+    "count_entries": "int64 int64 int64", "write_plan": "int64 int64 int64",
+}  # fmt: skip
 """Types of the arguments of each function that Python calls; arrays are passed as addresses. Each returns an int64."""

@@ -44,7 +44,7 @@ def aligned(values: Any, kind: type) -> NDArray[Any]:
 
 @cache
 def object_name() -> str:
-    """Return the name of the object's file, which has a digest of all compiled sources and the family of processors."""
+    """Return the file name of the compiled core, with a digest of its sources and the family of processors."""
     digest = hashlib.sha256()
     for source in SOURCES:
         digest.update(source.read_bytes())
@@ -52,7 +52,7 @@ def object_name() -> str:
 
 
 def object_folders() -> Iterator[Path]:
-    """Yield the folders in which the object of machine code may be, in the order of search."""
+    """Yield the folders in which the compiled core may be stored, in the order of search."""
     yield FOLDER / "core" / "machine_code"
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     yield Path(home) / "syncline"
@@ -86,7 +86,7 @@ def make_object() -> bytes:
 
 
 def _remove_others(folder: Path) -> None:
-    """Remove objects of other sources, for the same family of processors, from a folder."""
+    """Remove the compiled cores of other sources, for the same family of processors, from a folder."""
     for other in folder.glob(f"*-{llvm.get_process_triple()}.o"):
         if other.name != object_name():
             other.unlink(missing_ok=True)

@@ -35,7 +35,7 @@ POSTS_FIRST, ISSUES_FIRST, PUSHES = 1, 2, 3
 
 
 class CollectiveKind(NamedTuple):
-    """The fields on which all participants of a collective must agree.
+    """A kind of collective: the fields on which all workers that join a collective must agree.
 
     Attributes:
         collective: the first collective of this kind.
@@ -93,15 +93,15 @@ class CollectiveKinds:
         return CollectiveKind(collective, np.array(group, dtype=np.int64), places)
 
     def place(self, kind_number: int, worker: int) -> int:
-        """Return the place of a worker in the group, -1 if it is not in the group."""
+        """Return the index of a worker in the group of a kind of collective, -1 if it is not in the group."""
         kind = self._kinds[kind_number]
         return worker if kind.group is None else kind.places.get(worker, -1)
 
     def is_numbered(self, collective: Collective, place: int) -> bool:
-        """Return whether the port in of the worker at this place serves the collective in turn.
+        """Return whether a worker's incoming port serves the collective in turn, among its other collectives.
 
-        A port in serves collectives one after another. A worker that receives nothing in a collective of some workers
-        skips its turn. A collective of all workers always takes a turn, a collective of a fixed duration never.
+        An incoming port serves collectives one after another. A worker that receives nothing in a collective of some
+        workers skips its turn. A collective of all workers always takes a turn, a collective of a fixed duration never.
         """
         if collective.takes_s is not None:
             return False
@@ -165,7 +165,7 @@ class CollectiveKinds:
             record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
 
     def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
-        """Write the plan of a collective without messages, which takes a fixed time."""
+        """Write the plan of a collective that takes a fixed time and sends no messages into the core's tables."""
         rank0, places = self._state.take("places", ranks)
         places.view(np.uint8)[:] = 0
         places["nbytes"] = collective.nbytes
@@ -176,7 +176,7 @@ class CollectiveKinds:
     def _write_plan(
         self, kind: int, plan: Plan, route0: int, from0: int = 0, route_index: NDArray[np.int64] | None = None
     ) -> None:
-        """Write a plan into the core's tables, behind the plans that are there.
+        """Append the plan of a collective, the messages of each rank, to the core's tables.
 
         Args:
             kind: number of the kind.

@@ -121,7 +121,7 @@ def _runs(rounds: Sequence[Round], one_by_one: bool) -> tuple[list[Round], Ints]
 
 
 def _joined(columns: Sequence[NDArray[Any]], kind: type) -> NDArray[Any]:
-    """Return arrays as one array of this type; an empty one without arrays."""
+    """Return arrays one after another as one array of a type; an empty array without any."""
     return np.concatenate(columns).astype(kind, copy=False) if columns else np.zeros(0, dtype=kind)
 
 

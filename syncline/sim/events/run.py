@@ -25,9 +25,9 @@ def run_events(
 ) -> Timeline:
     """Return the timeline of workers that run their programs.
 
-    Channels are shared: concurrent transfers have max-min fair rates. On each stream a worker has one port out, which
-    serves its messages in the order of queueing, and for collectives one port in, which serves them in the order in
-    which the worker's programs receive them. By the rule
+    Channels are shared: concurrent transfers have max-min fair rates. On each stream a worker has one outgoing port,
+    which serves its messages in the order of queueing, and for collectives one incoming port, which serves them in the
+    order in which the worker's programs receive them. By the rule
 
     - *eager*, a message starts when its sender has queued it and both ports are free, wherever its receiver's program
       is: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message

@@ -149,12 +149,12 @@ class Simulation:
         self._write_used_rows()
 
     def run(self) -> Timeline:
-        """Run to the end and return the timeline."""
+        """Run the simulation to the end and return the timeline."""
         self._run_to_end()
         return self.timeline()
 
     def finish_s(self) -> NDArray[np.float64]:
-        """Run programs of collectives only, and return the time at which each worker is through with its last."""
+        """Run programs that only join collectives; return the seconds at which each worker has finished its last."""
         self._run_to_end()
         spans = self.state["spans"][: int(self.core["spans"])]
         finish_s = self.starts_s.copy()
@@ -173,7 +173,7 @@ class Simulation:
             self._check_received()
 
     def advance(self, until_s: float = math.inf) -> None:
-        """Run all events until ``until_s`` seconds."""
+        """Run all events of the simulation until ``until_s`` seconds."""
         core, env = self.core, self.env
         while True:
             simpy_event_s, simpy_event_key = env.next_event()
@@ -194,7 +194,7 @@ class Simulation:
                 self._act(reason)
 
     def _act(self, reason: int) -> None:
-        """Do what compiled code cannot do by itself, for the reason (a code) for which it has returned."""
+        """Do what the compiled core cannot do by itself; ``reason`` is the code of why it has returned to Python."""
         core = self.core
         stream = int(core["stream"])  # a worker's main stream has the worker's number
         if reason == codes.TIMER:
@@ -348,7 +348,7 @@ class Simulation:
         links_of_message[: len(old_links) // old_width, :old_width] = old_links.reshape(-1, old_width)
 
     def _make_room_for(self, kind: int) -> None:
-        """Make the plan of a kind of collectives, and room in the tables for one more collective of the kind."""
+        """Write the plan of a kind of collectives, and make room in the tables for one more collective of the kind."""
         self.kinds.plan(kind)
         plan = self.state["plans"][kind]
         self.state.room("instances", 1)

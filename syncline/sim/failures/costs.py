@@ -117,7 +117,7 @@ class CheckpointTimes:
 
     @property
     def reload_s(self) -> float:
-        """Return the seconds until all workers have loaded a checkpoint, new ones over their link."""
+        """Return the seconds until all workers have a checkpoint's state; new machines fetch it over the network."""
         return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:
@@ -154,16 +154,19 @@ class SavedSteps:
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
-        time_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
-        first = saved_step // self.every
-        numbers = range(first + 1, self.steps // self.every + 1)
-        number = first + bisect_right(numbers, time_s, key=lambda number: self.ready_s(number * self.every))
-        return max(saved_step, number * self.every)
+        latest_ready_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
+        num_before = saved_step // self.every  # checkpoints up to the saved step
+        later_checkpoints = range(num_before + 1, self.steps // self.every + 1)
+        num_later = bisect_right(
+            later_checkpoints, latest_ready_s, key=lambda checkpoint: self.ready_s(checkpoint * self.every)
+        )
+        return max(saved_step, (num_before + num_later) * self.every)
 
     def done_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
         time_s = elapsed_s + self.ready_s(saved_step)
-        return saved_step + bisect_right(range(saved_step + 1, self.steps + 1), time_s, key=self.end_s)
+        later_steps = range(saved_step + 1, self.steps + 1)
+        return saved_step + bisect_right(later_steps, time_s, key=self.end_s)
 
 
 def equal_step_ends(step_s: float) -> Callable[[int], float]:
@@ -175,5 +178,6 @@ def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> in
     """Return the number of steps nearest to a checkpoint interval, at least as long as ``lag_s``; None if infinite."""
     if math.isinf(interval_s):
         return None
-    lag_steps = math.ceil(lag_s / step_s) if step_s else 1
-    return max(1, lag_steps, round(interval_s / step_s) if step_s else 1)
+    if not step_s:
+        return 1
+    return max(1, math.ceil(lag_s / step_s), round(interval_s / step_s))

@@ -46,13 +46,16 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
         rng: random generator of the draws.
     """
     unit_workers, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
-    queue = [(at_s, unit) for unit, at_s in enumerate((rate.scale_s * rng.weibull(rate.shape, units)).tolist())]
+    first_failures_s = rate.scale_s * rng.weibull(rate.shape, units)
+    queue = [(at_s, unit) for unit, at_s in enumerate(first_failures_s.tolist())]  # next failure of each unit
     heapq.heapify(queue)
     while True:
         at_s, unit = queue[0]
-        first = unit * unit_workers
-        yield Outage(at_s, first, stop=min(first + unit_workers, workers), back_s=at_s + rate.repair_s)
-        heapq.heapreplace(queue, (at_s + rate.scale_s * float(rng.weibull(rate.shape)), unit))
+        first_worker = unit * unit_workers
+        stop = min(first_worker + unit_workers, workers)
+        yield Outage(at_s, first_worker, stop, back_s=at_s + rate.repair_s)
+        seconds_to_next = rate.scale_s * float(rng.weibull(rate.shape))
+        heapq.heapreplace(queue, (at_s + seconds_to_next, unit))
 
 
 def all_outages(
@@ -103,7 +106,6 @@ class FilledPlaces:
 
     A spare takes the place of any broken machine at once. A repaired machine takes its own place if that is empty, else
     the first empty place, or becomes a spare if no place is empty.
-
     """
 
     def __init__(self, workers: int, spares: int = 0) -> None:
@@ -121,13 +123,14 @@ class FilledPlaces:
         """Use the machines whose repair has ended by now; return the places that have a machine again."""
         refilled = []
         while self._repairs and self._repairs[0].at_s <= now_s:
-            place = heapq.heappop(self._repairs).place
+            failed_place = heapq.heappop(self._repairs).place
             if not self._empty:
                 self.spares += 1
                 continue
-            refilled.append(place if place in self._empty else min(self._empty))
-            self._empty.remove(refilled[-1])
-            self.filled[refilled[-1]] = True
+            place = failed_place if failed_place in self._empty else min(self._empty)
+            self._empty.remove(place)
+            self.filled[place] = True
+            refilled.append(place)
         return refilled
 
     def fail(self, outage: Outage) -> list[int]:
@@ -163,7 +166,7 @@ class FilledPlaces:
 
 
 class _Return(NamedTuple):
-    """The planned return of a worker: its time, the place of the worker, and how often this place has failed so far."""
+    """The planned return of a worker: its time, the worker's place, and the place's number of failures so far."""
 
     at_s: float
     place: int
@@ -191,46 +194,46 @@ class Roster:
     """
 
     def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
-        """Begin with all workers present."""
         self.group, self.return_s = group, group.restart_s + load_s
         self.present: NDArray[np.bool_] = np.ones(group.workers, dtype=bool)
         self.count = group.workers  # number of present workers
         self._places = FilledPlaces(group.workers, group.spares)
         self._outages = iter(outages)
-        self._next = next(self._outages, NEVER)
+        self._next_outage = next(self._outages, NEVER)
         self._returns: list[_Return] = []  # a heap
         self._failed_s: dict[int, float] = {}  # time of the last failure of each place whose worker is away
         self.lost: set[int] = set()  # places whose machines never come back, without spares that replace them
-        self._failures = [0] * group.workers  # of each place; a return that was planned before the last does not count
+        self._num_failures = [0] * group.workers  # of each place; a return planned before the last does not count
 
     def next_s(self) -> float:
         """Return the time of the next change of the present workers in seconds; infinite if there is none."""
-        return min(self._next.at_s, self._places.next_s(), self._returns[0].at_s if self._returns else math.inf)
+        return_s = self._returns[0].at_s if self._returns else math.inf
+        return min(self._next_outage.at_s, self._places.next_s(), return_s)
 
     def change(self, costs: FailureCosts) -> Change:
         """Return the next change of the present workers; add the seconds of absences that end to ``costs``."""
         now_s, leaving, joined = self.next_s(), list[int](), list[int]()
         self._refill(now_s)
         while self._returns and self._returns[0].at_s <= now_s:
-            _, place, failures = heapq.heappop(self._returns)
-            if failures == self._failures[place]:
+            _, place, num_failures = heapq.heappop(self._returns)
+            if num_failures == self._num_failures[place]:  # the place has not failed again since
                 joined.append(place)
                 away_s = now_s - self._failed_s.pop(place)
                 costs.restart_s += self.return_s
                 costs.down_s += away_s - self.return_s
-        while self._next.at_s <= now_s:
-            for place in self._places.fail(self._next):
-                self._failures[place] += 1
-                if place in self._failed_s:
+        while self._next_outage.at_s <= now_s:
+            for place in self._places.fail(self._next_outage):
+                self._num_failures[place] += 1
+                if place in self._failed_s:  # its worker was away already
                     costs.down_s += now_s - self._failed_s[place]
                 else:
                     leaving.append(place)
                 self._failed_s[place] = now_s
-                if math.isinf(self._next.back_s) and not self.group.spares:
+                if math.isinf(self._next_outage.back_s) and not self.group.spares:
                     self.lost.add(place)
                 if self._places.filled[place]:  # filled by a spare
                     self._plan_return(place, now_s + self.group.timeout_s)
-            self._next = next(self._outages, NEVER)
+            self._next_outage = next(self._outages, NEVER)
             self._refill(now_s)
         self.present[joined] = True
         self.present[leaving] = False
@@ -243,13 +246,13 @@ class Roster:
         costs.down_s += sum(now_s - failed_s for failed_s in self._failed_s.values())
 
     def _refill(self, now_s: float) -> None:
-        """Plan the returns of workers whose places have a repaired machine."""
+        """Use the machines that are repaired by now, and plan the returns of the workers that get one."""
         for place in self._places.repair(now_s):
             self._plan_return(place, max(now_s, self._failed_s[place] + self.group.timeout_s))
 
     def _plan_return(self, place: int, start_s: float) -> None:
         """Plan the return of a worker whose processes start at ``start_s``."""
-        heapq.heappush(self._returns, _Return(start_s + self.return_s, place, self._failures[place]))
+        heapq.heappush(self._returns, _Return(start_s + self.return_s, place, self._num_failures[place]))
 
 
 class AbsencePeriod(NamedTuple):
@@ -274,16 +277,18 @@ class Absences:
     def next_of(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
         while self._roster.next_s() < until_s:
-            self._read()
+            self._read_next_change()
         periods, roster = self._periods[worker], self._roster
-        match = next((period for period in periods if period.back_s > now_s), None)
-        if match is None or match.from_s >= until_s:
+        index = 0
+        while index < len(periods) and periods[index].back_s <= now_s:
+            index += 1
+        if index == len(periods) or periods[index].from_s >= until_s:
             return None
         while math.isinf(periods[-1].back_s) and worker not in roster.lost and math.isfinite(roster.next_s()):
-            self._read()  # until the time of the worker's return is known
-        return next(period for period in periods if period.back_s > now_s)
+            self._read_next_change()  # until the time of the worker's return is known
+        return periods[index]
 
-    def _read(self) -> None:
+    def _read_next_change(self) -> None:
         """Read the next change of the roster, and add it to the absences of the workers that leave or join."""
         change = self._roster.change(self._costs)
         for worker in change.left:

@@ -39,9 +39,8 @@ class RestartedTraining:
     until_s: float = math.inf
 
     def __post_init__(self) -> None:
-        """Begin before the first outage."""
         self._outages = iter(self.outages)
-        self._next = next(self._outages, NEVER)
+        self._next_outage = next(self._outages, NEVER)
         self._restart_s = self.group.restart_s + self.work.saving.reload_s
         self._places = FilledPlaces(self.group.workers, self.group.spares)
         self._costs = FailureCosts(self.group.workers)
@@ -66,13 +65,13 @@ class RestartedTraining:
         """Train from the last checkpoint to the next failure or the end; return the time in seconds."""
         work, first_step = self.work, self._saved_step
         total_s = work.ready_s(work.steps) - work.ready_s(first_step)
-        end_s = min(start_s + total_s, self._next.at_s, self.until_s)
+        end_s = min(start_s + total_s, self._next_outage.at_s, self.until_s)
         if end_s == start_s + total_s:
             saved = done = work.steps
         else:
             saved = work.saved_by(first_step, end_s - start_s)
             done = work.done_by(first_step, end_s - start_s)
-            if end_s == self.until_s and end_s < self._next.at_s:
+            if end_s == self.until_s and end_s < self._next_outage.at_s:
                 saved = done  # the end of the simulation loses nothing
         self._add_costs(start_s, end_s, first_step, saved, done)
         if saved > first_step:
@@ -96,8 +95,11 @@ class RestartedTraining:
             costs.stretches.append(Stretch("lost", start_s + saved_s, end_s, first=saved, steps=done - saved))
 
     def _restart(self, failed_s: float) -> float:
-        """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds."""
-        self._fail()
+        """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds.
+
+        If the training makes no progress or the simulation ends, return the time at which this happens.
+        """
+        self._process_outage()
         workers, noticed_s, down_s = self.group.workers, failed_s + self.group.timeout_s, failed_s
         while True:
             start_s = max(noticed_s, self._places.when_filled_s(workers))
@@ -105,57 +107,58 @@ class RestartedTraining:
                 reason = f"{self._places.empty} of {workers} places stay empty, without a spare"
                 self._costs.stuck, self._costs.wall_s = no_progress(down_s, reason), down_s
                 return down_s
-            if self._next.at_s < min(start_s, self.until_s):
-                self._fail()
+            if self._next_outage.at_s < min(start_s, self.until_s):  # while the workers wait for machines
+                self._process_outage()
                 continue
             self._add_stretch("down", down_s, start_s)
             if start_s >= self.until_s:
                 return self.until_s
             self._places.repair(start_s)
-            if self._next.at_s >= min(start_s + self._restart_s, self.until_s):
-                self._add_stretch("restart", start_s, start_s + self._restart_s)
+            restarted_s = start_s + self._restart_s
+            if self._next_outage.at_s >= min(restarted_s, self.until_s):
+                self._add_stretch("restart", start_s, restarted_s)
                 self._failed_places.clear()
-                return start_s + self._restart_s
-            next_failure_s = self._next.at_s
+                return restarted_s
+            next_failure_s = self._next_outage.at_s  # during the restart
             self._add_stretch("restart", start_s, next_failure_s)
-            self._fail()
+            self._process_outage()
             noticed_s, down_s = next_failure_s + self.group.timeout_s, next_failure_s
             if self._costs.stuck:
                 return next_failure_s
 
-    def _fail(self) -> None:
+    def _process_outage(self) -> None:
         """Process the next outage: empty the places of its machines, and count a failure."""
-        outage, self._next = self._next, next(self._outages, NEVER)
+        outage, self._next_outage = self._next_outage, next(self._outages, NEVER)
         self._places.repair(outage.at_s)
-        failed = self._places.fail(outage)
-        if not failed:
+        failed_places = self._places.fail(outage)
+        if not failed_places:
             return
-        costs = self._costs
-        self._failed_places.update(failed)
+        costs, workers = self._costs, self.group.workers
+        self._failed_places.update(failed_places)
         costs.interruptions += 1
         self._failures_in_a_row += 1
-        if self.work.saving.peers and self._state_is_lost():
+        # A worker's peer, which has a copy of its state, is half the workers away.
+        peer_failed = any((place + workers // 2) % workers in self._failed_places for place in self._failed_places)
+        if self.work.saving.peers and peer_failed:  # the state is lost: the training begins again
             self._saved_step = 0
             costs.lost_s, costs.useful_s = costs.lost_s + costs.useful_s, 0.0
             costs.lost_steps, costs.steps = costs.lost_steps + costs.steps, 0.0
         if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
-            reason = (
-                f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time for a restart and the steps to a checkpoint"
-            )
+            in_a_row = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row"
+            reason = f"{in_a_row} left no time for a restart and the steps to a checkpoint"
             costs.stuck, costs.wall_s = no_progress(self._saved_at_s, reason), outage.at_s
-
-    def _state_is_lost(self) -> bool:
-        """Return whether some worker's state is neither in its own memory nor in its peer's."""
-        failed, workers = self._failed_places, self.group.workers
-        return any((place + workers // 2) % workers in failed for place in failed)
 
     def _add_stretch(self, kind: str, start_s: float, end_s: float) -> None:
         """Add a period in which all workers wait (``down``) or start again (``restart``) to the costs."""
         end_s = min(end_s, self.until_s)
-        if end_s > start_s:
-            seconds = getattr(self._costs, f"{kind}_s") + self.group.workers * (end_s - start_s)
-            setattr(self._costs, f"{kind}_s", seconds)
-            self._costs.stretches.append(Stretch(kind, start_s, end_s, first=self._saved_step))
+        if end_s <= start_s:
+            return
+        worker_seconds = self.group.workers * (end_s - start_s)
+        if kind == "down":
+            self._costs.down_s += worker_seconds
+        else:
+            self._costs.restart_s += worker_seconds
+        self._costs.stretches.append(Stretch(kind, start_s, end_s, first=self._saved_step))
 
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -204,7 +207,6 @@ class ElasticTraining:
     on_steps: StepsObserver | None = None
 
     def __post_init__(self) -> None:
-        """Begin with all workers present, before the first step."""
         self._members = np.ones(self.group.workers, dtype=bool)  # workers of the group, since it was last formed
         self._work = self.work_of(self._members)
         self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
@@ -229,7 +231,7 @@ class ElasticTraining:
         return costs
 
     def _change(self, now_s: float) -> float:
-        """Process a change at the same instant at which the workers would continue; return the time in seconds."""
+        """Process workers that leave or join just when the others would go on; return the time at which these go on."""
         change = self._roster.change(self._costs)
         self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
         if change.left:
@@ -243,9 +245,14 @@ class ElasticTraining:
     def _train(self, start_s: float) -> float:
         """Train until the group changes or the training ends; return the time in seconds."""
         work, first_step, costs, roster = self._work, self._num_steps, self._costs, self._roster
-        last_step = first_step + math.ceil((self.steps - costs.steps) / self._step_weight(roster.count) - 1e-9)
+        num_steps_left = (self.steps - costs.steps) / self._step_weight(roster.count)
+        last_step = first_step + math.ceil(num_steps_left - 1e-9)  # less a rounding error
         end_s = start_s + work.end_s(last_step) - work.ready_s(first_step)
-        while (change_s := min(roster.next_s(), self.until_s)) < end_s:
+        while True:
+            change_s = min(roster.next_s(), self.until_s)
+            if change_s >= end_s:
+                self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.count)
+                return end_s
             done, present = work.done_by(first_step, change_s - start_s), roster.count
             if change_s == self.until_s:
                 self._add_costs(start_s, change_s, first_step, done, present)
@@ -254,14 +261,12 @@ class ElasticTraining:
             if change.left:
                 self._add_costs(start_s, change_s, first_step, done, present)
                 return self._lose_workers(change_s, change.left)
-            if change.joined:
+            if change.joined:  # the others pause after the present step
                 step_end_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
                 costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
                 self._add_costs(start_s, step_end_s, first_step, done=done + 1, present=present)
                 self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
                 return self._form_group(step_end_s, step_end_s + self.group.reform_s)
-        self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.count)
-        return end_s
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
         """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
@@ -279,8 +284,10 @@ class ElasticTraining:
         if done > first_step:
             self._failures_in_a_row = 0
             if self.on_steps is not None:
-                joined = sorted(worker for worker, step in self._first_steps.items() if step == first_step)
-                joined = [worker for worker in joined if self._members[worker]]
+                joined = []
+                for worker, worker_first_step in sorted(self._first_steps.items()):
+                    if worker_first_step == first_step and self._members[worker]:
+                        joined.append(worker)
                 self.on_steps(start_s, first_step, done, self._members, joined)
             steps_end_s = start_s + useful_s + checkpoint_s
             costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, steps=done - first_step))
@@ -297,14 +304,15 @@ class ElasticTraining:
     def _lose_workers(self, now_s: float, failed: list[int]) -> float:
         """Count failed workers' steps since the last exchange as lost, and form a new group; return its time."""
         last_exchange, costs = self._num_steps - self._num_steps % self.period, self._costs
-        for worker in failed if self.period > 1 else ():
-            first_lost = max(last_exchange, self._first_steps.get(worker, 0))
-            lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
-            lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
-            costs.useful_s -= lost_s
-            costs.lost_s += lost_s
-            costs.steps -= lost_steps
-            costs.lost_steps += lost_steps
+        if self.period > 1:  # otherwise every step ends with an exchange
+            for worker in failed:
+                first_lost = max(last_exchange, self._first_steps.get(worker, 0))
+                lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
+                lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
+                costs.useful_s -= lost_s
+                costs.lost_s += lost_s
+                costs.steps -= lost_steps
+                costs.lost_steps += lost_steps
         return self._form_group(now_s, now_s + self.group.timeout_s + self.group.reform_s)
 
     def _form_group(self, now_s: float, ready_s: float) -> float:
@@ -386,31 +394,31 @@ def simulate_independent_workers(
         until_s: time at which the simulation stops.
     """
     costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)
-    start_s, round_s = np.zeros(group.workers), period * step_s
-    active, start_sum_s = group.workers, 0.0  # number of workers that train, and the sum of their start times
-    sent_s, total_s = 0.0, steps * group.workers * step_s  # worker seconds: in updates of failed workers, and needed
-    now_s = 0.0
+    start_s, round_s = [0.0] * group.workers, period * step_s  # start of each worker since its last return
+    num_active, start_sum_s = group.workers, 0.0  # workers that train, and the sum of their start times
+    needed_s, sent_s = steps * group.workers * step_s, 0.0  # worker seconds: in all, and in updates of failed workers
     while True:
-        end_s = (total_s - sent_s + start_sum_s) / active if active else math.inf
+        # At time t the workers have trained ``sent_s + num_active t - start_sum_s`` worker seconds.
+        end_s = (needed_s - sent_s + start_sum_s) / num_active if num_active else math.inf
         now_s = min(end_s, until_s)
         if roster.next_s() >= now_s:
             break
         change = roster.change(costs)
         for worker in change.left:
-            worked_s = change.at_s - float(start_s[worker])
+            worked_s = change.at_s - start_s[worker]
             rounds_s = math.floor(worked_s / round_s) * round_s
-            active, start_sum_s = active - 1, start_sum_s - float(start_s[worker])
+            num_active, start_sum_s = num_active - 1, start_sum_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s
         for worker in change.joined:
             start_s[worker] = change.at_s
-            active, start_sum_s = active + 1, start_sum_s + change.at_s
-        if not active and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
+            num_active, start_sum_s = num_active + 1, start_sum_s + change.at_s
+        if not num_active and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
             costs.stuck = no_progress(change.at_s)
             now_s = change.at_s
             break
     costs.wall_s = now_s
-    costs.useful_s = sent_s + active * now_s - start_sum_s
+    costs.useful_s = sent_s + num_active * now_s - start_sum_s
     costs.steps = costs.useful_s / (step_s * group.workers)
     costs.lost_steps = costs.lost_s / (step_s * group.workers)
     roster.end(now_s, costs)

@@ -11,7 +11,7 @@ and the message arrives at end + alpha: n are its bytes, R the bandwidth of its 
 **NCCL over sockets.** For the message of a round from sender s to receiver r, with ``received`` the time at which all
 messages up to ``ahead`` rounds before have arrived at s,
 
-    start = max(received of s, port out of s, port in of r),   end = start + o + n / R
+    start = max(received of s, outgoing port of s, incoming port of r),   end = start + o + n / R
 
 and the message arrives at end + alpha, with o its overhead. These are maxima and sums alone, so a collective is a
 linear map of the max-plus algebra, as others.

@@ -119,7 +119,8 @@ class CollectiveMaps:
     """Maps from the times at which workers enter a collective to the times at which they are done, for one training.
 
     Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
-    collective as soon as the receiver's port in is free, even if the receiver still takes part in the last collective.
+    collective as soon as the receiver's incoming port is free, even if the receiver still takes part in the last
+    collective.
 
     Args:
         topology: the network of the P workers.
@@ -144,7 +145,7 @@ class CollectiveMaps:
 
     @property
     def in_s(self) -> Floats:
-        """Return the time at which each worker's port in is free, ``(P,)`` seconds."""
+        """Return the time at which each worker's incoming port is free, ``(P,)`` seconds."""
         return np.full(self._topology.workers, -np.inf) if self._ports is None else self._ports.in_s
 
     @in_s.setter
@@ -201,16 +202,12 @@ class CollectiveMaps:
         return self._routed_rounds[key]
 
     def _run(self, key: Key, entry_s: Floats, before: Ports | None = None) -> Ports:
-        """Return the ports after a collective that workers enter at ``entry_s``, ``(..., P)``, round by round."""
+        """Return the ports' times after the rounds of a collective that workers enter at ``entry_s``, ``(..., P)``."""
         ports = Ports.at_entry(entry_s, len(self._shared), before)
         run_collective(
-            key,
-            self._rounds[key],
-            routed=partial(self._routed, key),
-            topology=self._topology,
-            ports=ports,
+            key, self._rounds[key], routed=partial(self._routed, key), topology=self._topology, ports=ports,
             rule=self._rule,
-        )
+        )  # fmt: skip
         return ports
 
 
@@ -271,6 +268,6 @@ class GroupedMaps:
         done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)
         maps.in_s = self._in_s[members]
         done_s[members], sent_bytes[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # The maps have no port in for a worker that received nothing, but another group may send to that worker next.
+        # A worker that received nothing has no incoming port in the maps, but another group may send to it next.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
         return done_s, sent_bytes

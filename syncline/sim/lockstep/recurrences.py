@@ -99,12 +99,12 @@ RULES = ("eager", "rendezvous")
 
 @dataclass(eq=False)
 class Ports:
-    """The state of all workers: times in seconds, ``(..., P)``. Functions change the arrays in place.
+    """Times until which workers and their ports are busy, ``(..., P)`` seconds; functions change the arrays in place.
 
     Args:
         received_s: time at which all messages so far have arrived at a worker.
-        out_s: time at which the worker's port out is free.
-        in_s: time at which the worker's port in is free.
+        out_s: time at which the worker's outgoing port is free.
+        in_s: time at which the worker's incoming port is free.
         busy_s: time until which each channel carries bytes, ``(C + 1,)``; valid for shared channels only.
     """
 
@@ -224,14 +224,10 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, b
     assert routed_round.channels is not None
     senders, _, nbytes = routed_round.messages
     return shared_flow_s(
-        begin_s,
-        np.broadcast_to(nbytes, senders.shape),
-        routed_round.channels,
-        bandwidth=rounds.bandwidth,
-        shared=rounds.is_shared,
-        busy_s=ports.busy_s,
+        begin_s, np.broadcast_to(nbytes, senders.shape), routed_round.channels, bandwidth=rounds.bandwidth,
+        shared=rounds.is_shared, busy_s=ports.busy_s,
         copies=None if rounds.copies is None else rounds.copies[senders],
-    )
+    )  # fmt: skip
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
@@ -257,7 +253,7 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
 def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int, rounds: RoutedRounds) -> None:
     """Run equal rounds by the eager rule: the first and the last alone, and all others at once.
 
-    After the first round a worker's port in is free when its sender's port out is free.
+    After the first round a worker's incoming port is free when its sender's outgoing port is free.
     """
     _eager(routed_round, ports, rounds)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)

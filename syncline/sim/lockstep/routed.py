@@ -240,15 +240,12 @@ def _routed_round(
     paths = topology.paths(senders, receivers)
     shares = is_shared is not None and bool(is_shared[paths.channels].any())
     return RoutedRound(
-        round_,
-        _scalar_if_equal(paths.overhead_s),
-        flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
-        latency_s=_scalar_if_equal(paths.latency_s),
-        shared=shares,
+        round_, _scalar_if_equal(paths.overhead_s), flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
+        latency_s=_scalar_if_equal(paths.latency_s), shared=shares,
         rings=rings(senders, receivers, workers) if seeks_rings else None,
         source=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
         channels=paths.channels if shares else None,
-    )
+    )  # fmt: skip
 
 
 def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:

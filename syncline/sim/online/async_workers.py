@@ -41,25 +41,24 @@ class WorkerFailures:
     """
 
     def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
-        """Begin without any failure or lost step."""
         self.workers, self.pace, self.absences = workers, pace, absences
         self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
         self.periods: list[AbsencePeriod] = []
         self.lost_steps = 0
         self.last_failure_s = 0.0
 
-    def next_of(self, worker: int, now_s: float, numbers: range) -> AbsencePeriod | None:
-        """Return a worker's absence that begins before the worker has finished steps ``numbers``, begun at ``now_s``.
+    def next_of(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
+        """Return a worker's absence that begins before the worker has finished these steps, begun at ``now_s``.
 
-        The steps that the worker completes before this absence count as lost.
+        The steps that the worker completes before this absence count as lost. ``steps`` has the numbers of the steps.
         """
         if self.absences is None:
             return None
-        until_s = now_s + sum(self.pace(worker, number) for number in numbers)
-        absence = self.absences.next_of(worker, now_s, until_s)
+        steps_s = [self.pace(worker, step) for step in steps]
+        absence = self.absences.next_of(worker, now_s, until_s=now_s + sum(steps_s))
         if absence is not None:
-            step_ends_s = np.cumsum([self.pace(worker, number) for number in numbers])
-            self.lost_steps += int(np.searchsorted(step_ends_s, max(absence.from_s - now_s, 0.0), side="right"))
+            trained_s = max(absence.from_s - now_s, 0.0)
+            self.lost_steps += int(np.searchsorted(np.cumsum(steps_s), trained_s, side="right"))
         return absence
 
     def fail(self, worker: int, begun_s: float, absence: AbsencePeriod) -> None:
@@ -88,9 +87,9 @@ class WorkerFailures:
             return None
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)
         costs.lost_s = float(self.lost_s.sum())
-        costs.down_s = sum(
-            min(period.back_s, wall_s) - period.from_s for period in self.periods if period.from_s < wall_s
-        )
+        for period in self.periods:
+            if period.from_s < wall_s:
+                costs.down_s += min(period.back_s, wall_s) - period.from_s
         costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
         costs.interruptions, costs.lost_steps = len(self.periods), self.lost_steps / self.workers
         if remaining_steps:
@@ -144,7 +143,6 @@ class _AsyncSimulation:
     def __init__(
         self, settings: ServerSettings, pace: StepSeconds, observer: EventObserver, absences: Absences | None
     ) -> None:
-        """Begin before the first step of any worker."""
         self.settings, self.pace, self.observer = settings, pace, observer
         workers = settings.workers
         self.failures = WorkerFailures(workers, pace, absences)
@@ -162,12 +160,18 @@ class _AsyncSimulation:
         """Simulate until the server has taken all steps, and return the results."""
         workers, policy = self.settings.workers, self.policy
         first_workers = policy.begin()
-        lateness = None if delay is None else lambda a, b: delay(topology.place_of(a), topology.place_of(b))
+
+        def delay_between_programs(sender: int, receiver: int) -> float:
+            """Return the seconds by which a message between the machines of two programs is late."""
+            assert delay is not None
+            return delay(topology.place_of(sender), topology.place_of(receiver))
+
         program_starts_s = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
         policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
         if self.failures.absences is not None:
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
+        lateness = None if delay is None else delay_between_programs
         self.simulation = GatedSimulation(programs, topology, program_starts_s, eager=True, delay=lateness)
         if self.upper:
             self.upper.simulation = self.simulation
@@ -184,18 +188,14 @@ class _AsyncSimulation:
                 raise
             timeline, has_ended = self.simulation.timeline(), True
         return AsyncResult(
-            step_end_s=np.array(self.step_end_s),
-            step_worker=np.array(self.step_worker, dtype=np.int64),
-            contributions=tuple(policy.contributions),
-            versions=sum(server.versions for server in policy.servers),
-            end_s=policy.end_s,
-            compute_s=timeline.compute_s()[:workers] - self.failures.not_computing_s(),
+            step_end_s=np.array(self.step_end_s), step_worker=np.array(self.step_worker, dtype=np.int64),
+            contributions=tuple(policy.contributions), versions=sum(server.versions for server in policy.servers),
+            end_s=policy.end_s, compute_s=timeline.compute_s()[:workers] - self.failures.not_computing_s(),
             wait_s=timeline.exposed_communication_s()[:workers],
-            timeline=with_servers(timeline, self.settings, keep_steps),
-            interrupted=interrupted,
+            timeline=with_servers(timeline, self.settings, keep_steps), interrupted=interrupted,
             merges=tuple(self.upper.merges) if self.upper else (),
             failed=self.failures.outcome(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
-        )
+        )  # fmt: skip
 
     def _programs(self, working: set[int]) -> list[list[Instruction]]:
         """Return the programs of workers, then of their handlers, then of the upper server.
@@ -209,9 +209,10 @@ class _AsyncSimulation:
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
                 handlers.append(self._handler(worker, update, last_step) if self.policy.assigned[worker] else [])
             else:
-                programs.append(self._await_model(worker, -1, last_step=-1))
-                handlers.append(self._reply(worker, -1, last_step=-1))
-        return programs + handlers + (self.upper.programs() if self.upper else [])
+                programs.append(self._await_model(worker, update=-1, last_step=-1))
+                handlers.append(self._reply(worker, update=-1, last_step=-1))
+        upper_programs = self.upper.programs() if self.upper else []
+        return programs + handlers + upper_programs
 
     # The clock of the servers.
 
@@ -235,7 +236,7 @@ class _AsyncSimulation:
         self.simulation.open_gate(self.settings.workers + worker)
 
     def updates_taken(self, server: ServerState) -> None:
-        """Send a local server's update to the global server if it is due, after the server took all arrived updates."""
+        """Send a local server's update to the upper server if it is due, after the server took all arrived updates."""
         if self.upper:
             self.upper.send_due(server)
 
@@ -251,10 +252,10 @@ class _AsyncSimulation:
         if absence is not None:
             return self._fail(worker, absence)
         handler, last_step = self.settings.workers + worker, first_step + steps - 1
-        program: list[Instruction] = [
-            Compute(self.pace(worker, step), step=step, effect=partial(self._end_step, worker, step))
-            for step in range(first_step, first_step + steps)
-        ]
+        program: list[Instruction] = []
+        for step in range(first_step, first_step + steps):
+            end_step = partial(self._end_step, worker, step)
+            program.append(Compute(self.pace(worker, step), step=step, effect=end_step))
         program.append(
             Send(handler, self.settings.update_bytes, tag=("update", update), step=last_step, label=f"update {update}")
         )
@@ -322,7 +323,7 @@ class _AsyncSimulation:
             self.policy.sleeping.add(worker)
             return self._reply(worker, update, last_step)
         send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
-        return [send, *(self._handler(worker, update + 1, last_step + steps) if steps else [])]
+        return [send, *self._handler(worker, update + 1, last_step + steps)] if steps else [send]
 
     def _note_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
@@ -358,10 +359,9 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
 
     columns: dict[str, Any] = dict(spans.columns())
-    handlers = (spans.worker - workers).tolist()
-    columns["stream"] = Words.from_words(
-        stream if handler < 0 else stream_of_handler[handler]
-        for stream, handler in zip(spans.stream.tolist(), handlers, strict=True)
-    )
+    streams = []
+    for program, stream in zip(spans.worker.tolist(), spans.stream.tolist(), strict=True):
+        streams.append(stream if program < workers else stream_of_handler[program - workers])
+    columns["stream"] = Words.from_words(streams)
     columns["worker"] = np.array(worker_of_program, dtype=np.int64)[spans.worker]
     return Timeline.from_columns(columns, last + 1)

@@ -55,7 +55,7 @@ class GatedSimulation(Simulation):
 
 
 class UpperServerPrograms:
-    """The programs of local servers that send updates to the global server, and of its handlers that receive them.
+    """The programs of local servers that send updates to the upper server, and of its handlers that receive them.
 
     The upper server has a *handler* for each local server: a program that takes its updates and returns models.
 
@@ -75,7 +75,6 @@ class UpperServerPrograms:
     def __init__(
         self, settings: ServerSettings, upper: UpperServer, observer: EventObserver, policy: ServerPolicy
     ) -> None:
-        """Begin before the first update of any local server."""
         self.settings, self.upper, self.observer, self.policy = settings, upper, observer, policy
         self.merges: list[Merge] = []
         servers = len(upper.groups)
@@ -87,10 +86,13 @@ class UpperServerPrograms:
         self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
-        """Return the sending programs of the local servers, then their handlers at the global server."""
+        """Return the sending programs of the local servers, then their handlers at the upper server."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
-        send_programs = [[] if ended else self._send_program(index, 0) for index, ended in enumerate(self._has_ended)]
-        return send_programs + [[] if ended else self._handler(index, 0) for index, ended in enumerate(self._has_ended)]
+        send_programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
+        for server, has_ended in enumerate(self._has_ended):
+            send_programs.append([] if has_ended else self._send_program(server, update=0))
+            handlers.append([] if has_ended else self._handler(server, update=0))
+        return send_programs + handlers
 
     def send_due(self, server: ServerState) -> None:
         """Send the update of a local server if it is due, or its last update once no worker's update can still arrive.
@@ -98,7 +100,9 @@ class UpperServerPrograms:
         After the last steps the other local servers do the same, because they may have no worker left that triggers it.
         """
         self._send_if_due(server)
-        for other in self.policy.servers if not self.policy.steps_left else ():
+        if self.policy.steps_left:
+            return
+        for other in self.policy.servers:
             if other is not server:
                 self._send_if_due(other)
 
@@ -129,15 +133,15 @@ class UpperServerPrograms:
     # Instructions and effects of a local server.
 
     def _send_program(self, server: int, update: int) -> list[Instruction]:
-        """Return the program with which local server ``server`` sends its updates from ``update`` on to the global one.
+        """Return the program with which a local server sends its updates, from ``update`` on, to the upper server.
 
-        The program waits at a gate until the server has an update, sends it to the global server's handler, receives
-        the global model, merges it into the server's, and begins again with the next update.
+        The program waits at a gate until the server has an update, sends it to the upper server's handler, receives the
+        upper server's model, merges it into the local model, and begins again with the next update.
         """
         handler = self._handler_number(server)
 
         def after_gate(_: int) -> list[Instruction]:
-            """Return the instructions after the gate has opened; none if the server has ended."""
+            """Return the instructions that send an update once it is due; none if the local server has ended."""
             if self._has_ended[server]:
                 return []
             return [
@@ -171,7 +175,7 @@ class UpperServerPrograms:
         local = self._program_number(server)
 
         def take(_: int) -> list[Instruction]:
-            """Return the instructions after the gate has opened; none if the local server has ended."""
+            """Return the instructions that take an update once it is due; none if the local server has ended."""
             if self._has_ended[server]:
                 return []
             return [
@@ -190,7 +194,7 @@ class UpperServerPrograms:
         self._arrivals.append(server)
 
     def _take_arrivals(self, _: object) -> None:
-        """Apply the updates that have arrived at the global server at this instant: a version of its model each."""
+        """Apply the updates that have arrived at the upper server at this instant: a version of its model each."""
         arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
         for number in arrivals:
@@ -198,15 +202,13 @@ class UpperServerPrograms:
             self.observer.arrive_up(number, age)
             self._versions += 1
             self._last_merge[number] = len(self.merges)
-            sent_versions, sent_s = self._sent_versions[number], self._sent_s[number]
-            self.merges.append(
-                Merge(
-                    number, sent_versions, sent_s, arrived_s=now_s, version=self._versions, age=age, merged_s=math.nan
-                )
-            )
+            self.merges.append(Merge(
+                number, self._sent_versions[number], self._sent_s[number], arrived_s=now_s, version=self._versions,
+                age=age, merged_s=math.nan,
+            ))  # fmt: skip
             self.simulation.open_gate(self._handler_number(number))
 
     def _reply(self, server: int) -> None:
-        """Note which version of the global model leaves for a local server."""
+        """Note which version of the upper server's model leaves for a local server."""
         self.observer.reply_up(server)
         self.policy.servers[server].upper_version = self._versions

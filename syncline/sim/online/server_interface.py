@@ -140,7 +140,7 @@ class EventObserver:
         """Send a worker the current model of its server."""
 
     def send_up(self, server: int) -> None:
-        """Send the global server what a local server's model has changed since it last merged the global model."""
+        """Send the upper server what a local server's model has changed since it last merged the upper server's."""
 
     def arrive_up(self, server: int, age: int) -> None:
         """Make a version at the upper server from a local server's update, which is ``age`` versions old."""
@@ -254,14 +254,14 @@ class AsyncResult:
             workers: P, number of workers.
             groups: number of workers of each local server, in order; empty: there is one server.
         """
-        sizes = groups or (workers,)
-        server_of = np.repeat(np.arange(len(sizes)), sizes).tolist()
+        group_sizes = groups or (workers,)
+        server_of_worker = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
         last_update: dict[tuple[int, int], Contribution] = {}  # by server and version
         for update in self.contributions:  # in the order of arrival
-            last_update[server_of[update.worker], update.version] = update
+            last_update[server_of_worker[update.worker], update.version] = update
         waited_s: Floats = np.zeros((workers, workers))
         for update in self.contributions:
-            awaited = last_update[server_of[update.worker], update.version]
+            awaited = last_update[server_of_worker[update.worker], update.version]
             if update.replied_s >= awaited.arrived_s:  # the reply came after the version, not at once or never
                 waited_s[update.worker, awaited.worker] += awaited.arrived_s - update.arrived_s
         return waited_s
@@ -275,9 +275,9 @@ class AsyncResult:
 class ServerTopology(DerivedTopology):
     """A network of P workers and the handlers of their servers.
 
-    Lane m, numbered P + m, is the program of the server for worker m. With S local servers below an upper server, S
-    programs of the local servers and S handlers of the upper server follow. All handlers at one place are one machine:
-    their messages share its channels max-min fairly, as the connections of one machine do.
+    The handler for worker i, a program of its server, has the number P + i. With S local servers below an upper server,
+    S programs of the local servers and S handlers of the upper server follow. All handlers at one place are one
+    machine: their messages share its channels max-min fairly, as the connections of one machine do.
 
     Args:
         whole: the topology of the whole network, see `DerivedTopology`.
@@ -331,9 +331,10 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
 
 
 def places_of_handlers(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the machine of each handler.
+    """Return the machine of each handler: a server's program for one worker, or for a local server.
 
-    A local server runs on the machine of the first worker of its group.
+    A local server runs on the machine of the first worker of its group. The handlers are those for the workers, then
+    the local servers' programs that send to the upper server, then the upper server's handlers for these.
 
     Args:
         workers: number of workers.
@@ -342,8 +343,9 @@ def places_of_handlers(workers: int, place: int, groups: Sequence[int] = ()) -> 
     """
     if not groups:
         return (place,) * workers
-    first_workers = [sum(groups[:number]) for number in range(len(groups))]
-    return (*np.repeat(first_workers, groups).tolist(), *first_workers, *[place] * len(groups))
+    first_workers: list[int] = (np.cumsum(groups) - groups).tolist()
+    worker_handlers: list[int] = np.repeat(first_workers, groups).tolist()
+    return (*worker_handlers, *first_workers, *[place] * len(groups))
 
 
 def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Protocol
 
-import numpy as np
-
 from syncline.seeds import generator
 from syncline.sim.online.server_interface import Contribution, EventObserver, ServerSettings
 
@@ -82,19 +80,18 @@ class ServerPolicy:
     """
 
     def __init__(self, settings: ServerSettings, observer: EventObserver, timing: ServerClock) -> None:
-        """Begin with idle workers; each server serves consecutive workers."""
         self.settings, self.observer, self.timing = settings, observer, timing
         workers = settings.workers
         self.steps_left = settings.steps
         self.assigned, self.model = [0] * workers, [0] * workers
         self.begun_s, self.sent_s = [0.0] * workers, [0.0] * workers
-        sizes = settings.groups or (workers,)
-        ends = np.cumsum(sizes).tolist()
-        self.servers = [
-            ServerState(index, list(range(end - size, end)))
-            for index, (size, end) in enumerate(zip(sizes, ends, strict=True))
-        ]
-        self.server_of = [server for server in self.servers for _ in server.idle]
+        self.servers: list[ServerState] = []
+        self.server_of: list[ServerState] = []
+        for number, group_size in enumerate(settings.groups or (workers,)):
+            first_worker = len(self.server_of)
+            server = ServerState(number, idle=list(range(first_worker, first_worker + group_size)))
+            self.servers.append(server)
+            self.server_of += [server] * group_size
         self._last_contribution: dict[int, int] = {}  # index of each worker's last update in ``contributions``
         self.contributions: list[Contribution] = []
         self.draws = generator(settings.seed, "participants")
@@ -121,13 +118,10 @@ class ServerPolicy:
             server = self.server_of[worker]
             age = server.versions - self.model[worker]
             self._last_contribution[worker] = len(self.contributions)
-            self.contributions.append(
-                Contribution(
-                    worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker],
-                    arrived_s=now_s,
-                    model=self.model[worker], version=server.versions + 1, age=age, replied_s=math.nan,
-                )
-            )  # fmt: skip
+            self.contributions.append(Contribution(
+                worker, self.assigned[worker], begun_s=self.begun_s[worker], sent_s=self.sent_s[worker],
+                arrived_s=now_s, model=self.model[worker], version=server.versions + 1, age=age, replied_s=math.nan,
+            ))  # fmt: skip
             server.under_way -= 1
             self.observer.arrive(worker, age)
             server.buffered.append(worker)
@@ -185,14 +179,15 @@ class ServerPolicy:
 
     def _take_idle(self, server: ServerState) -> list[int]:
         """Remove and return the next participants from the idle workers: drawn ones, or all if no steps are left."""
-        idle, present = server.idle, self.settings.workers - len(self.departed)
-        num_drawn = self.settings.num_participants - present + len(idle)
+        idle, num_present = server.idle, self.settings.workers - len(self.departed)
+        num_busy = num_present - len(idle)
+        num_drawn = self.settings.num_participants - num_busy
         if num_drawn >= len(idle) or not self.steps_left:
             server.idle = []
             return idle
-        drawn_workers = set(self.draws.choice(len(idle), num_drawn, replace=False).tolist())
-        server.idle = [worker for index, worker in enumerate(idle) if index not in drawn_workers]
-        return [worker for index, worker in enumerate(idle) if index in drawn_workers]
+        drawn_indices = set(self.draws.choice(len(idle), num_drawn, replace=False).tolist())
+        server.idle = [worker for index, worker in enumerate(idle) if index not in drawn_indices]
+        return [worker for index, worker in enumerate(idle) if index in drawn_indices]
 
     def _assign(self, worker: int) -> None:
         """Assign a worker its next local steps; none if no steps are left."""
@@ -242,5 +237,6 @@ class ServerPolicy:
     def _send_due(self, server: ServerState) -> None:
         """Send a server's update to the upper server if it is due, and models to idle workers."""
         self.timing.updates_taken(server)
-        for worker in self._take_idle(server) if server.idle else ():
-            self.timing.release_model(worker)
+        if server.idle:
+            for worker in self._take_idle(server):
+                self.timing.release_model(worker)

@@ -136,25 +136,26 @@ def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, 
     If both may still come, the stage chooses after all other events of this instant; ``last`` says that this is so.
     """
     state = stages[stage]
-    number, count = pipeline.microbatches + state.backwards, pipeline.microbatches
+    next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
     may_backward = state.backwards < state.forwards
-    may_forward = state.forwards < count and state.forwards - state.backwards < state.limit
-    if not (may_backward and _has_input(pipeline, tasks, stage, number)):
+    may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
+    runs_backward = may_backward and _has_input(pipeline, tasks, stage, next_backward)
+    if not runs_backward:
         if may_backward and may_forward and not last:
             if not state.choosing:
                 state.choosing = True
                 _add_event(pipeline, heap, now_s, CHOOSING, CHOOSE, stage, 0)
             return
-        if not (may_forward and _has_input(pipeline, tasks, stage, state.forwards)):
+        if not (may_forward and _has_input(pipeline, tasks, stage, next_forward)):
             state.awaits_any = True
             return
-        number = state.forwards
     state.awaits_any = False
+    number = next_backward if runs_backward else next_forward
     tasks[stage, state.num_done].number = number
-    if number < count:
-        state.forwards += 1
-    else:
+    if runs_backward:
         state.backwards += 1
+    else:
+        state.forwards += 1
     _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
 
 
@@ -174,7 +175,7 @@ def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
 
 @compiled
 def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> bool:
-    """Start the message with the output of the stage's ``task``-th task; return False if the task sends none."""
+    """Start the message with the output of a stage's ``task``-th task; return False if the task sends none."""
     state, number = stages[stage], tasks[stage, task].number
     receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
     if receiver < 0:
@@ -232,7 +233,7 @@ def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float
 
 @compiled
 def _incoming_stage(stages: Any, i: int) -> int:
-    """Return the receiver of the messages on the i-th changed link."""
+    """Return the stage that receives the messages on the i-th link whose flows have changed."""
     link = stages[i // 2].changed_links[i % 2]
     return link - len(stages) if link >= len(stages) else stages[link].receiver
 
@@ -306,7 +307,7 @@ def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
 
 @compiled
 def _side(stages: Any, stage: int, receiver: int) -> int:
-    """Return 0 if the receiver is the next stage, and 1 if it is the stage before."""
+    """Return the side on which a stage's receiver is: 0 for the next stage, 1 for the stage before."""
     return 0 if receiver == (stage + 1) % len(stages) else 1
 
 
@@ -325,9 +326,11 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
     while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
         number = tasks[stage, state.first_waiting[side]].number
         receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
-        back = number // (pipeline.microbatches * pipeline.chunks)
-        _add_event(pipeline, heap, now_s + state.latency_s[back], AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
+        is_backward = number // (pipeline.microbatches * pipeline.chunks)
+        arrival_s = now_s + state.latency_s[is_backward]
+        _add_event(pipeline, heap, arrival_s, AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
         state.waiting[side] -= 1
+        # Find the next waiting message to the same side: the output of a later task.
         while state.waiting[side]:
             state.first_waiting[side] += 1
             number = tasks[stage, state.first_waiting[side]].number

@@ -71,7 +71,6 @@ class PipelineMath:
         backward_weights: Weights = "stashed",
         after_update: Callable[[int, int], object] | None = None,
     ) -> None:
-        """Begin with version 0 of all weights, and no stored activations or gradients."""
         self.stages = len(optimizers)
         if len(parts) != self.stages * schedule.chunks:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
@@ -82,7 +81,8 @@ class PipelineMath:
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]
         self._version = [0] * self.stages
-        self._stash: list[tuple[int, dict[str, Tensor]] | None] = [None] * len(parts)
+        self._stash: list[dict[str, Tensor]] = [{} for _ in parts]
+        self._stashed_version = [-1] * len(parts)
         self._velocity: list[dict[str, Tensor]] = [{} for _ in parts]
         self._activation: dict[tuple[int, int], Tensor] = {}  # by micro-batch and part, as the next two
         self._gradient: dict[tuple[int, int], Tensor | None] = {}
@@ -112,7 +112,10 @@ class PipelineMath:
     def incoming(self, stage: int, task: PipelineTask, x: Tensor) -> None:
         """Store another stage's output as the input of a task."""
         part = task.chunk * self.stages + stage
-        (self._activation if task.kind == "forward" else self._gradient)[task.microbatch, part] = x
+        if task.kind == "forward":
+            self._activation[task.microbatch, part] = x
+        else:
+            self._gradient[task.microbatch, part] = x
 
     def _forward(self, stage: int, part: int, microbatch: int) -> None:
         """Run a part forward, and store its output, or the loss after the last part."""
@@ -133,26 +136,25 @@ class PipelineMath:
         if self.mode != "stashed":
             # Shares the storage but not the version counter: an update in place changes the backward's weights.
             return {name: p.data.requires_grad_() for name, p in named_params.items()}
-        stash = self._stash[part]
-        if stash is None or stash[0] != self._version[stage]:
-            stash = (
-                self._version[stage],
-                {name: p.detach().clone().requires_grad_() for name, p in named_params.items()},
-            )
-            self._stash[part] = stash
-        return stash[1]
+        if self._stashed_version[part] != self._version[stage]:
+            self._stash[part] = {name: p.detach().clone().requires_grad_() for name, p in named_params.items()}
+            self._stashed_version[part] = self._version[stage]
+        return self._stash[part]
 
     def _backward(self, stage: int, part: int, microbatch: int) -> None:
-        """Compute the gradient of a part's input for the part before, and of its weights unless these are a task."""
+        """Compute the gradients of a part's input and, unless the schedule splits the backward, of its weights."""
         forward = self._forward_states[microbatch, part]
-        split = self.schedule.splits_backward
-        variables = ([forward.x] if part else []) + ([] if split else list(forward.weights.values()))
-        if variables:
-            gradients = self._differentiate(stage, part, microbatch, variables, retain_graph=split)
-            if part:
-                self._gradient[microbatch, part - 1] = gradients[0]
-            if not split:
-                self._accumulate(stage, part, microbatch, gradients=gradients[1 if part else 0 :])
+        has_input_gradient, has_weight_gradients = part > 0, not self.schedule.splits_backward
+        variables = [forward.x] if has_input_gradient else []
+        if has_weight_gradients:
+            variables += forward.weights.values()
+        if not variables:
+            return
+        gradients = list(self._differentiate(stage, part, microbatch, variables, retain_graph=not has_weight_gradients))
+        if has_input_gradient:
+            self._gradient[microbatch, part - 1] = gradients.pop(0)
+        if has_weight_gradients:
+            self._accumulate(stage, part, microbatch, gradients)
 
     def _weight(self, stage: int, part: int, microbatch: int) -> None:
         """Compute the gradient of a part's weights for a micro-batch, in a schedule that splits the backward."""
@@ -195,21 +197,21 @@ class PipelineMath:
     def _update(self, stage: int, delay: int) -> None:
         """Update a stage's weights by a gradient that is ``delay`` updates old."""
         self.delays[stage].append(delay)
-        parameters = [
-            (self._velocity[part], name, parameter)
-            for part in range(stage, len(self.parts), self.stages)
-            for name, parameter in self.parts[part].named_parameters()
-        ]
-        corrects = self.mode == "corrected"
-        old_values = [parameter.detach().clone() for *_, parameter in parameters] if corrects else []
+        stage_parts = range(stage, len(self.parts), self.stages)
+        old_weights: dict[int, dict[str, Tensor]] = {}  # by part
+        if self.mode == "corrected":
+            for part in stage_parts:
+                named_parameters = self.parts[part].named_parameters()
+                old_weights[part] = {name: parameter.detach().clone() for name, parameter in named_parameters}
         self.optimizers[stage].step()
         self.optimizers[stage].zero_grad()
-        if corrects:  # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay
-            decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
-            for (velocity, name, parameter), old_value in zip(parameters, old_values, strict=True):
-                change = parameter.detach() - old_value
-                mean_change = velocity.get(name, torch.zeros_like(change))
-                velocity[name] = mean_change.mul(decay).add(change, alpha=1 - decay)
+        # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay
+        decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
+        for part, weights in old_weights.items():
+            for name, parameter in self.parts[part].named_parameters():
+                change = parameter.detach() - weights[name]
+                mean_change = self._velocity[part].get(name, torch.zeros_like(change))
+                self._velocity[part][name] = mean_change.mul(decay).add(change, alpha=1 - decay)
         self._version[stage] += 1
         if self.after_update is not None:
             self.after_update(stage, self._version[stage])

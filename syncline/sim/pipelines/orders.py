@@ -131,8 +131,8 @@ def _neighbour_stage(
     """
     if task.kind not in directions or stages == 1:
         return None
-    part = task.chunk * stages + stage + directions[task.kind]
-    return part % stages if 0 <= part < chunks * stages else None
+    neighbour_part = task.chunk * stages + stage + directions[task.kind]
+    return neighbour_part % stages if 0 <= neighbour_part < chunks * stages else None
 
 
 class Numbering(NamedTuple):
@@ -176,7 +176,7 @@ class Orders(Sequence[Order]):
 
     @classmethod
     def from_lists(cls, orders: Sequence[Order], numbering: Numbering) -> Orders:
-        """Return the `Orders` of lists of tasks with equal lengths."""
+        """Return the tasks of each stage, lists of equal lengths, as `Orders`, which store them as numbers."""
         if isinstance(orders, Orders):
             return orders
         numbers = [[numbering.number(task) for task in order] for order in orders]

@@ -108,7 +108,8 @@ def task_of(tag: str) -> PipelineTask:
 
 def name_of(task: PipelineTask) -> str:
     """Return the name of a task for error messages."""
-    return f"{task.kind} {task.microbatch + 1}" + f" of chunk {task.chunk + 1}" * (task.chunk > 0)
+    name = f"{task.kind} {task.microbatch + 1}"
+    return f"{name} of chunk {task.chunk + 1}" if task.chunk else name
 
 
 def check_orders(schedule: Schedule, stages: int) -> None:
@@ -126,77 +127,75 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
         return
     tasks = product(kinds, range(schedule.microbatches), range(schedule.chunks))
-    required = {PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in tasks}
+    required = [PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in tasks]
+    required_set = set(required)
     checked_orders: set[int] = set()  # several stages may share one order
     for stage, order in enumerate(schedule.orders):
         if id(order) in checked_orders:
             continue
         checked_orders.add(id(order))
         position = {task: index for index, task in enumerate(order)}
-        name = f"stage {stage + 1}"
-        if len(position) < len(order):
-            repeated = next(task for index, task in enumerate(order) if position[task] != index)
-            raise SynclineError(f"{name} runs {name_of(repeated)} twice; expected each task once")
-        if not required.issuperset(position):
-            unknown = next(task for task in order if task not in required)
-            raise SynclineError(f"{name} runs {name_of(unknown)}, which {schedule.name} has not; expected others only")
-        if len(position) < len(required):
-            missing_task = min(required.difference(position), key=lambda task: (kinds.index(task.kind), *task[1:]))
-            target = target_stage(missing_task, stage, stages, schedule.chunks)
+        stage_name = f"stage {stage + 1}"
+        repeated = [task for index, task in enumerate(order) if position[task] != index]
+        if repeated:
+            raise SynclineError(f"{stage_name} runs {name_of(repeated[0])} twice; expected each task once")
+        unknown = [task for task in order if task not in required_set]
+        if unknown:
+            problem = f"{stage_name} runs {name_of(unknown[0])}, which {schedule.name} has not"
+            raise SynclineError(f"{problem}; expected others only")
+        missing = [task for task in required if task not in position]
+        if missing:
+            target = target_stage(missing[0], stage, stages, schedule.chunks)
             waits = "" if target is None else f": stage {target + 1} waits for it"
-            raise SynclineError(
-                f"{name} never runs {name_of(missing_task)}, which is not in its order{waits}; expected it once"
-            )
+            problem = f"{stage_name} never runs {name_of(missing[0])}, which is not in its order{waits}"
+            raise SynclineError(f"{problem}; expected it once")
         for task, index in position.items():
             if task.kind == "forward":
                 continue
             prerequisite = task._replace(kind=PREREQUISITES[task.kind])
             if position[prerequisite] > index:
                 raise SynclineError(
-                    f"{name} never runs {name_of(task)}: it waits for {name_of(prerequisite)} of {name}, which comes "
-                    "after it in its order; expected it before"
+                    f"{stage_name} never runs {name_of(task)}: it waits for {name_of(prerequisite)} of {stage_name}, "
+                    "which comes after it in its order; expected it before"
                 )
 
 
 def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> SynclineError | None:
-    """Return an error that names stages that wait for each other in a circle, or None if there are none.
+    """Return an error that names stages which wait for each other in a circle; None if there are none.
 
     Args:
         current_instructions: the current instruction of each worker that has not finished.
         stages: K; worker ``r K + k`` is stage k of replica r.
     """
 
-    def label(worker: int) -> str:
+    def stage_name(worker: int) -> str:
         """Return the name of a worker's stage for the error line."""
         replica, stage = divmod(worker, stages)
-        return f"stage {stage + 1}" + f" of replica {replica + 1}" * (replica > 0)
+        return f"stage {stage + 1} of replica {replica + 1}" if replica else f"stage {stage + 1}"
 
+    awaited: dict[int, Recv] = {}  # message for which each worker waits
     for worker, instruction in current_instructions.items():
-        if isinstance(instruction, First) and not instruction.options:
-            return SynclineError(f"{label(worker)} never runs forward 1: its in-flight limit is 0; expected at least 1")
-    receives = {
-        worker: receive
-        for worker, instruction in current_instructions.items()
-        if (receive := _awaited_receive(instruction)) is not None
-    }
-    worker, visited = min(receives, default=-1), set[int]()
+        if isinstance(instruction, Recv):
+            awaited[worker] = instruction
+        elif isinstance(instruction, First):
+            if not instruction.options:
+                problem = f"{stage_name(worker)} never runs forward 1: its in-flight limit is 0"
+                return SynclineError(f"{problem}; expected at least 1")
+            receives = [receive for receive in instruction.options if receive is not None]
+            if receives:
+                awaited[worker] = receives[0]
+
+    # Go from a worker to the worker whose message it awaits, until a worker comes for the second time.
+    worker, visited = min(awaited, default=-1), set[int]()
     while worker not in visited:
-        if worker not in receives:
+        if worker not in awaited:
             return None
         visited.add(worker)
-        worker = receives[worker].source
-    receive = receives[worker]  # of a worker in the cycle
-    task, source = name_of(task_of(str(receive.tag))), label(receive.source)
-    source_receive = receives[receive.source]
-    source_task = name_of(task_of(str(source_receive.tag)))
+        worker = awaited[worker].source
+    source = awaited[worker].source
+    task, source_task = task_of(str(awaited[worker].tag)), task_of(str(awaited[source].tag))
     return SynclineError(
-        f"{label(worker)} never runs {task}: it waits for {source}, which is at {source_task} and itself waits for "
-        f"{label(source_receive.source)}; expected orders in which one of them can go on"
+        f"{stage_name(worker)} never runs {name_of(task)}: it waits for {stage_name(source)}, which is at "
+        f"{name_of(source_task)} and itself waits for {stage_name(awaited[source].source)}; "
+        "expected orders in which one of them can go on"
     )
-
-
-def _awaited_receive(instruction: Instruction) -> Recv | None:
-    """Return the receive for which a worker waits, of a choice the first; None if it waits for no message."""
-    if isinstance(instruction, First):
-        return next((recv for recv in instruction.options if recv is not None), None)
-    return instruction if isinstance(instruction, Recv) else None

@@ -59,16 +59,16 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     """
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
-    rows = np.flatnonzero(timeline.computes)
-    bounds = np.searchsorted(timeline.worker[rows], np.arange(stages + 1))
-    word_kind, word_chunk = _kinds_and_chunks(timeline.what.words)
-    word_index = timeline.what.codes[rows]
-    kind = word_kind[word_index]
-    activation = word_chunk[word_index] * schedule.microbatches + timeline.step[rows]  # of a micro-batch in a chunk
+    tasks = np.flatnonzero(timeline.computes)
+    first_task_of_stage = np.searchsorted(timeline.worker[tasks], np.arange(stages + 1))
+    kind_of_word, chunk_of_word = _kinds_and_chunks(timeline.what.words)
+    word = timeline.what.codes[tasks]
+    kind = kind_of_word[word]
+    activation = chunk_of_word[word] * schedule.microbatches + timeline.step[tasks]  # of a micro-batch in a chunk
     stage_reports = []
     for stage, stage_utilisation in enumerate(utilisation[:stages].tolist()):
-        tasks = slice(bounds[stage], bounds[stage + 1])
-        stage_reports.append(_stage_report(kind[tasks], activation[tasks], schedule, stage_utilisation))
+        part = slice(first_task_of_stage[stage], first_task_of_stage[stage + 1])
+        stage_reports.append(_stage_report(kind[part], activation[part], schedule, stage_utilisation))
     return PipelineReport(
         makespan_s=makespan_s,
         bubble=float(1 - utilisation.mean()),
@@ -97,19 +97,17 @@ def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation:
         schedule: the schedule of the pipeline.
         utilisation: the fraction of the makespan in which the stage computes.
     """
-    is_forward, is_release = (kind == TASK_KINDS.index(name) for name in ("forward", schedule.released_by))
-    peak = int(np.cumsum(is_forward.astype(np.int64) - is_release).max(initial=0))
+    is_forward = kind == TASK_KINDS.index("forward")
+    is_release = kind == TASK_KINDS.index(schedule.released_by)
+    num_activations = np.cumsum(is_forward.astype(np.int64) - is_release)  # after each task
     delays: Ints = np.zeros(schedule.microbatches, dtype=np.int64)
     weight_versions = 1
     if schedule.updates == "every":
         delays, weight_versions = _delays_and_versions(is_forward, is_release, activation, schedule)
     return StageReport(
-        utilisation=utilisation,
-        delays=tuple(delays.tolist()),
-        delay_steady=int(delays[-1]),
-        peak_activations=peak,
-        weight_versions=weight_versions,
-    )
+        utilisation, delays=tuple(delays.tolist()), delay_steady=int(delays[-1]),
+        peak_activations=int(num_activations.max(initial=0)), weight_versions=weight_versions,
+    )  # fmt: skip
 
 
 def _delays_and_versions(
@@ -167,8 +165,8 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
         updates = tasks.worker != np.append(tasks.worker[1:], -1)  # after a worker's last task
     has_ended = tasks.end_s <= until_s
     tasks, updates = tasks[has_ended], updates[has_ended]
-    kind = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())
-    _, chunk = _kinds_and_chunks(tasks.what.words)
-    codes = tasks.what.codes
-    columns = (tasks.worker, kind[codes], tasks.step, chunk[codes], tasks.start_s, tasks.end_s, updates)
+    kind_of_word = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())
+    _, chunk_of_word = _kinds_and_chunks(tasks.what.words)
+    kind, chunk = kind_of_word[tasks.what.codes], chunk_of_word[tasks.what.codes]
+    columns = (tasks.worker, kind, tasks.step, chunk, tasks.start_s, tasks.end_s, updates)
     return [TaskSpan(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]

@@ -50,16 +50,12 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 
 
 def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
-    """Return the timeline of a pipeline by the compiled simulation; None if only the general events can simulate it."""
+    """Return the timeline of a pipeline by the compiled simulation; None if only the event simulation can follow it."""
     schedule, stages = pipeline.schedule, pipeline.stages
     has_fixed_order = len(schedule.orders) > 0
     tasks = schedule.microbatches * schedule.chunks * len(schedule.kinds)
-    if (
-        pipeline.effects
-        or pipeline.replicas > 1
-        or any(pipeline.updates_s())
-        or not (math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0)
-    ):
+    has_valid_bytes = math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0
+    if pipeline.effects or pipeline.replicas > 1 or any(pipeline.updates_s()) or not has_valid_bytes:
         return None
     if not has_fixed_order and (schedule.chunks > 1 or schedule.splits_backward):
         return None
@@ -70,6 +66,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     kernels = KERNELS.for_work(2 * stages * tasks)
     if kernels is None:
         return None
+
     tasks_table = np.zeros((stages, tasks), dtype=kernels.TASK)
     if has_fixed_order:
         numbering = Numbering(schedule.microbatches, schedule.chunks)
@@ -82,16 +79,19 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     pipeline_table["greedy"] = not has_fixed_order
     pipeline_table["nbytes"], pipeline_table["tolerance"] = pipeline.activation_bytes, LEFT_OVER
     pipeline_table["messages_ahead"] = messages_ahead(stage_topology, pipeline.activation_bytes)
-    if kernels.simulate(pipeline_table, _stages(stage_topology, schedule.limits, kernels.STAGE), tasks_table):
+    stages_table = _stage_records(stage_topology, schedule.limits, kernels.STAGE)
+    num_tasks_left = kernels.simulate(pipeline_table, stages_table, tasks_table)
+    if num_tasks_left:  # the stages deadlock
         return None
     return _timeline(schedule, tasks_table, float(pipeline.activation_bytes))
 
 
-def _stages(stage_topology: Star, limits: Sequence[int], kind: np.dtype[Any]) -> NDArray[Any]:
+def _stage_records(stage_topology: Star, limits: Sequence[int], record_type: np.dtype[Any]) -> NDArray[Any]:
     """Return the initial records of the stages, with latency and bandwidth of the routes to their neighbours."""
-    stage, records = np.arange(stage_topology.workers), np.zeros(stage_topology.workers, dtype=kind)
+    stage, records = np.arange(stage_topology.workers), np.zeros(stage_topology.workers, dtype=record_type)
     up, down = stage_topology.bandwidth_bytes_per_s.reshape(2, -1)
-    for direction, neighbour in enumerate(((stage + 1) % len(stage), (stage - 1) % len(stage))):
+    next_stage, previous_stage = (stage + 1) % len(stage), (stage - 1) % len(stage)
+    for direction, neighbour in enumerate((next_stage, previous_stage)):
         records["latency_s"][:, direction] = stage_topology.paths(stage, neighbour).latency_s
         records["route_bytes_per_s"][:, direction] = np.minimum(up, down[neighbour])
     records["overhead_s"], records["up_bytes_per_s"], records["down_bytes_per_s"] = stage_topology.overhead_s, up, down
@@ -107,7 +107,8 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
 
     ``tasks_table`` has the simulated records, ``(stages, tasks)``; ``nbytes`` are the bytes of a message.
     """
-    (stages, tasks), chunks, microbatches = tasks_table.shape, schedule.chunks, schedule.microbatches
+    stages, tasks = tasks_table.shape
+    chunks, microbatches = schedule.chunks, schedule.microbatches
     numbers = np.ascontiguousarray(tasks_table["number"])
     block, step = np.divmod(numbers, np.int32(microbatches))  # a block is a kind and a chunk
     is_forward = block < chunks
@@ -120,13 +121,14 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     receiving_task = (block // chunks * chunks + receiving_chunk) * microbatches + step
 
     # For each stage a wait and a task in turn, then its messages.
+    waits_rows, tasks_rows, messages_rows = slice(0, 2 * tasks, 2), slice(1, 2 * tasks, 2), slice(2 * tasks, 3 * tasks)
     exists = np.empty((stages, 3 * tasks), dtype=np.bool_)
-    exists[:, : 2 * tasks : 2], exists[:, 1 : 2 * tasks : 2], exists[:, 2 * tasks :] = receives, True, sends
+    exists[:, waits_rows], exists[:, tasks_rows], exists[:, messages_rows] = receives, True, sends
 
     def column(wait: Any, task: Any, message: Any, dtype: type) -> Any:
         """Return a column of the timeline from its values in the spans of waits, of tasks and of messages."""
         rows = np.empty((stages, 3 * tasks), dtype=dtype)
-        rows[:, : 2 * tasks : 2], rows[:, 1 : 2 * tasks : 2], rows[:, 2 * tasks :] = wait, task, message
+        rows[:, waits_rows], rows[:, tasks_rows], rows[:, messages_rows] = wait, task, message
         return rows[exists]
 
     blocks = [(kind, chunk) for kind in schedule.kinds for chunk in range(chunks)]
@@ -135,28 +137,27 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     wait_begin_s = np.concatenate([np.zeros((stages, 1)), tasks_table["end_s"][:, :-1]], axis=1)
     labels = column(numbers + len(names), block, receiving_task + len(names), np.int32)
     return Timeline(
-        workers=stages,
-        worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
+        workers=stages, worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
         stream=Words(column(0, 0, 1, np.int8), np.array(["compute", "send"])),
         what=Words(column(0, block + 2, 1, np.int16), np.array(["recv", "send", *names])),
         label=Words(labels, np.array([*names, *tags])),
         start_s=column(wait_begin_s, tasks_table["begin_s"], tasks_table["send_begin_s"], np.float64),
         end_s=column(tasks_table["begin_s"], tasks_table["end_s"], tasks_table["send_end_s"], np.float64),
-        nbytes=column(nbytes, 0.0, nbytes, np.float64),
-        step=column(step, step, step, np.int64),
-    )
+        nbytes=column(nbytes, 0.0, nbytes, np.float64), step=column(step, step, step, np.int64),
+    )  # fmt: skip
 
 
 def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
     """Return a program for each worker; with a greedy schedule the program is made while it runs."""
     seconds = pipeline.durations.seconds_by_kind(pipeline.stages, pipeline.schedule.microbatches)
     programs = []
-    for worker in range(pipeline.replicas * pipeline.stages):
-        stage = _Stage(pipeline, seconds, *divmod(worker, pipeline.stages))
-        if pipeline.schedule.orders:
-            programs.append(stage.program(pipeline.schedule.orders[stage.number]))
-        else:
-            programs.append(_GreedyStage(stage, pipeline.schedule).choice())
+    for replica in range(pipeline.replicas):
+        for number in range(pipeline.stages):
+            stage = _Stage(pipeline, seconds, replica, number)
+            if pipeline.schedule.orders:
+                programs.append(stage.program(pipeline.schedule.orders[number]))
+            else:
+                programs.append(_GreedyStage(stage, pipeline.schedule).choice())
     return programs
 
 
@@ -164,7 +165,6 @@ class _Stage:
     """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``."""
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
-        """Find the stages from which each kind of task gets its input, and to which it sends its output."""
         self.pipeline, self.number = pipeline, stage
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
         self.effects = pipeline.effects if replica == 0 else None
@@ -226,18 +226,10 @@ class _Stage:
         program: list[Instruction] = []
         for call_number, (kind, algorithm) in enumerate(self.averaging_calls):
             key = self.number, microbatch, call_number
-            program.append(
-                Collective(
-                    kind,
-                    self.averaged_bytes,
-                    key,
-                    label="gradient",
-                    step=microbatch,
-                    algorithm=algorithm,
-                    group=self.group,
-                )
+            average = Collective(
+                kind, self.averaged_bytes, key, label="gradient", step=microbatch, algorithm=algorithm, group=self.group
             )
-            program.append(Wait(key))
+            program += [average, Wait(key)]
         if self.update_s:
             program.append(Compute(self.update_s, UPDATE, microbatch, what=UPDATE))
         return program

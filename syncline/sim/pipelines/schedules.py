@@ -33,22 +33,9 @@ from syncline.sim.pipelines.orders import (
 )
 
 __all__ = [
-    "SCHEDULES",
-    "TASK_KINDS",
-    "CalledSchedule",
-    "Kind",
-    "Numbering",
-    "Order",
-    "Orders",
-    "PipelineTask",
-    "Schedule",
-    "ScheduleKind",
-    "repeated",
-    "schedule",
-    "schedule_kind",
-    "source_stage",
-    "target_stage",
-]
+    "SCHEDULES", "TASK_KINDS", "CalledSchedule", "Kind", "Numbering", "Order", "Orders", "PipelineTask", "Schedule",
+    "ScheduleKind", "repeated", "schedule", "schedule_kind", "source_stage", "target_stage",
+]  # fmt: skip
 
 
 def gpipe(stages: int, microbatches: int) -> Schedule:
@@ -104,11 +91,13 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     # Groups of K micro-batches pass all chunks before the next group comes: rows of (groups, K) per chunk.
     forward_groups = [tasks.all("forward", chunk).reshape(-1, stages) for chunk in range(chunks)]
     backward_groups = [tasks.all("backward", chunk).reshape(-1, stages) for chunk in reversed(range(chunks))]
-    forwards, backwards = (np.stack(groups, axis=1).ravel() for groups in (forward_groups, backward_groups))
+    forwards, backwards = np.stack(forward_groups, axis=1).ravel(), np.stack(backward_groups, axis=1).ravel()
     orders = []
     for stage in range(stages):
         num_ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
-        orders.append(alternating(forwards, backwards, len(forwards) if microbatches == stages else num_ahead))
+        if microbatches == stages:  # a single group: all forwards come first, as in Megatron-LM
+            num_ahead = len(forwards)
+        orders.append(alternating(forwards, backwards, num_ahead))
     return Schedule("interleaved", Orders(np.stack(orders), tasks), microbatches, chunks)
 
 
@@ -121,10 +110,13 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
     """
     tasks, orders = Numbering(microbatches), []
     weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
-    for stage, order in enumerate(Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks).numbers):
-        backwards = np.flatnonzero(order >= first_backward + stage)  # each followed by an earlier one's weight gradient
-        order_with_weights = np.insert(order, backwards + 1, weights[: len(backwards)])
-        orders.append(np.concatenate([order_with_weights, weights[len(backwards) :]]))
+    orders_1f1b = Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks)
+    for stage, order in enumerate(orders_1f1b.numbers):
+        # Each backward but the first ``stage`` is followed by the weight gradient of an earlier one.
+        backward_positions = np.flatnonzero(order >= first_backward + stage)
+        num_inserted = len(backward_positions)
+        order_with_weights = np.insert(order, backward_positions + 1, weights[:num_inserted])
+        orders.append(np.concatenate([order_with_weights, weights[num_inserted:]]))
     return Schedule("zb-h1", Orders(np.stack(orders), tasks), microbatches, splits_backward=True)
 
 
@@ -178,17 +170,22 @@ class CalledSchedule(str):
         return CalledSchedule, (self.fields,)
 
 
-def schedule_kind(name: str, path: str = "schedule") -> ScheduleKind:
+def schedule_kind(name: str) -> ScheduleKind:
     """Return the kind of schedule with a name: a key of ``SCHEDULES``, or ``module:name`` of a user's function.
 
     Raises:
         SpecError: nothing has this name, or the object of this name is no schedule.
     """
-    return name.kind if isinstance(name, CalledSchedule) else _kind_of(SCHEDULES.get(name, path), name, path)
+    if isinstance(name, CalledSchedule):
+        return name.kind
+    return _kind_of(SCHEDULES.get(name, "schedule"), name, "schedule")
 
 
 def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
-    """Return a `ScheduleKind` that a user named; a function becomes the builder of one."""
+    """Return the `ScheduleKind` that a user named; a function becomes the builder of a new kind.
+
+    ``name`` and ``path`` (the field) are for the error line.
+    """
     if isinstance(candidate, ScheduleKind):
         return candidate
     if not callable(candidate):
@@ -220,7 +217,8 @@ def schedule(
     elif chunks != 1:
         raise SpecError("chunks", chunks, f"1, as {name} does not interleave; the interleaved schedule does")
     if max_in_flight is None:
-        return _build(kind, name, stages, microbatches, *([chunks] if kind.takes_chunks else []))
+        arguments = [microbatches, chunks] if kind.takes_chunks else [microbatches]
+        return _build(kind, name, stages, *arguments)
     if not kind.takes_limits:
         expected = f"nothing with {name}; a limit is for {', '.join(limited_schedules())}"
         raise SpecError("max_in_flight", max_in_flight, expected)
@@ -252,15 +250,19 @@ def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, 
     """Return the checked in-flight limit of each stage: with a limit that is too small a stage would wait for ever."""
     if isinstance(max_in_flight, Sequence):
         limits = tuple(max_in_flight)
-    else:  # a fixed order gains nothing from a limit above the usual one
-        limits = tuple(min(max_in_flight, usual) if fixed_order else max_in_flight for usual in usual_limits(stages))
+    elif fixed_order:  # which gains nothing from a limit above the usual one
+        limits = tuple(min(max_in_flight, usual_limit) for usual_limit in usual_limits(stages))
+    else:
+        limits = (max_in_flight,) * stages
     if len(limits) != stages:
         raise SpecError("max_in_flight", max_in_flight, f"one limit, or one for each of the {stages} stages")
-    for stage, limit in enumerate(limits):
+    for number, limit in enumerate(limits, 1):
         if limit < 1:
-            raise SpecError("max_in_flight", limit, f"at least 1: stage {stage + 1} never runs forward 1 otherwise")
-    for stage in range(1, stages if fixed_order else 0):
-        previous, limit = (min(stage_limit, microbatches) for stage_limit in limits[stage - 1 : stage + 1])
+            raise SpecError("max_in_flight", limit, f"at least 1: stage {number} never runs forward 1 otherwise")
+    if not fixed_order:
+        return limits
+    for stage in range(1, stages):
+        previous, limit = min(limits[stage - 1], microbatches), min(limits[stage], microbatches)
         if limit > previous:
             reason = f"before its backward 1 it waits for forward {previous + 1} of stage {stage}, which with the limit"
             expected = f"at most {previous} at stage {stage + 1}: {reason} {previous} waits for that backward first"

@@ -322,13 +322,11 @@ class _SlowTopology(DerivedTopology):
     def _link_channels(self, worker: int) -> Ints:
         """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
         other_workers = np.delete(np.arange(self.workers), worker)
-        repeated = np.full(len(other_workers), worker)
-        outgoing, incoming = (
-            self.whole.paths(repeated, other_workers).channels,
-            self.whole.paths(other_workers, repeated).channels,
-        )
-        last = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)
-        channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(other_workers)), last]])
+        repeated_worker = np.full(len(other_workers), worker)
+        outgoing = self.whole.paths(repeated_worker, other_workers).channels  # (P - 1, channels of a route), -1: none
+        incoming = self.whole.paths(other_workers, repeated_worker).channels
+        last_hop = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)
+        channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(other_workers)), last_hop]])
         return np.unique(channels[channels >= 0])
 
 

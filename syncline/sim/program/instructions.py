@@ -300,13 +300,12 @@ class _Host:
     """
 
     def __init__(self, queued: Queued) -> None:
-        """Begin with an empty list of instructions for each stream."""
         self.instructions_of: dict[str, list[OnStream]] = defaultdict(list)
         self.instructions_of[COMPUTING] = []
         self._shared_network_streams = set(_shared_network_streams(queued))
         self._stream_of_mark: dict[Hashable, str] = {}
         self._started_collectives: set[Hashable] = set()
-        self._pending_collectives: dict[Hashable, None] = {}
+        self._pending_collectives: dict[Hashable, None] = {}  # an ordered set
         self._host_waits: dict[Hashable, OnStream] = {}  # last wait by source, as a later mark implies earlier marks
         self._num_host_waits = 0
         self._num_host_waits_made: dict[str, int] = defaultdict(int)  # by stream, as the next attribute
@@ -318,7 +317,7 @@ class _Host:
         """Append an instruction to its stream, behind the host's waits that bind the stream and are not on it yet."""
         kind = type(instruction)
         if kind is HostWait:
-            self._wait(instruction)
+            self._add_host_wait(instruction)
             return
         instructions = self.instructions_of[stream]
         if self._num_host_waits_made[stream] < self._num_host_waits:
@@ -341,6 +340,7 @@ class _Host:
             self._started_collectives.add(instruction.key)
             self._pending_collectives[instruction.key] = None
             if instruction.stream in self._shared_network_streams:
+                # A stream of its own joins the collectives in the host's order, each when this stream has come to it.
                 mark = StreamMark(("joins", instruction.key))
                 instructions.append(mark)
                 self.instructions_of[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
@@ -349,7 +349,7 @@ class _Host:
             raise SpecError("queued.streams", stream, f"{COMPUTING!r}, on which alone a program chooses")
         instructions.append(instruction)
 
-    def _wait(self, wait: HostWait) -> None:
+    def _add_host_wait(self, wait: HostWait) -> None:
         """Note what the host waits for: a mark, or the end of all streams and collectives so far."""
         self._num_host_waits += 1
         if wait.key is not None:
@@ -375,8 +375,8 @@ class _Host:
 
 
 def _shared_network_streams(queued: Queued) -> Iterator[str]:
-    """Yield the network streams that receive collectives from several streams."""
-    first_source: dict[str, str] = {}
+    """Yield the network streams on which several streams queue collectives."""
+    first_stream: dict[str, str] = {}  # by network stream
     for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
-        if type(instruction) is Collective and first_source.setdefault(instruction.stream, stream) != stream:
+        if type(instruction) is Collective and first_stream.setdefault(instruction.stream, stream) != stream:
             yield instruction.stream

@@ -50,16 +50,18 @@ def gloo_rounds(kind: str, workers: int, nbytes: float) -> Iterable[Round]:
 def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
     """Return how many rounds a rank of gloo may be ahead of the messages it received, for each round."""
     if kind in ("all_reduce", "reduce_scatter"):
-        half = rounds // 2
-        return [1 if half and index == half else 2 for index in range(rounds)]
+        ahead = [2] * rounds
+        if rounds > 1:
+            ahead[rounds // 2] = 1  # the halfway, where results follow partial sums
+        return ahead
     if kind == "all_gather":
         return [2] * rounds
     if kind == "reduce":  # a ring, then messages from all to the root at once
-        ring_rounds = max(rounds - (workers - 1), 0)
-        return [2 if index < ring_rounds else index - ring_rounds + 1 for index in range(rounds)]
+        num_ring_rounds = max(rounds - (workers - 1), 0)
+        return [2] * num_ring_rounds + list(range(1, rounds - num_ring_rounds + 1))
     if kind == "broadcast":
         return [1] * rounds
-    return [index + 1 for index in range(rounds)]
+    return list(range(1, rounds + 1))  # no round waits for another
 
 
 def waits_for_sends(kind: str) -> bool:
@@ -73,24 +75,28 @@ def posts_first(kind: str) -> bool:
 
 
 def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds of segments from each worker i to i - 1, a lap of partial sums and one of results.
+    """Yield the rounds of gloo's ring all-reduce, in which each worker i sends a segment to worker i - 1.
 
-    Empty segments at the end of the tensor are not sent.
+    The first lap around the ring sends partial sums, the second lap results. Empty segments at the end of the tensor
+    are not sent.
     """
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
-    worker, per_chunk = np.arange(workers), int(num_segments) // workers
+    worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers
     receiver = (worker - 1) % workers
     full_round = Round(worker, receiver, segment_bytes)
     for first_chunk in (1, 0):
-        for number in range(per_chunk * (workers - 1)):
-            offsets = ((worker + first_chunk) * per_chunk + number) % num_segments * segment_bytes
-            sizes = np.clip(nbytes - offsets, 0.0, segment_bytes)
-            sends = sizes > 0
-            yield full_round if np.all(sizes == segment_bytes) else Round(worker[sends], receiver[sends], sizes[sends])
+        for number in range(segments_per_chunk * (workers - 1)):
+            segment = ((worker + first_chunk) * segments_per_chunk + number) % num_segments  # that each worker sends
+            sizes = np.clip(nbytes - segment * segment_bytes, 0.0, segment_bytes)
+            if np.all(sizes == segment_bytes):
+                yield full_round
+            else:
+                sends = sizes > 0
+                yield Round(worker[sends], receiver[sends], sizes[sends])
 
 
 def _reduce(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds of segments from each worker i to i - 1, then the chunk of each worker to worker 0."""
+    """Yield the rounds of gloo's reduce: segments from each worker i to i - 1, then each worker's chunk to worker 0."""
     if workers < 2 or not nbytes:
         return
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
@@ -98,8 +104,7 @@ def _reduce(workers: int, nbytes: float) -> Iterator[Round]:
     ring_round = Round(worker, (worker - 1) % workers, segment_bytes)
     for _ in range(int(num_segments) - 2):
         yield ring_round
-    for sender in range(1, workers):
-        yield Round(np.array([sender]), np.array([0]), nbytes / workers)
+    yield from _gather(workers, nbytes / workers)
 
 
 def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
@@ -110,20 +115,16 @@ def _broadcast(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _gather(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds in which each worker but the first sends its bytes to the first."""
+    """Yield rounds in which each worker but the first sends ``nbytes`` bytes to the first."""
     for worker in range(1, workers):
         yield Round(np.array([worker]), np.array([0]), nbytes)
 
 
 _ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
-    "all_reduce": _all_reduce,
-    "reduce_scatter": _all_reduce,
-    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2),
-    "all_to_all": pairwise_rounds,
-    "broadcast": _broadcast,
-    "gather": _gather,
-    "reduce": _reduce,
-}
+    "all_reduce": _all_reduce, "reduce_scatter": _all_reduce,
+    "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2), "all_to_all": pairwise_rounds,
+    "broadcast": _broadcast, "gather": _gather, "reduce": _reduce,
+}  # fmt: skip
 
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
@@ -134,17 +135,16 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _chain(workers, nbytes, costs.chain_piece_bytes)
     if kind == "reduce":  # the same chain, from the last worker to the first
         rounds = tuple(_chain(workers, nbytes, costs.chain_piece_bytes))
-        mirrored = {
-            id(round_): Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
-            for round_ in rounds
-        }  # an object for each object
-        return (mirrored[id(round_)] for round_ in rounds)
+        mirrored: dict[int, Round] = {}  # by id, so that rounds which are one object stay one object
+        for round_ in rounds:
+            mirrored[id(round_)] = Round(workers - 1 - round_.senders, workers - 1 - round_.receivers, round_.nbytes)
+        return [mirrored[id(round_)] for round_ in rounds]
     if kind == "gather":
-        return (Round(np.array([worker]), np.array([0]), nbytes) for worker in range(1, workers))
+        return _gather(workers, nbytes)
     if kind == "all_to_all":
         return pairwise_rounds(workers, nbytes)
-    block = nbytes if kind == "all_gather" else nbytes / workers
-    return _ring(workers, block, laps=2 if kind == "all_reduce" else 1, costs=costs)
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers
+    return _ring(workers, block_bytes, laps=2 if kind == "all_reduce" else 1, costs=costs)
 
 
 def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
@@ -156,16 +156,19 @@ def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
     return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
 
 
-def _ring(workers: int, block: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
-    """Yield rounds in which blocks of ``block`` bytes go around the ring ``laps`` times, cut into loops and slices."""
+def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iterator[Round]:
+    """Yield the rounds of NCCL's ring, in which each worker's block goes around the ring ``laps`` times.
+
+    A block is cut into pieces, which go around the ring one after another, and each piece into slices.
+    """
     worker = np.arange(workers)
     receiver = (worker + 1) % workers
-    num_full, last_piece_bytes = (float(count) for count in costs.ring_steps(block))
-    for loops, piece_bytes in ((num_full, costs.ring_piece_bytes), (1, last_piece_bytes)):
+    num_full_pieces, last_piece_bytes = (float(value) for value in costs.ring_steps(block_bytes))
+    for num_pieces, piece_bytes in ((num_full_pieces, costs.ring_piece_bytes), (1, last_piece_bytes)):
         if piece_bytes > 0:
-            parts = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
-            slices = [parts[part] for part in costs.slice_parts]
-            for _ in range(int(loops) * laps * (workers - 1)):
+            round_of_part = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
+            slices = [round_of_part[part] for part in costs.slice_parts]
+            for _ in range(int(num_pieces) * laps * (workers - 1)):
                 yield from slices
 
 
@@ -177,15 +180,15 @@ def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
     num_pieces = int(np.ceil(nbytes / piece_bytes))
     last_piece_bytes = nbytes - (num_pieces - 1) * piece_bytes
     worker = np.arange(workers - 1)
-    full_rounds: dict[int, Round] = {}
+    full_rounds: dict[int, Round] = {}  # by number of senders
     for round_number in range(num_pieces + workers - 2):
-        first = max(0, round_number - num_pieces + 1)
-        end = min(round_number, workers - 2) + 1
-        senders = worker[first:end]
+        first_sender = max(0, round_number - num_pieces + 1)
+        last_sender = min(round_number, workers - 2)
+        senders = worker[first_sender : last_sender + 1]
         if round_number >= num_pieces - 1:  # the last piece is under way
             sizes = np.where(round_number - senders == num_pieces - 1, last_piece_bytes, piece_bytes)
             yield Round(senders, senders + 1, sizes)
             continue
-        if end not in full_rounds:
-            full_rounds[end] = Round(senders, senders + 1, piece_bytes)
-        yield full_rounds[end]
+        if len(senders) not in full_rounds:
+            full_rounds[len(senders)] = Round(senders, senders + 1, piece_bytes)
+        yield full_rounds[len(senders)]

@@ -16,6 +16,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -39,13 +41,13 @@ def rounds_bytes(schedule: Iterable[Round]) -> float:
     """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
     if isinstance(schedule, RoundTable):
         return 600.0 * len(schedule) + 16.0 * len(schedule.senders)
-    arrays = {id(array): array for round_ in _distinct(schedule) for array in round_}
-    return sum(100.0 + np.asarray(array).nbytes for array in arrays.values())
+    return sum(100.0 + np.asarray(array).nbytes for array in _distinct_arrays(schedule))
 
 
-def _distinct(schedule: Iterable[Round]) -> Iterable[Round]:
-    """Return the rounds without repetitions of the same object."""
-    return {id(round_): round_ for round_ in schedule}.values()
+def _distinct_arrays(schedule: Iterable[Round]) -> Iterable[Any]:
+    """Return the senders, receivers and bytes of rounds; objects that several rounds share come once."""
+    distinct_rounds = {id(round_): round_ for round_ in schedule}.values()
+    return {id(array): array for array in chain.from_iterable(distinct_rounds)}.values()
 
 
 def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
@@ -53,7 +55,7 @@ def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
     if isinstance(rounds_, RoundTable):
         return rounds_
     round_tuple = tuple(rounds_)
-    for array in (array for round_ in _distinct(round_tuple) for array in round_):
+    for array in _distinct_arrays(round_tuple):
         if isinstance(array, np.ndarray):
             array.setflags(write=False)
     return round_tuple
@@ -101,8 +103,12 @@ def rounds(
     if isinstance(entry, DirectAlgorithm):
         return _read_only(direct_rounds(workers, float(nbytes), entry.owners, places))
     if isinstance(entry, PlacedAlgorithm):
-        by_places = partial(ordered_ring_rounds, kind) if entry.is_ring else by_places_rounds
-        return _read_only(by_places(float(nbytes), places or places_in_order(workers)))
+        known_places = places or places_in_order(workers)
+        if entry.is_ring:
+            placed_rounds = ordered_ring_rounds(kind, float(nbytes), known_places)
+        else:
+            placed_rounds = by_places_rounds(float(nbytes), known_places)
+        return _read_only(placed_rounds)
     if is_gloo(kind, name):
         return _read_only(gloo_rounds(kind, workers, float(nbytes)))
     if is_nccl(kind, name):
@@ -120,10 +126,13 @@ def rounds_on(
 
 
 def places_for(kind: str, algorithm: str | None, network: Network | Topology, workers: int) -> Places | None:
-    """Return the places of the workers if the messages of an algorithm depend on places; else None."""
+    """Return the places of workers on a network if an algorithm's messages depend on places; else None."""
     entry = TABLE.get(kind, {}).get(algorithm or "")
-    by_place = isinstance(entry, PlacedAlgorithm) or (isinstance(entry, DirectAlgorithm) and entry.owners != "workers")
-    return places_on(network, workers) if by_place and place_of(network, workers) is not None else None
+    has_place_owners = isinstance(entry, DirectAlgorithm) and entry.owners != "workers"
+    depends_on_places = has_place_owners or isinstance(entry, PlacedAlgorithm)
+    if not depends_on_places or place_of(network, workers) is None:
+        return None
+    return places_on(network, workers)
 
 
 def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
@@ -131,14 +140,14 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
 
     Worker i of the group that begins at rank f is rank ``f + stride i``.
     """
-    of_all_groups: dict[int, Round] = {}
+    joined_rounds: dict[int, Round] = {}  # of all groups, by the id of a group's round
     for round_ in tuple(group_rounds):
-        if id(round_) not in of_all_groups:
+        if id(round_) not in joined_rounds:
             sizes = round_.nbytes if np.ndim(round_.nbytes) == 0 else np.tile(round_.nbytes, len(first_ranks))
             senders = (first_ranks[:, None] + stride * round_.senders).ravel()
             receivers = (first_ranks[:, None] + stride * round_.receivers).ravel()
-            of_all_groups[id(round_)] = Round(senders, receivers, sizes)
-        yield of_all_groups[id(round_)]
+            joined_rounds[id(round_)] = Round(senders, receivers, sizes)
+        yield joined_rounds[id(round_)]
 
 
 def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArray:
@@ -151,7 +160,10 @@ def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArr
 
 
 def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
-    """Yield the rounds of a hierarchy, one level after another; ``sizes`` are the group sizes of the levels."""
+    """Yield the rounds of a hierarchical collective, one level after another.
+
+    ``name`` is the algorithm's; ``sizes`` are the group sizes of the levels, the innermost first.
+    """
     hierarchy = HIERARCHIES[kind][name]
     for level, part_bytes in level_parts(kind, sizes, nbytes):
         stride = math.prod(sizes[:level])
@@ -163,22 +175,29 @@ def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tu
 def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterable[Round]:
     """Return the rounds that reduce up the inner levels, all-reduce at the outermost level, and distribute down again.
 
-    ``sizes`` are the group sizes of the levels, the innermost first.
+    With leaders, each group reduces along a tree to its first worker, which broadcasts the result down the tree.
+    Otherwise each group reduce-scatters and all-gathers around a ring. ``sizes`` are the group sizes of the levels, the
+    innermost first.
     """
-    hierarchy, (*inner_level_sizes, outer_size) = HIERARCHIES["all_reduce"][name], sizes
-    leaders, part_bytes, stride = hierarchy.leaders, nbytes, 1
+    hierarchy = HIERARCHIES["all_reduce"][name]
+    *inner_sizes_, outer_size = sizes
+    part_bytes, stride = nbytes, 1  # bytes that a worker reduces, and ranks between workers of a group
     up: list[Round] = []
     down: list[Round] = []
-    for size in inner_level_sizes:
-        first_ranks = _first_ranks(workers, size, stride, leaders)
-        part_bytes = part_bytes if leaders else part_bytes / size
-        inside = tuple(broadcast_rounds(size, part_bytes)) if leaders else tuple(ring_rounds(size, part_bytes))
-        up += in_groups(reversed_rounds(inside) if leaders else inside, first_ranks, stride)
-        down = [*in_groups(inside, first_ranks, stride), *down]
+    for size in inner_sizes_:
+        first_ranks = _first_ranks(workers, size, stride, hierarchy.leaders)
+        if hierarchy.leaders:
+            down_rounds = tuple(broadcast_rounds(size, part_bytes))
+            up_rounds = reversed_rounds(down_rounds)
+        else:
+            part_bytes /= size
+            up_rounds = down_rounds = tuple(ring_rounds(size, part_bytes))
+        up += in_groups(up_rounds, first_ranks, stride)
+        down = [*in_groups(down_rounds, first_ranks, stride), *down]
         stride *= size
     outer_rounds = FLAT["all_reduce"][hierarchy.between].rounds(outer_size, part_bytes)
-    between = in_groups(outer_rounds, np.arange(1 if leaders else stride), stride)
-    return *up, *between, *down
+    outer_first_ranks = np.arange(1 if hierarchy.leaders else stride)
+    return *up, *in_groups(outer_rounds, outer_first_ranks, stride), *down
 
 
 def sent_bytes(schedule: Iterable[Round], workers: int) -> Floats:
@@ -193,9 +212,10 @@ def ordered_ring_rounds(kind: str, nbytes: float, places: Places) -> Sequence[Ro
     """Return the rounds of a collective of ``nbytes`` bytes around the ring of all workers, place after place."""
     order = np.array(places.order)
     workers = len(order)
-    block = nbytes if kind == "all_gather" else nbytes / workers
-    laps = 2 if kind == "all_reduce" else 1
-    return _ring(order[None], block, laps) if workers > 1 else ()
+    if workers < 2:
+        return ()
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers
+    return _ring(order[None], block_bytes, laps=2 if kind == "all_reduce" else 1)
 
 
 def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
@@ -204,24 +224,28 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     The tensor of ``nbytes`` bytes has as many parts as the smallest place has workers. In each place, a worker owns
     each part: it collects the part, reduces it in a ring with the part's owners elsewhere, and returns it.
     """
-    parts = min(map(len, places.ranks))
-    owners = np.array([place[:parts] for place in places.ranks]).T  # (parts, places)
-    to_owners = list(_to_owners(places, parts, nbytes / parts))
-    owner_ring = _ring(owners, nbytes / (parts * len(places.ranks)), laps=2) if len(places.ranks) > 1 else ()
-    return *to_owners, *owner_ring, *(Round(receivers, senders, size) for senders, receivers, size in to_owners)
+    num_parts, num_places = min(map(len, places.ranks)), len(places.ranks)
+    to_owners = list(_to_owners(places, num_parts, nbytes / num_parts))
+    between_owners: Sequence[Round] = ()
+    if num_places > 1:
+        owners = np.array([place[:num_parts] for place in places.ranks]).T  # (parts, places)
+        between_owners = _ring(owners, nbytes / (num_parts * num_places), laps=2)
+    from_owners = [Round(receivers, senders, size) for senders, receivers, size in to_owners]
+    return *to_owners, *between_owners, *from_owners
 
 
-def _ring(orders: RankArray, block: float, laps: int) -> Sequence[Round]:
-    """Return the rounds of rings that run at once: in each, every worker sends ``block`` bytes to the next in its ring.
+def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
+    """Return the rounds of rings that run at once: in each, every worker sends a block to the next in its ring.
 
     Args:
         orders: ranks of each ring in order, ``(rings, workers of a ring)``.
-        block: bytes of a message.
-        laps: how often a block goes around the ring.
+        block_bytes: bytes of a message.
+        laps: number of times that a block goes around the ring.
     """
     senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
     ascending = np.argsort(senders)
-    return (Round(senders[ascending], receivers[ascending], float(block)),) * (laps * (orders.shape[1] - 1))
+    ring_round = Round(senders[ascending], receivers[ascending], float(block_bytes))
+    return (ring_round,) * (laps * (orders.shape[1] - 1))
 
 
 def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
@@ -232,9 +256,12 @@ def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
     for round_number in range(max(map(len, places.ranks)) - 1):
         pairs = []
         for place in places.ranks:
-            for index, sender in enumerate(place if round_number < len(place) - 1 else ()):
-                receiver = (index + 1 + round_number) % len(place)
-                pairs += [(sender, place[receiver])] if receiver < parts else []
+            if round_number >= len(place) - 1:  # all workers of this place have sent to all others
+                continue
+            for index, sender in enumerate(place):
+                receiver_index = (index + 1 + round_number) % len(place)
+                if receiver_index < parts:
+                    pairs.append((sender, place[receiver_index]))
         senders, receivers = np.array(sorted(pairs)).T
         yield Round(senders, receivers, float(nbytes))
 

@@ -56,7 +56,8 @@ class Words:
 
     def __getitem__(self, rows: Any) -> Any:
         codes = self.codes[rows]
-        return Words(codes, self.words) if np.ndim(codes) else self.words[codes]
+        is_single_row = np.ndim(codes) == 0
+        return self.words[codes] if is_single_row else Words(codes, self.words)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.tolist())
@@ -156,11 +157,15 @@ class Timeline:
     @classmethod
     def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
         """Return the timeline of columns by name, in order of time on each stream of each worker."""
-        kinds: dict[str, type] = {name: np.float64 for name in ("start_s", "end_s", "nbytes")}
-        kinds |= {"worker": np.int64, "step": np.int64}
-        arrays: dict[str, Any] = {name: np.asarray(columns[name], dtype=kind) for name, kind in kinds.items()}
-        arrays |= {name: Words.from_words(columns[name]) for name in ("stream", "what", "label")}
-        return cls(workers, **arrays)[np.lexsort((arrays["stream"].rank(), arrays["worker"]))]
+        arrays: dict[str, Any] = {}
+        for name in ("worker", "step"):
+            arrays[name] = np.asarray(columns[name], dtype=np.int64)
+        for name in ("start_s", "end_s", "nbytes"):
+            arrays[name] = np.asarray(columns[name], dtype=np.float64)
+        for name in ("stream", "what", "label"):
+            arrays[name] = Words.from_words(columns[name])
+        by_worker_and_stream = np.lexsort((arrays["stream"].rank(), arrays["worker"]))
+        return cls(workers, **arrays)[by_worker_and_stream]
 
     def __getitem__(self, rows: NDArray[Any]) -> Timeline:
         """Return the spans in these rows: indices, or a mask."""
@@ -201,7 +206,7 @@ class Timeline:
 
     @cached_property
     def computes(self) -> NDArray[np.bool_]:
-        """Return whether the worker computes in each span."""
+        """Return whether the worker computes in each span, ``(N,)``: it neither communicates nor waits."""
         return self.on_compute & ~self.what.isin(WAITING)
 
     @property
@@ -224,9 +229,16 @@ class Timeline:
             until_s: later time does not count.
         """
         rows = np.flatnonzero(~self.on_compute)
-        rows = rows[np.lexsort((self.start_s[rows], self.worker[rows]))]
-        first_of_worker = np.searchsorted(self.worker[rows], np.arange(self.workers + 1)).tolist()
-        return np.array([self._covered_s(rows[begin:end], until_s) for begin, end in pairwise(first_of_worker)])
+        rows = rows[np.lexsort((self.start_s[rows], self.worker[rows]))]  # by worker, then by start
+        first_row_of_worker = np.searchsorted(self.worker[rows], np.arange(self.workers + 1))
+        seconds = np.zeros(self.workers)
+        for worker, (begin, end) in enumerate(pairwise(first_row_of_worker.tolist())):
+            worker_rows = rows[begin:end]
+            start_s = self.start_s[worker_rows]
+            end_s = np.minimum(np.maximum.accumulate(self.end_s[worker_rows]), until_s)
+            covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
+            seconds[worker] = np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum()
+        return seconds
 
     def exposed_communication_s(self) -> Floats:
         """Return the seconds in which each worker has nothing to compute because it waits for the network, ``(P,)``."""
@@ -237,13 +249,6 @@ class Timeline:
         total = np.zeros(self.workers)
         np.add.at(total, self.worker[mask], values[mask])
         return total
-
-    def _covered_s(self, rows: Ints, until_s: float) -> float:
-        """Return the seconds until ``until_s`` that the spans in these rows, in order of start, cover together."""
-        start_s = self.start_s[rows]
-        end_s = np.minimum(np.maximum.accumulate(self.end_s[rows]), until_s)
-        covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
-        return float(np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum())
 
 
 def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict[str, Any]:
@@ -301,8 +306,13 @@ def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
-    syncs = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
-    first, last = (max(0, syncs[0] - STRIP_LEAD_STEPS), syncs[-1]) if len(syncs) else (0, STRIP_LEAD_STEPS)
-    shown_timeline = timeline[(timeline.step >= first) & (timeline.step <= last)]
-    part = f", first {STRIP_WORKERS} of the workers" if full_timeline.workers > STRIP_WORKERS else ""
-    return shown_timeline, f"steps {first} to {int(shown_timeline.step.max())}{part}"
+    first_step, last_step = 0, STRIP_LEAD_STEPS
+    steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
+    if len(steps_with_collectives):
+        first_step = max(0, steps_with_collectives[0] - STRIP_LEAD_STEPS)
+        last_step = steps_with_collectives[-1]
+    strip = timeline[(timeline.step >= first_step) & (timeline.step <= last_step)]
+    title = f"steps {first_step} to {int(strip.step.max())}"
+    if full_timeline.workers > STRIP_WORKERS:
+        title += f", first {STRIP_WORKERS} of the workers"
+    return strip, title

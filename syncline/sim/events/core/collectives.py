@@ -1,9 +1,9 @@
 """Collectives under way, which are called *instances*: the events at which a worker joins and finishes one.
 
 A *part* is a collective that the program of one worker names; a *rank* is the same worker's place in an instance. An
-instance exists from the first join of a worker until the last worker of its group is done. A worker's port in serves
-the collectives of a stream in the order in which the worker's program names them, even before the program comes to
-them, because the messages of a collective are known as soon as any worker has joined it.
+instance exists from the first join of a worker until the last worker of its group is done. A worker's incoming port
+serves the collectives of a stream in the order in which the worker's program names them, even before the program comes
+to them, because the messages of a collective are known as soon as any worker has joined it.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -22,7 +22,7 @@ JOINED, DONE = 1, 2
 
 @core_function("void", "int64, int64, float64, float64")
 def record_span(addresses, worker, operation, start, nbytes):
-    """Record a worker's span that ends now: of which operation, from which second, and with how many bytes."""
+    """Record a span of a worker's timeline that ends now: its operation, its start in seconds, and its bytes."""
     core = views.core(addresses)
     span = views.spans(addresses)[core.spans]
     core.spans += 1
@@ -43,7 +43,7 @@ def complete_instruction(addresses, stream_id, nbytes):
 
 @core_function("int64", "int64")
 def release_streams(addresses, waits):
-    """Let the streams of a list go on, which waited for the same collective or mark.
+    """Let all streams go on that wait for the same collective or mark, which is done now.
 
     ``waits`` is one more than the number of the list's first stream. This stream is returned and goes on at once; the
     others go on by events of this instant.
@@ -75,7 +75,7 @@ def link_part_to_instance(addresses, part_id, instance_id):
 
 @core_function("void")
 def list_new_parts(addresses):
-    """Append the parts that Python has added to the list of their collective and to the queue of their port in."""
+    """Append the parts that Python has added to the lists of their collective and of their incoming port."""
     core, parts, keys, ports = (
         views.core(addresses), views.parts(addresses), views.keys(addresses), views.ports(addresses)
     )  # fmt: skip
@@ -100,7 +100,7 @@ def list_new_parts(addresses):
 
 @core_function("int64", "int64")
 def allocate_instance(addresses, kind):
-    """Return a free instance of a kind of collectives, or a new one; -1 if a table lacks room for it."""
+    """Return the number of a free record for a collective of this kind, or of a new one; -1 if a table lacks room."""
     core, instances = views.core(addresses), views.instances(addresses)
     plan = views.plans(addresses)[kind]
     if plan.free >= 0:
@@ -132,7 +132,7 @@ def allocate_instance(addresses, kind):
 
 @core_function("boolean", "int64")
 def create_instance(addresses, part_id):
-    """Begin a part's collective, with a rank for every worker of its group; return False if a table lacks room."""
+    """Begin a collective that a worker joins first, with a rank for each worker; return False if a table lacks room."""
     parts, ranks, messages = views.parts(addresses), views.ranks(addresses), views.messages(addresses)
     kind = parts[part_id].kind
     plan = views.plans(addresses)[kind]
@@ -200,7 +200,7 @@ def begin_rounds(addresses, rank_id):
 
 @core_function("int64", "int64")
 def enter_collective(addresses, part_id):
-    """Enter a part's collective, because the collective before it on the same network stream is done.
+    """Let a worker enter a collective, because its collective before on the same network stream is done.
 
     Return the stream that can go on because this part was done at once, or -1.
     """
@@ -228,7 +228,7 @@ def enter_collective(addresses, part_id):
 
 @core_function("void", "int64")
 def finish_all_ranks(addresses, instance_id):
-    """End an instance of a collective whose duration is fixed, for all its ranks."""
+    """End a collective whose duration is fixed, for all its workers."""
     instance = views.instances(addresses)[instance_id]
     rank0, workers = instance.rank0, instance.left
     for rank_id in range(rank0, rank0 + workers):
@@ -239,7 +239,7 @@ def finish_all_ranks(addresses, instance_id):
 
 @core_function("int64", "int64")
 def join_collective(addresses, part_id):
-    """Join a part's collective, which starts when the collective before it on its network stream is done.
+    """Let a worker join a collective, which it enters when its collective before on the network stream is done.
 
     Return the reason why the program cannot join (a code), or 0.
     """

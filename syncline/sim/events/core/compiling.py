@@ -252,12 +252,12 @@ class _WithoutBodies(ast.NodeTransformer):
 
 @cache
 def _visible() -> str:
-    """Return what every file of the core can see of the others and of Numba, as text."""
+    """Return the sources of the compiled core without functions' bodies, and the versions of Numba and llvmlite."""
     versions = f"{numba.__version__} {llvmlite.__version__}"
     sources = (ast.parse(source.read_text(encoding="utf-8")) for source in SOURCES)
     return "\n".join([versions, *(ast.unparse(_WithoutBodies().visit(source)) for source in sources)])
 
 
 def _digest(file: Path) -> str:
-    """Return a digest of a file of the core and of all that the file can see of the others."""
+    """Return a digest of all sources on which the translation of a file of the compiled core depends."""
     return hashlib.sha256(file.read_bytes() + _visible().encode()).hexdigest()[:16]

@@ -47,7 +47,7 @@ def mark_changed(addresses, channel_number, number):
 
 @core_function("void", "int64, int64")
 def update_hub(addresses, hop0, num_hops):
-    """Update the hub of a new flow's channels: keep the hub if the new flow and all flows on them still pass it.
+    """Keep the hub of a new flow's channels if the new flow and all flows on the channels pass it; else remove it.
 
     The channels are ``num_hops`` records of the table ``hops`` from ``hop0`` on. Without a common hub, neither they nor
     the channels of their previous hubs have one any more.
@@ -195,7 +195,7 @@ def find_connected_flows(addresses, first_channel, hub):
 
 @core_function("float64", "int64, int64")
 def find_hub(addresses, num_flows, num_channels):
-    """Note the hub of the flows that were found, and return the rate of each flow at the hub; 0 without a hub.
+    """Find the channel that limits all flows that were found, their hub, and return each flow's rate; 0 without a hub.
 
     The hub is the channel that carries all ``num_flows`` flows on the ``num_channels`` channels and is full first.
     """
@@ -222,7 +222,7 @@ def find_hub(addresses, num_flows, num_channels):
 
 @core_function("float64", "int64, int64")
 def hub_rate(addresses, hub, num_changed):
-    """Return the rate of each flow at a hub whose channels have changed; 0 if another channel may be full first."""
+    """Return the rate of each flow through a hub, a channel; 0 if another channel may now limit flows more."""
     channels, changed = views.channels(addresses), views.changed(addresses)
     hub_channel = channels[hub]
     for i in range(num_changed):
@@ -235,7 +235,7 @@ def hub_rate(addresses, hub, num_changed):
 
 @core_function("void", "int64")
 def fill_progressively(addresses, num_channels):
-    """Write the max-min fair rates of the flows on ``num_channels`` channels to the messages' field ``fair``."""
+    """Compute the max-min fair rates of flows by progressive filling, as the field ``fair`` of their messages."""
     core, channels, messages = views.core(addresses), views.channels(addresses), views.messages(addresses)
     seen_channels, links = views.seen(addresses), views.links(addresses)
     hops, routes, shift = views.hops(addresses), views.routes(addresses), core.shift

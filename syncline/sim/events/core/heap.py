@@ -30,7 +30,7 @@ def next_number(addresses):
 
 @core_function("void", "int64, float64, int64, int64")
 def replay_games(addresses, node, time, key, place):
-    """Put an event on the leaf ``node`` of the tree, and play its games up to the top.
+    """Put an event on a leaf of the tournament tree, and play its games against other events up to the top.
 
     Args:
         addresses: addresses of the tables.
@@ -51,7 +51,7 @@ def replay_games(addresses, node, time, key, place):
 
 @core_function("void")
 def replay_all_games(addresses):
-    """Play all games for the used leaves; the other leaves are empty."""
+    """Play all games of the tournament tree of events, from the leaves up."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
     for place in range(core.places, leaves):
@@ -65,7 +65,7 @@ def replay_all_games(addresses):
 
 @core_function("void")
 def double_leaves(addresses):
-    """Double the number of leaves of the tree."""
+    """Double the number of leaves of the tournament tree of events."""
     core, heap = views.core(addresses), views.heap(addresses)
     leaves = core.leaves
     for node in range(leaves, 2 * leaves):

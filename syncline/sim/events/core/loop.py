@@ -29,8 +29,8 @@ from syncline.sim.events.core.flows import begin_flow, end_flow, settle_rates
 from syncline.sim.events.core.heap import next_number, push_event, remove_first, replay_all_games, schedule
 from syncline.sim.events.core.messages import (
     await_message,
+    free_incoming_port,
     free_port,
-    free_port_in,
     gloo_arrival,
     gloo_departure,
     process_arrival,
@@ -103,7 +103,7 @@ def set_mark(addresses, mark_id):
 
 @core_function("boolean", "int64, int64")
 def wait_for_part(addresses, stream_id, part_id):
-    """Complete a stream's `Wait` if its worker's part in the collective is done, else let the stream wait."""
+    """Complete a stream's `Wait` if its worker is done with the collective, else let the stream wait; return which."""
     part = views.parts(addresses)[part_id]
     if part.state != DONE:
         views.streams(addresses)[stream_id].next, part.waits = part.waits, stream_id + 1
@@ -222,7 +222,7 @@ def drain_message(addresses, message_id):
     turn = next_number(addresses)
     push_event(addresses, arrival_s, codes.NORMAL, turn, codes.ARRIVED, message.receiver, message.turn)
     if message.kind == codes.OF_RANK:
-        core.freed = message.receiver + 1  # its port in is freed after this event
+        core.freed = message.receiver + 1  # its incoming port is freed after this event
         return sender if process_departure(addresses, sender) else -1
     return sender if gloo_departure(addresses, message_id) else -1
 
@@ -314,7 +314,7 @@ def run_core(addresses, until, until_key):
         if core.freed:
             rank_id = core.freed - 1
             core.freed = 0
-            free_port_in(addresses, rank_id)
+            free_incoming_port(addresses, rank_id)
         if core.late:
             return codes.LATE
         if core.hole >= 0:

@@ -10,13 +10,13 @@ left as `syncline.costmodel.network.software_costs.messages_ahead` says, or when
 Python computes the lateness of a message. Until the event is over, or Python must do something else, such messages are
 noted in the order in which they start, each with the number that its next event will have.
 
-**Ranks by the eager and the rendezvous rule.** A worker has a port out, which serves one message at a time in the order
-of queueing, and a port in, which serves messages in the order in which the worker's program receives them. A message
-starts when it has both ports. By the rendezvous rule a worker comes to one round after another, which keeps the ports
-in order by itself. A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those that have
-arrived, see `syncline.sim.program.library_rounds`. No other rank sends on a worker's stream while this rank is under
-way, so the rank has one message at its port out, and the messages that wait behind it are a count: the plan says which
-messages they are.
+**Ranks by the eager and the rendezvous rule.** A worker has an outgoing port, which serves one message at a time in the
+order of queueing, and an incoming port, which serves messages in the order in which the worker's program receives them.
+A message starts when it has both ports. By the rendezvous rule a worker comes to one round after another, which keeps
+the ports in order by itself. A rank of NCCL is eager under either rule, and may be ``ahead`` messages ahead of those
+that have arrived, see `syncline.sim.program.library_rounds`. No other rank sends on a worker's stream while this rank
+is under way, so the rank has one message at its outgoing port, and the messages that wait behind it are a count: the
+plan says which messages they are.
 
 **Ranks of gloo.** A message leaves only after its receiver has posted it. A rank comes to a round after all its
 messages up to ``ahead`` rounds before have arrived, and in a ring after all its sends up to then have left. It posts
@@ -142,7 +142,7 @@ def queue_message(addresses, port_id, message_id):
 
 @core_function("void", "int64, int64")
 def await_message(addresses, message_id, reader):
-    """Note which kind of instruction of the receiver waits for a message, and start the message if it has its port."""
+    """Note that the receiver waits for a message, by which instruction, and start the message if it has its port."""
     message = views.messages(addresses)[message_id]
     message.reader = reader
     if message.offered:
@@ -184,7 +184,7 @@ def schedule_arrivals(addresses, message_id):
 
 @core_function("void", "int64")
 def send_next(addresses, rank_id):
-    """Give a rank's port out to the rank's next queued message, if there is one."""
+    """Send the next queued message of a rank, a worker in a collective; without one, its outgoing port is free."""
     ranks = views.ranks(addresses)
     rank = ranks[rank_id]
     if not rank.queued:
@@ -215,13 +215,13 @@ def send_next(addresses, rank_id):
     receiving_rank = ranks[receiver]
     if turn < receiving_rank.admitted:
         start_message(addresses, rank.message)
-    else:  # the message waits until the receiver's port in is free
+    else:  # the message waits until the receiver's incoming port is free
         views.slots(addresses)[receiving_rank.slot0 + turn] = rank.message + 1
 
 
 @core_function("void", "int64")
 def admit_message(addresses, rank_id):
-    """Let one more message to this rank start, because its port in is free; the message may be waiting for this."""
+    """Let one more message to a rank start, because the worker's incoming port is free."""
     rank, slots = views.ranks(addresses)[rank_id], views.slots(addresses)
     place = rank.slot0 + rank.admitted
     rank.admitted += 1
@@ -262,7 +262,7 @@ def advance_rank(addresses, rank_id):
 
 @core_function("void", "int64")
 def serve_next_part(addresses, port_id):
-    """Give a free port in to the next collective that its worker names, once the collective is under way."""
+    """Give a free incoming port to the next collective of the worker's program, once this collective has begun."""
     parts, port = views.parts(addresses), views.ports(addresses)[port_id]
     while port.serving >= 0 and parts[port.serving].rank >= 0:
         part = parts[port.serving]
@@ -273,10 +273,10 @@ def serve_next_part(addresses, port_id):
 
 
 @core_function("void", "int64")
-def free_port_in(addresses, rank_id):
-    """Let the next message to a worker's port in start, because all bytes of a message to its rank have left.
+def free_incoming_port(addresses, rank_id):
+    """Free a worker's incoming port, because all bytes of a message have left, so that the next message may start.
 
-    A rank is a worker's part in a collective. By the rendezvous rule and in gloo, ports in do not admit messages.
+    A rank is a worker's part in a collective. By the rendezvous rule and in gloo, incoming ports do not admit messages.
     """
     rank = views.ranks(addresses)[rank_id]
     is_eager = views.core(addresses).eager or rank.nccl
@@ -301,7 +301,7 @@ def process_departure(addresses, rank_id):
 
 @core_function("boolean", "int64, int64")
 def note_arrival(addresses, rank_id, turn):
-    """Record that message ``turn`` to a rank has arrived; return whether all earlier messages to it have arrived, too.
+    """Record that a message has arrived at a rank; return whether all earlier messages to the rank have arrived, too.
 
     ``turn`` is the number of the message in the order in which the rank takes its messages, from 0.
     """
@@ -322,7 +322,7 @@ def note_arrival(addresses, rank_id, turn):
 
 @core_function("boolean", "int64, int64")
 def process_arrival(addresses, rank_id, turn):
-    """Process that message ``turn`` has arrived at a rank; return whether the rank is done with its collective."""
+    """Process the arrival of a message at a rank; return whether the rank is done with its collective."""
     rank = views.ranks(addresses)[rank_id]
     if not note_arrival(addresses, rank_id, turn):
         return False
@@ -341,7 +341,7 @@ def queue_at_end_of_instant(addresses, message_id):
 
 @core_function("void", "int64, int64")
 def post_receives(addresses, rank_id, entry_number):
-    """Post a rank's receives of a round: send a clear-to-send to the sender of each message."""
+    """Post a gloo rank's receives of a round: send a clear-to-send to the sender of each message."""
     entry = views.entries(addresses)[entry_number]
     rank, sources, messages = views.ranks(addresses)[rank_id], views.sources(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
@@ -359,7 +359,7 @@ def post_receives(addresses, rank_id, entry_number):
 
 @core_function("void", "int64, int64")
 def issue_sends(addresses, rank_id, entry_number):
-    """Issue a rank's sends of a round; messages that are clear to send queue at once."""
+    """Issue a gloo rank's sends of a round; messages that are clear to send queue at once."""
     entry = views.entries(addresses)[entry_number]
     rank, ranks, messages = views.ranks(addresses)[rank_id], views.ranks(addresses), views.messages(addresses)
     instance = views.instances(addresses)[rank.instance]
@@ -434,6 +434,6 @@ def gloo_departure(addresses, message_id):
 
 @core_function("boolean", "int64, int64")
 def gloo_arrival(addresses, rank_id, turn):
-    """Process that message ``turn`` has arrived at a rank of gloo; return whether the rank is done."""
+    """Process the arrival of a message at a rank of gloo; return whether the rank is done with its collective."""
     note_arrival(addresses, rank_id, turn)
     return advance_gloo_rank(addresses, rank_id)

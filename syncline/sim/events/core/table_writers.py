@@ -15,7 +15,7 @@ from syncline.sim.events.core.compiling import entry
 
 @entry
 def write_routes(addresses, columns_at, num_routes, width, first_route, first_hop):
-    """Write routes with each of their channels once, and return the number of hops.
+    """Write routes between workers into the tables, each channel of a route once; return the number of hops.
 
     Args:
         addresses: addresses of the tables.
