@@ -133,11 +133,9 @@ def _mt_dao(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
 def _basis_rotation(rows: list[Scored]) -> tuple[str, Bars, dict[str, Any]]:
     table = "Figures 5 and 9"
     named = {
-        "Basis Rotation": "2nd, both sides (16 stages in the place of 32)",
-        "SOAP": "SOAP",
-        "Scion, no basis": "Scion",
-        "Muon, no basis, at least": "Muon, at least",
-    }
+        "Basis Rotation": "2nd, both sides (16 stages in the place of 32)", "SOAP": "SOAP",
+        "Scion, no basis": "Scion", "Muon, no basis, at least": "Muon, at least",
+    }  # fmt: skip
     bars = {
         name: {
             "paper, 32 stages": float(row["paper_value"]),
@@ -181,10 +179,7 @@ SLOWEST = 1.25e8
 """Bandwidth of 1 Gbit/s, at which communication takes the largest share of a step."""
 
 SUMMARIES: dict[str, Callable[[list[Scored]], tuple[str, Bars, dict[str, Any]]]] = {
-    "curvadion": _curvadion,
-    "demo": _demo,
-    "mt-dao": _mt_dao,
-    "basis-rotation": _basis_rotation,
+    "curvadion": _curvadion, "demo": _demo, "mt-dao": _mt_dao, "basis-rotation": _basis_rotation,
     "lion-cub": _lion_cub,
-}
+}  # fmt: skip
 """Per paper, the function that turns its rows into a message, bars and keyword arguments for the figure."""

@@ -69,12 +69,9 @@ def _draw(ax: Axes, methods: ByLayer, layers: Sequence[str], styles: Mapping[str
         shown_layers = [layer for layer in layers if by_layer.get(layer)]
         heights = [layers.index(layer) + 0.5 * (place + 0.5) / len(methods) - 0.25 for layer in shown_layers]
         ax.hlines(
-            heights,
-            [min(by_layer[layer]) for layer in shown_layers],
-            [max(by_layer[layer]) for layer in shown_layers],
-            color=style.color,
-            alpha=0.4,
-        )
+            heights, [min(by_layer[layer]) for layer in shown_layers],
+            [max(by_layer[layer]) for layer in shown_layers], color=style.color, alpha=0.4,
+        )  # fmt: skip
         ax.plot([median(by_layer[layer]) for layer in shown_layers], heights, linestyle="none", marker=style.marker,
                 color=style.color, markersize=3.5)  # fmt: skip
     ax.set_yticks(range(len(layers)), layers, fontsize=6)

@@ -107,21 +107,14 @@ def last_losses_over_bytes(
         fig = new_figure(5.5, 3.2 + 0.07 * len(points))
         ax = fig.subplots()
         for method, method_points in points.items():
-            style, ordered = styles[method], sorted(method_points)
-            x, y = [point[0] for point in ordered], [point[1] for point in ordered]
-            ax.plot(x, y, color=style.color, linewidth=0.8, alpha=0.6)
-            ax.vlines(
-                x,
-                [point[2] for point in ordered],
-                [point[3] for point in ordered],
-                color=style.color,
-                linewidth=1.0,
-                alpha=0.6,
-            )
-            ax.plot(x, y, linestyle="none", marker=style.marker, color=style.color, markersize=5)
-            for nbytes, middle, _, _, name in ordered:
+            style = styles[method]
+            nbytes, medians, lowest, highest, names = zip(*sorted(method_points), strict=True)
+            ax.plot(nbytes, medians, color=style.color, linewidth=0.8, alpha=0.6)
+            ax.vlines(nbytes, lowest, highest, color=style.color, linewidth=1.0, alpha=0.6)
+            ax.plot(nbytes, medians, linestyle="none", marker=style.marker, color=style.color, markersize=5)
+            for x, y, name in zip(nbytes, medians, names, strict=True):
                 if name:
-                    ax.annotate(name, (nbytes, middle), (5, 3), textcoords="offset points", size=6.5, color="#444444")
+                    ax.annotate(name, (x, y), (5, 3), textcoords="offset points", size=6.5, color="#444444")
         if needs_logarithm(loss for lines in points.values() for point in lines for loss in point[2:4]):
             ax.set_yscale("log")
         ax.set_xscale("log")

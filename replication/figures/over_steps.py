@@ -74,11 +74,9 @@ def measures_over_steps(measured: Measured, *, title: str = "") -> Figure:
                 steps = sorted(values_by_step)
                 style = styles[method]
                 ax.plot(
-                    steps,
-                    [float(np.median(values_by_step[t])) for t in steps],
-                    color=style.color,
+                    steps, [float(np.median(values_by_step[t])) for t in steps], color=style.color,
                     linestyle=style.linestyle,
-                )
+                )  # fmt: skip
                 low, high = [min(values_by_step[t]) for t in steps], [max(values_by_step[t]) for t in steps]
                 ax.fill_between(steps, low, high, color=style.color, alpha=0.15, linewidth=0)
             ax.set_title(measure.replace("_", " "), loc="left", fontsize="small")

@@ -44,8 +44,8 @@ def planned(setting: Mapping[str, Any]) -> Iterator[tuple[str, int, dict[str, An
             yield label, trial, with_knobs(entry["method"], knobs[label][trial]), knobs[label][trial]
 
 
-def trained(setting: Mapping[str, Any], method: Mapping[str, Any]) -> dict[int, float]:
-    """Return the validation loss at the end of a training by its seed; nan where it diverged."""
+def train_trial(setting: Mapping[str, Any], method: Mapping[str, Any]) -> dict[int, float]:
+    """Train a method on all seeds, and return its last validation loss by seed; NaN if it diverged."""
     seeds = [*setting["search_seeds"], *setting["judge_seeds"]]
     result = sl.run(method=method, seeds=seeds, **setting["setting"])
     last = result.curves[result.curves["step"] == setting["setting"]["steps"]]
@@ -95,7 +95,7 @@ def train_and_keep(options: argparse.Namespace, setting: Mapping[str, Any], pars
         if time.monotonic() >= end_s:
             break
         start_s = time.process_time()
-        losses = trained(setting, method)
+        losses = train_trial(setting, method)
         line = {"method": label, "trial": trial, "knobs": knobs, "losses": losses}
         with options.lines.open("a") as file:
             file.write(json.dumps(line | {"cpu_s": round(time.process_time() - start_s, 3)}) + "\n")

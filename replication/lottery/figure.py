@@ -45,13 +45,9 @@ def lottery_figure(table: pd.DataFrame, setting: Mapping[str, Any]) -> Figure:
             pairs = pair_orders(trials, scores, size)
             differences = [100 * pair.difference for pair in pairs]
             orders_axes.plot(
-                differences,
-                [pair.probability for pair in pairs],
-                "o",
-                color=color,
-                markersize=4,
+                differences, [pair.probability for pair in pairs], "o", color=color, markersize=4,
                 label=f"{size} trials",
-            )
+            )  # fmt: skip
         orders_axes.axhline(STABLE, color="0.5", linewidth=0.8)
         orders_axes.set(xscale="log", xlabel="difference of two methods' reference losses (%)")
         orders_axes.set(ylabel="probability that a search tells their order")

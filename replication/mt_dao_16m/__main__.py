@@ -58,52 +58,39 @@ def methods(warmup_steps: int) -> dict[str, dict[str, Any]]:
 def problem_of(windows: TokenWindows, vocabulary: int, sequences: int, width: int, compiled: bool) -> sl.TorchProblem:
     """Return the training of the network on the windows, a worker's rows one after the other."""
     return sl.TorchProblem(
-        lambda: PeriNormGPT(vocabulary, width, compiled=compiled),
-        (windows.train,),
-        batch_size=sequences // WORKERS,
-        validation=(windows.validation,),
-        name="mt_dao_16m",
-        how="loop",
-    )
+        lambda: PeriNormGPT(vocabulary, width, compiled=compiled), (windows.train,), batch_size=sequences // WORKERS,
+        validation=(windows.validation,), name="mt_dao_16m", how="loop",
+    )  # fmt: skip
 
 
-def trained(
+def train_network(
     problem: sl.TorchProblem, name: str, steps: int, seed: int, device: str, eval_every: int = 0
 ) -> dict[str, Any]:
-    """Return the losses of a training by step, with its settings and seconds; ``eval_every`` 0: only its ends."""
+    """Train the network by a method, and return its losses by step, its settings and its seconds.
+
+    With ``eval_every`` 0 the network is evaluated only before and after the training.
+    """
     warmup_steps = round(WARMUP_SHARE * steps)
     method = {**methods(warmup_steps)[name], "label": name, "clip_norm": CLIP_NORM}
     start_s = time.monotonic()
     result = sl.run(
-        problem=problem,
-        method=method,
-        workers=WORKERS,
-        steps=steps,
-        seeds=[seed],
-        eval_every=eval_every,
-        schedule={"warmup_steps": warmup_steps, "cooldown_steps": warmup_steps},
-        network="wan",
-        compute={"hardware": "h100"},
-        device=device,
-    )
+        problem=problem, method=method, workers=WORKERS, steps=steps, seeds=[seed], eval_every=eval_every,
+        schedule={"warmup_steps": warmup_steps, "cooldown_steps": warmup_steps}, network="wan",
+        compute={"hardware": "h100"}, device=device,
+    )  # fmt: skip
     curve = result.curves.dropna(subset=["loss"])  # evaluated steps
     return {
-        "method": name,
-        "settings": method,
-        "seed": seed,
-        "steps": steps,
-        "warmup_steps": warmup_steps,
+        "method": name, "settings": method, "seed": seed, "steps": steps, "warmup_steps": warmup_steps,
         "losses": [[int(step), float(loss)] for step, loss in zip(curve["step"], curve["loss"], strict=True)],
-        "bytes_per_worker": result.rows[0]["bytes_per_worker"],
-        "seconds": time.monotonic() - start_s,
-    }
+        "bytes_per_worker": result.rows[0]["bytes_per_worker"], "seconds": time.monotonic() - start_s,
+    }  # fmt: skip
 
 
 def step_seconds(problem: sl.TorchProblem, seed: int, device: str) -> tuple[float, float]:
     """Return the seconds of a step, and of all that a training does beside its steps; the first training compiles."""
     few, many = 8, 8 + TIMED_STEPS
-    trained(problem, "local-adam", few, seed, device)
-    few_s, many_s = (trained(problem, "local-adam", steps, seed, device)["seconds"] for steps in (few, many))
+    train_network(problem, "local-adam", few, seed, device)
+    few_s, many_s = (train_network(problem, "local-adam", steps, seed, device)["seconds"] for steps in (few, many))
     step_s = (many_s - few_s) / (many - few)
     return step_s, max(0.0, few_s - few * step_s)
 
@@ -167,19 +154,11 @@ def main(arguments: list[str] | None = None) -> int:
     setting = {
         "command": " ".join(["python -m replication.mt_dao_16m", *(arguments or sys.argv[1:])]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "syncline": sl.__version__,
-        "precision": options.precision,
-        "workers": WORKERS,
-        "tokens_per_step": sequences * (windows.train.shape[1] - 1),
-        "corpus": windows.facts,
-        "prepared_s": prepared_s,
-        "step_s": step_s,
-        "other_s": other_s,
-        "steps": steps,
-    }
+        "device": torch.cuda.get_device_name() if options.device == "cuda" else "cpu", "torch": torch.__version__,
+        "python": platform.python_version(), "syncline": sl.__version__, "precision": options.precision,
+        "workers": WORKERS, "tokens_per_step": sequences * (windows.train.shape[1] - 1), "corpus": windows.facts,
+        "prepared_s": prepared_s, "step_s": step_s, "other_s": other_s, "steps": steps,
+    }  # fmt: skip
     if options.device == "cuda":
         setting["peak_bytes"] = torch.cuda.max_memory_allocated()
     (options.out / "setting.json").write_text(json.dumps(setting, indent=1) + "\n")
@@ -188,7 +167,9 @@ def main(arguments: list[str] | None = None) -> int:
     for name in [] if options.only_time or steps < PERIOD else names:
         if budget_s - (time.monotonic() - start_s) < steps * step_s + other_s:
             break
-        line = json.dumps(trained(problem, name, steps, options.seed, options.device, max(1, steps // EVALUATIONS)))
+        line = json.dumps(
+            train_network(problem, name, steps, options.seed, options.device, max(1, steps // EVALUATIONS))
+        )
         with (options.out / "runs.jsonl").open("a") as out:
             print(line, file=out)
         print(line, flush=True)

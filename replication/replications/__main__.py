@@ -33,14 +33,11 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     spec, begun_s = load_replication(options.name, options.scale), time.monotonic()
     result = replicate(
-        spec,
-        options.out or default_folder(spec, options.scale),
-        command=command_of(options.name, options.scale, None),
-        claims=claim_texts(spec),
-        jobs=options.jobs,
+        spec, options.out or default_folder(spec, options.scale),
+        command=command_of(options.name, options.scale, None), claims=claim_texts(spec), jobs=options.jobs,
         allowance=Allowance(time_s=parse_seconds(options.duration, "--for") if options.duration else None),
         search_s=parse_seconds(options.search_for, "--search-for") if options.search_for else None,
-    )
+    )  # fmt: skip
     made = ", ".join(f"{stage} {result.finished.get(stage, 0)} of {number}" for stage, number in result.planned.items())
     print(f"{time.monotonic() - begun_s:.0f} s: {made}; trials {result.effort}")
     print("\n".join(result.notes))

@@ -93,8 +93,9 @@ def averages_page(averages: Averages, figure: str) -> Iterator[str]:
     yield "|---|---|---|---|---|"
     for cell, seeds in averages.items():
         counts = sorted(sum(training.averaged) for training in seeds.values())
-        early = [share for training in seeds.values() if (share := early_share(training.averaged)) is not None]
-        shown = f"{median(early):.0%}" if early else "-"
+        shares = [early_share(training.averaged) for training in seeds.values()]
+        known_shares = [share for share in shares if share is not None]
+        shown = f"{median(known_shares):.0%}" if known_shares else "-"
         steps = max(len(training.averaged) for training in seeds.values())
         yield (
             f"| {cell.extra or 'finals'} | {cell.method} | {median(counts):g} ({counts[0]} to {counts[-1]}) "

@@ -26,9 +26,9 @@ def to_three_digits(value: float) -> float:
     (1.27, 0.0123, 0.99123)
     """
     if 0.5 < value < 1:
-        lacking = f"{1 - value:.{DIGITS_KEPT}g}"
-        digits = -math.floor(math.log10(float(lacking))) + DIGITS_KEPT - 1
-        return round(1 - float(lacking), digits)
+        distance = float(f"{1 - value:.{DIGITS_KEPT}g}")
+        num_decimals = -math.floor(math.log10(distance)) + DIGITS_KEPT - 1
+        return round(1 - distance, num_decimals)
     return float(f"{value:.{DIGITS_KEPT}g}")
 
 
@@ -38,9 +38,10 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
     Raises:
         SynclineError: the methods do not all have the number of trials of the spec.
     """
-    counts = {label: len({trial["trial"] for trial in trials if trial["method"] == label}) for label in spec.labels}
-    fewer = spec.search.one_by_one and len(set(counts.values())) == 1 and max(counts.values()) <= spec.search.trials
-    if set(counts.values()) != {spec.search.trials} and not fewer:
+    counts = {label: len(losses_by_trial(trials, label)) for label in spec.labels}
+    different_counts = set(counts.values())
+    ended_early = spec.search.one_by_one and len(different_counts) == 1 and max(different_counts) < spec.search.trials
+    if different_counts != {spec.search.trials} and not ended_early:
         shown = ", ".join(f"{label} {count}" for label, count in counts.items())
         raise SynclineError(
             f"search: {shown} trials of {spec.search.trials} can be trained; choose ranges of which every value can"
@@ -51,9 +52,8 @@ def check_effort(spec: ReplicationSpec, trials: Sequence[Trial]) -> dict[str, in
 def best_trials(spec: ReplicationSpec, trials: Sequence[Trial], label: str) -> list[int]:
     """Return the numbers of a method's best trials, the best first: the lowest means over the search's seeds."""
     losses = losses_by_trial(trials, label)
-    return sorted(losses, key=lambda number: (fmean(losses[number]), number))[
-        : spec.rerun.top_trials if spec.rerun else 1
-    ]
+    by_mean = sorted(losses, key=lambda number: (fmean(losses[number]), number))
+    return by_mean[: spec.rerun.top_trials if spec.rerun else 1]
 
 
 def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial], label: str) -> int:
@@ -65,11 +65,11 @@ def chosen_trial(spec: ReplicationSpec, trials: Sequence[Trial], repeated: Seque
         SynclineError: none of the trials ends with a loss.
     """
     best = best_trials(spec, trials, label)
-    first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
-    middle = average_of(spec)
-    means = {number: middle([*first[number], *second.get(number, ())]) for number in best}
-    chosen = min(best, key=lambda number: (means[number], best.index(number)))
-    if not math.isfinite(means[chosen]):
+    search_losses, rerun_losses = losses_by_trial(trials, label), losses_by_trial(repeated, label)
+    average = average_of(spec)
+    averages = {number: average([*search_losses[number], *rerun_losses.get(number, ())]) for number in best}
+    chosen = min(best, key=averages.__getitem__)  # the first of equal ones
+    if not math.isfinite(averages[chosen]):
         stage = "rerun" if spec.rerun else "search"
         raise SynclineError(f"{stage}: all of the {len(best)} best trials of {label} diverged; choose lower rates")
     return chosen
@@ -84,13 +84,16 @@ def chosen_trials(
     spec: ReplicationSpec, trials: Sequence[Trial], repeated: Sequence[Trial]
 ) -> dict[str, dict[str, Any]]:
     """Return ``trial`` and ``knobs`` of each method, by the rule of `chosen_trial`."""
-    chosen = {label: chosen_trial(spec, trials, repeated, label) for label in spec.labels}
-    return {label: {"trial": number, "knobs": knobs_of(trials, label, number)} for label, number in chosen.items()}
+    chosen = {}
+    for label in spec.labels:
+        number = chosen_trial(spec, trials, repeated, label)
+        chosen[label] = {"trial": number, "knobs": knobs_of(trials, label, number)}
+    return chosen
 
 
 def knobs_of(trials: Sequence[Trial], label: str, number: int) -> dict[str, float]:
     """Return the knobs of a trial, with three digits, by path below the method."""
-    knobs = next(trial["knobs"] for trial in trials if trial["method"] == label and trial["trial"] == number)
+    (knobs, *_) = [trial["knobs"] for trial in trials if trial["method"] == label and trial["trial"] == number]
     return {
         path: value if isinstance(value, int) else to_three_digits(value) for path, value in json.loads(knobs).items()
     }

@@ -13,7 +13,7 @@ from typing import Any
 
 from replication.replications.choosing import Trial, average_of
 from replication.replications.one_by_one import ranges_of
-from replication.replications.replicated import NOBODY, Replicated
+from replication.replications.replicated import EMPTY_STAGE, Replicated
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import StageRows
 from replication.replications.verdicts import search_spreads, trial_scores, verdict_rows
@@ -66,12 +66,13 @@ RULES = {
 def verdicts_by(result: Replicated, rules: Rules) -> StageRows:
     """Return the verdict rows of a replication with other rules."""
     spec, average = result.spec, average_of(result.spec)
-    all_trials, all_repeated = result.kept["search"].rows, result.kept.get("rerun", NOBODY).rows
+    all_trials, all_repeated = result.kept["search"].rows, result.kept.get("rerun", EMPTY_STAGE).rows
     trials = [trial for trial in all_trials if rules.keeps(spec, trial)]
-    kept_trials = {(trial["method"], trial["trial"]) for trial in trials}
-    repeated = [
-        trial for trial in all_repeated if rules.repeats_trials and (trial["method"], trial["trial"]) in kept_trials
-    ]
+    repeated: StageRows = []
+    if rules.repeats_trials:
+        kept_trials = {(trial["method"], trial["trial"]) for trial in trials}
+        repeated = [trial for trial in all_repeated if (trial["method"], trial["trial"]) in kept_trials]
+    # How much higher the finals of each method would end, because the rules choose another trial.
     shifts = {}
     for label in spec.labels:
         scores = trial_scores(all_trials, all_repeated, label, average)

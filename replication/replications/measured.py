@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,12 +41,15 @@ def measured_lines(rows: Sequence[Mapping[str, Any]]) -> Lines:
     The measure ``match: one bit`` belongs to the panel ``match``; its lines are named after the rest.
     """
     lines: Lines = {}
-    several = len({row["method"] for row in rows}) > 1
+    several_methods = len({row["method"] for row in rows}) > 1
     for row in rows:
-        if math.isfinite(row["value"]):
-            panel, _, part = row["measure"].partition(": ")
-            line = f"{row['method']}, {part}" if part and several else part or row["method"]
-            lines.setdefault(panel, {}).setdefault(line, {}).setdefault(row["step"], []).append(row["value"])
+        if not math.isfinite(row["value"]):
+            continue
+        panel, _, part = row["measure"].partition(": ")
+        line = part or row["method"]
+        if part and several_methods:
+            line = f"{row['method']}, {part}"
+        lines.setdefault(panel, {}).setdefault(line, {}).setdefault(row["step"], []).append(row["value"])
     return lines
 
 
@@ -78,30 +81,28 @@ def measured_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> 
     if layers:
         yield f"![{name} by layer]({layers_figure(name)})\n"
     yield "Medians over the later half of the steps.\n"
-    by_lines: dict[tuple[str, ...], dict[str, Any]] = {}
+    panels_of_columns: dict[tuple[str, ...], dict[str, Any]] = {}  # panels with the same lines share a table
     for panel, measured in lines.items():
-        by_lines.setdefault(tuple(measured), {})[panel] = measured
-    for heads, panels in by_lines.items():
-        yield f"| measure | {' | '.join(heads)} |\n|---|{'---|' * len(heads)}"
+        panels_of_columns.setdefault(tuple(measured), {})[panel] = measured
+    for columns, panels in panels_of_columns.items():
+        yield f"| measure | {' | '.join(columns)} |\n|---|{'---|' * len(columns)}"
         for panel, measured in panels.items():
-            yield f"| {panel} | {' | '.join(_later(measured[head]) for head in heads)} |"
+            yield f"| {panel} | {' | '.join(_later_median(measured[column]) for column in columns)} |"
         yield ""
     for measure, methods in layers.items():
-        ranges = [
-            f"{method}: from {_extreme(measured, min)} to {_extreme(measured, max)}"
-            for method, measured in methods.items()
-        ]
+        ranges = []
+        for method, measured in methods.items():
+            medians = {layer: median(values) for layer, values in measured.items()}
+            low, high = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
+            lowest, highest = f"{four_digits(medians[low])} ({low})", f"{four_digits(medians[high])} ({high})"
+            ranges.append(f"{method}: from {lowest} to {highest}")
         yield f"- {measure} by layer, {'; '.join(ranges)}."
     if layers:
         yield ""
 
 
-def _extreme(values: Mapping[str, Sequence[float]], which: Callable[..., str]) -> str:
-    """Return the layer whose median is the lowest or the highest, with its median."""
-    layer = which(values, key=lambda name: median(values[name]))
-    return f"{four_digits(median(values[layer]))} ({layer})"
-
-
-def _later(by_step: Mapping[int, list[float]]) -> str:
-    half = max(by_step) / 2
-    return four_digits(median(value for step, values in by_step.items() if step >= half for value in values))
+def _later_median(values_by_step: Mapping[int, list[float]]) -> str:
+    """Return the median of the values in the later half of the steps, as text."""
+    half = max(values_by_step) / 2
+    later_values = [value for step, values in values_by_step.items() if step >= half for value in values]
+    return four_digits(median(later_values))

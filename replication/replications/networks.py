@@ -6,7 +6,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -77,12 +76,12 @@ class TimedCell:
 
 
 def networks_identity(spec: ReplicationSpec, stages: Sequence[ReplicationStage], code: str) -> str:
-    """Return a digest of the inputs of a table of networks."""
-    parts = [network if isinstance(network, str) else canonical(network) for network in spec.networks]
+    """Return a digest of the inputs of a table of networks; ``code`` is the version of the code."""
+    inputs = [stage.identity for stage in stages]
+    inputs += [network if isinstance(network, str) else canonical(network) for network in spec.networks]
     if spec.pipeline_clock is not None:
-        parts.append(canonical(spec.pipeline_clock.model_dump(mode="json")))
-    text = "\n".join([*(stage.identity for stage in stages), *parts, code])
-    return hashlib.sha256(text.encode()).hexdigest()[:20]
+        inputs.append(canonical(spec.pipeline_clock.model_dump(mode="json")))
+    return hashlib.sha256("\n".join([*inputs, code]).encode()).hexdigest()[:20]
 
 
 def timed_cells(
@@ -106,19 +105,19 @@ def timed_cells(
         completed: tables of the stages, by name.
         averages: the steps that averaged, for cells that record them.
     """
-    tasks, cells = _Tasks(), []
+    problems, cells = _ProblemTimes(), []
     for stage in stages:
-        runs: dict[str, list[RunSpec]] = {}
-        trained = {run.method.name: run for run in runs_over(stage, (None,))}
+        runs_of_method: dict[str, list[RunSpec]] = {}
+        trained_run = {run.method.name: run for run in runs_over(stage, (None,))}
         for run in runs_over(stage, spec.networks):
-            runs.setdefault(run.method.name, []).append(run)
-        extra = stage.name.removeprefix("extra ") if stage.name != FINALS else ""
-        for label, label_runs in runs.items():
+            runs_of_method.setdefault(run.method.name, []).append(run)
+        extra = "" if stage.name == FINALS else stage.name.removeprefix("extra ")
+        for label, runs in runs_of_method.items():
             rows = [row for row in completed[stage.name].rows if row["method"] == label]
             if rows:
                 cell = Cell(label, extra)
-                cell_averages = (averages or {}).get(cell)
-                cells.append(_timed(cell, rows, label_runs, tasks, spec.pipeline_clock, cell_averages, trained[label]))
+                averaged = None if averages is None else averages.get(cell)
+                cells.append(_timed_cell(cell, rows, runs, trained_run[label], problems, spec.pipeline_clock, averaged))
     return cells
 
 
@@ -142,112 +141,125 @@ def runs_over(stage: ReplicationStage, networks: Sequence[Any]) -> Iterator[RunS
             yield configuration.spec
 
 
-def _timed(
+def _timed_cell(
     cell: Cell,
     rows: StageRows,
     runs: Sequence[RunSpec],
-    tasks: _Tasks,
-    timed: TimedModelSpec | None,
-    seen: Mapping[int, AveragedTraining] | None,
-    trained: RunSpec,
+    trained_run: RunSpec,
+    problems: _ProblemTimes,
+    timed_model: TimedModelSpec | None,
+    averages: Mapping[int, AveragedTraining] | None,
 ) -> TimedCell:
+    """Return a method in a setting, timed on networks, see `timed_cells`.
+
+    Args:
+        cell: the method and the setting.
+        rows: losses of the trainings, a row per seed and evaluation.
+        runs: spec of a training on each network.
+        trained_run: spec of the trainings that were made.
+        problems: times of the methods on the problems.
+        timed_model: model and hardware for the times of a pipeline's stages; None for the problem's own.
+        averages: the steps at which each seed averaged; None if no trigger decides this.
+    """
     steps, seeds = sorted({row["step"] for row in rows}), sorted({row["seed"] for row in rows})
     loss_at = {(row["seed"], row["step"]): row["loss"] for row in rows}
     loss = np.array([[loss_at.get((seed, step), math.nan) for step in steps] for seed in seeds])
-    sent = {row["seed"]: row["bytes_per_worker"] for row in rows if row["bytes_per_worker"] is not None}
-    sent_per_step = fmean(sent.values()) if sent else math.nan
-    clocks: dict[str, np.ndarray] = {}
-    step_s: dict[str, float] = {}
+    sent_bytes = {row["seed"]: row["bytes_per_worker"] for row in rows if row["bytes_per_worker"] is not None}
+    mean_sent_bytes = fmean(sent_bytes.values()) if sent_bytes else math.nan
+    clock_s: dict[str, np.ndarray] = {}  # by network
+    step_time_s: dict[str, float] = {}
     compute_s = math.nan
-    source = CALLS if seen is None else AVERAGES
+    timed_by = CALLS if averages is None else AVERAGES
     for run in runs:
-        method = run.method.in_precision(run.number_format)
+        name, method = run.network.name, run.method.in_precision(run.number_format)
         if reforms(run, method):
             raise SpecError("failures.recovery", "elastic", "restart, where a training is timed on networks of its own")
         if asynchronous_of(method) is not None:
-            played = tasks.played(run, method)
-            if played is None:
+            timed_by, simulated = EVENTS, problems.simulated(run, method)
+            if simulated is None:
                 break
-            step_s[run.network.name] = played.clock.step_time_s
-            in_training = tasks.played(trained, method)
-            if in_training is None or not played.in_order_of(in_training, steps):
+            step_time_s[name] = simulated.clock.step_time_s
+            in_training = problems.simulated(trained_run, method)
+            if in_training is None or not simulated.has_math_of(in_training, steps):
                 continue
-            source, ends = EVENTS, [played.clock]
+            clocks = [simulated.clock]
         elif run.pipeline is not None:
             from syncline.runs.training.delayed_gradients import timed_stages
 
-            source, ends = EVENTS, [timed_stages(run, method, timed).time(run.network)]
-            sent_per_step = ends[0].bytes_per_worker
+            timed_by, clocks = EVENTS, [timed_stages(run, method, timed_model).time(run.network)]
+            mean_sent_bytes = clocks[0].bytes_per_worker
         else:
-            averaged = [None] if seen is None else [seen[seed].steps for seed in seeds]
-            expected_bytes = [sent_per_step] if seen is None else [sent.get(seed, math.nan) for seed in seeds]
-            maybe_exchanges = [tasks.exchanges(run, method, steps_averaged) for steps_averaged in averaged]
-            exchanges = [per_seed for per_seed in maybe_exchanges if per_seed is not None]
-            if len(exchanges) < len(expected_bytes) or not all(
-                map(partial(_agree, steps=run.steps), exchanges, expected_bytes)
-            ):
+            clocks = []  # one for all seeds, or one for each
+            for seed in [None] if averages is None else seeds:
+                averaged = None if averages is None or seed is None else averages[seed].steps
+                expected_bytes = mean_sent_bytes if seed is None else sent_bytes.get(seed, math.nan)
+                exchanges = problems.exchanges(run, method, averaged)
+                if exchanges is not None and _sends(exchanges, expected_bytes, run.steps):
+                    clocks.append(problems.clock(run, method, exchanges))
+            if len(clocks) < (1 if averages is None else len(seeds)):
                 break
-            ends = [tasks.clock(run, method, per_seed) for per_seed in exchanges]
-        name = run.network.name
-        clocks[name] = np.stack([np.concatenate([[0.0], clock.step_end_s])[steps] for clock in ends])
-        step_s[name] = fmean(clock.step_time_s for clock in ends)
-        compute_s = ends[0].compute_s
-    curve = Curve(cell.method, np.array(steps), loss, {name: of_seeds.mean(0) for name, of_seeds in clocks.items()})
-    by_seed = {name: np.broadcast_to(of_seeds, loss.shape) for name, of_seeds in clocks.items()}
-    return TimedCell(cell, curve, by_seed, sent_per_step, step_s, compute_s, source if clocks else None)
+        clock_s[name] = np.stack([np.concatenate([[0.0], clock.step_end_s])[steps] for clock in clocks])
+        step_time_s[name] = fmean(clock.step_time_s for clock in clocks)
+        compute_s = clocks[0].compute_s
+    mean_clock_s = {name: seed_clocks_s.mean(0) for name, seed_clocks_s in clock_s.items()}
+    return TimedCell(
+        cell, Curve(cell.method, np.array(steps), loss, mean_clock_s),
+        clock_s={name: np.broadcast_to(seed_clocks_s, loss.shape) for name, seed_clocks_s in clock_s.items()},
+        bytes_per_worker=mean_sent_bytes, step_time_s=step_time_s, compute_s=compute_s,
+        timed_by=timed_by if clock_s else None,
+    )  # fmt: skip
 
 
-def _agree(exchanges: Sequence[Exchange], sent_per_step: float, steps: int) -> bool:
-    """Return whether the bytes of the exchanges are the bytes that were sent."""
+def _sends(exchanges: Sequence[Exchange], sent_bytes: float, steps: int) -> bool:
+    """Return whether the exchanges of a training send this number of bytes per step."""
     bytes_per_step = sum(call.payload_bytes for call in calls_of(exchanges, steps)) / steps
-    return math.isclose(bytes_per_step, sent_per_step, rel_tol=BYTES_AGREE)
+    return math.isclose(bytes_per_step, sent_bytes, rel_tol=BYTES_AGREE)
 
 
-class PlayedCell(NamedTuple):
-    """Simulated workers at their own pace on a network: their order of arrival, and the clock."""
+class SimulatedWorkers(NamedTuple):
+    """Simulated workers at their own pace on a network: their steps and updates, and the clock."""
 
-    played: AsyncResult
+    result: AsyncResult
     clock: Clock
 
-    def in_order_of(self, other: PlayedCell, steps: Sequence[int]) -> bool:
+    def has_math_of(self, other: SimulatedWorkers, steps: Sequence[int]) -> bool:
         """Return whether the math of both is the same: the order of the workers' steps, their models and versions.
 
         Args:
             other: the same workers on another network.
             steps: steps after which a model is evaluated, with the updates that have arrived by then.
         """
-        if self.played.step_worker.tolist() != other.played.step_worker.tolist():
+        if self.result.step_worker.tolist() != other.result.step_worker.tolist():
             return False
-        columns, others = self.played.columns(), other.played.columns()
-        if any(columns[name].tolist() != others[name].tolist() for name in ("worker", "steps", "model", "version")):
-            return False
+        updates, other_updates = self.result.columns(), other.result.columns()
+        for name in ("worker", "steps", "model", "version"):
+            if updates[name].tolist() != other_updates[name].tolist():
+                return False
         evaluated = np.array([step - 1 for step in steps if step])
-        seen = [
-            np.searchsorted(side["arrived_s"], cell.clock.step_end_s[evaluated], side="right")
-            for side, cell in ((columns, self), (others, other))
-        ]
-        return bool((seen[0] == seen[1]).all())
+        arrived = np.searchsorted(updates["arrived_s"], self.clock.step_end_s[evaluated], side="right")
+        other_arrived = np.searchsorted(other_updates["arrived_s"], other.clock.step_end_s[evaluated], side="right")
+        return bool((arrived == other_arrived).all())
 
 
-class _Tasks:
+class _ProblemTimes:
     """The problems of runs: what methods send for each, and at which times; each result is computed once."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, int], tuple[list[TensorShape], float | None]] = {}
-        self._played: dict[tuple[str, str], PlayedCell] = {}
+        self._tensors: dict[tuple[str, int], tuple[list[TensorShape], float | None]] = {}
+        self._simulated: dict[tuple[str, str], SimulatedWorkers] = {}
 
     def _tensors_and_flops(self, run: RunSpec) -> tuple[list[TensorShape], float | None]:
-        """Return the tensor shapes and the operations of one worker."""
+        """Return the shapes of a problem's tensors, and the floating-point operations of one worker's step."""
         key = repr(run.problem), run.workers
-        if key not in self._known:
+        if key not in self._tensors:
             import torch
 
             from syncline.problems import Rows
             from syncline.runs.training.trained import build_task, task_tensors
 
             task = build_task(run.problem, Rows((run.seeds[0],), (0,), run.workers), torch.device("cpu"))
-            self._known[key] = task_tensors(task), task.flops_per_step
-        return self._known[key]
+            self._tensors[key] = task_tensors(task), task.flops_per_step
+        return self._tensors[key]
 
     def exchanges(self, run: RunSpec, method: MethodBase, averaged: Sequence[int] | None) -> list[Exchange] | None:
         """Return the exchanges in closed form, from the steps that averaged if only the training determines them."""
@@ -258,32 +270,31 @@ class _Tasks:
             return method.exchanges(tensors, run.workers)
         return method.exchanges_at(tensors, run.workers, run.steps, averaged)
 
-    def played(self, run: RunSpec, method: MethodBase) -> PlayedCell | None:
-        """Return simulated workers at their own pace; None if batches adapt, whose times only the tasks give."""
+    def simulated(self, run: RunSpec, method: MethodBase) -> SimulatedWorkers | None:
+        """Return simulated workers at their own pace; None if batch sizes adapt, which only a training can do."""
         from syncline.runs.training.async_clock import async_plan, async_training_clock
 
         asynchronous = asynchronous_of(method)
         if asynchronous is None or asynchronous.dynamic_local_updates == "batch":
             return None
         key = run.network.name, canonical(run.model_dump(mode="json"))
-        if key not in self._played:
+        if key not in self._simulated:
             tensors, flops = self._tensors_and_flops(run)
             plan = async_plan(run, method, tensors, base_s(run, flops), run.network)
-            played = plan.play()
-            self._played[key] = PlayedCell(played, async_training_clock(played, plan.served, run.steps))
-        return self._played[key]
+            result = plan.play()
+            self._simulated[key] = SimulatedWorkers(result, async_training_clock(result, plan.served, run.steps))
+        return self._simulated[key]
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:
         """Return the clock of a whole training."""
         from syncline.runs.training.train_and_time import time_method
 
         tensors, flops = self._tensors_and_flops(run)
-        history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))
+        history = History((0,), run.steps, np.zeros((run.steps, 1)), {}, np.array([]), {}, (None,))  # without losses
         read = dict.fromkeys(range(run.steps), method.readbacks(tensors))
         calls = calls_of(exchanges, run.steps)
-        clock = time_method(
-            run, Trained(method.name, history, calls, {}, flops, 0.0, tuple(tensors), read), run.network
-        )
+        trained = Trained(method.name, history, calls, {}, flops, 0.0, tuple(tensors), read)
+        clock = time_method(run, trained, run.network)
         assert clock is not None  # the training has steps
         return clock
 
@@ -291,56 +302,55 @@ class _Tasks:
 def targets(cells: Sequence[TimedCell]) -> dict[str, float | None]:
     """Return the two target losses of the finals: one that all methods reached, and the final loss of the first."""
     finals = [cell for cell in cells if not cell.cell.extra]
-    lasts = [cell.last_loss for cell in finals if cell.last_loss < float(median_and_range(cell.curve.loss)[0][0])]
-    first = finals[0].last_loss if finals and math.isfinite(finals[0].last_loss) else None
-    return {TO_ALL: max(lasts) if lasts else None, TO_FIRST: first}
+    reached = []  # last losses of the methods that improved
+    for cell in finals:
+        medians, _, _ = median_and_range(cell.curve.loss)
+        if cell.last_loss < float(medians[0]):
+            reached.append(cell.last_loss)
+    loss_of_first = finals[0].last_loss if finals and math.isfinite(finals[0].last_loss) else None
+    return {TO_ALL: max(reached, default=None), TO_FIRST: loss_of_first}
 
 
 def rows_over_networks(cells: Sequence[TimedCell], networks: Sequence[str]) -> StageRows:
     """Return a row per cell and network: loss, bytes and seconds; null without a clock, or for a loss not reached."""
-    aims = targets(cells)
-    return list(_rows_over_networks(cells, networks, aims))
-
-
-def _rows_over_networks(
-    cells: Sequence[TimedCell], networks: Sequence[str], aims: Mapping[str, float | None]
-) -> Iterator[dict[str, Any]]:
-    won = {(name, network): _seeds_won(cells, network, aim) for name, aim in aims.items() for network in networks}
+    target_losses, rows = targets(cells), []
+    seeds_won: dict[tuple[str, str], dict[Cell, int]] = {}
+    for network in networks:
+        for name, target in target_losses.items():
+            seeds_won[name, network] = _seeds_won(cells, network, target)
     for cell in cells:
-        middle = median_and_range(cell.curve.loss)[0]
+        medians, _, _ = median_and_range(cell.curve.loss)
         for network in networks:
             clock = cell.curve.clock_s.get(network)
-            times = {
-                name: None if clock is None or aim is None else _finite(time_to_target_s(clock, middle, aim))
-                for name, aim in aims.items()
-            }
-            yield {
+            row = {
                 "method": cell.cell.method, "setting": cell.cell.extra or FINALS, "network": network,
                 "loss": _finite(cell.last_loss), "bytes_per_worker": _finite(cell.bytes_per_worker),
-                "timed_by": cell.timed_by if network in cell.curve.clock_s else None,
+                "timed_by": None if clock is None else cell.timed_by,
                 "step_time_s": cell.step_time_s.get(network), "training_s": None if clock is None else float(clock[-1]),
-                **times, "to_all_loss": aims[TO_ALL], "to_first_loss": aims[TO_FIRST],
-                **{WON[name]: won[name, network].get(cell.cell) for name in aims},
             }  # fmt: skip
+            for name, target in target_losses.items():
+                row[name] = None
+                if clock is not None and target is not None:
+                    row[name] = _finite(time_to_target_s(clock, medians, target))
+            row |= {"to_all_loss": target_losses[TO_ALL], "to_first_loss": target_losses[TO_FIRST]}
+            row |= {WON[name]: seeds_won[name, network].get(cell.cell) for name in target_losses}
+            rows.append(row)
+    return rows
 
 
-def _seeds_won(cells: Sequence[TimedCell], network: str, aim: float | None) -> dict[Cell, int]:
+def _seeds_won(cells: Sequence[TimedCell], network: str, target: float | None) -> dict[Cell, int]:
     """Return for each method of the finals the number of seeds on which it is first at a loss, without ties."""
-    raced = [cell for cell in cells if not cell.cell.extra and network in cell.curve.clock_s]
-    if aim is None or not raced:
+    timed = [cell for cell in cells if not cell.cell.extra and network in cell.curve.clock_s]
+    if target is None or not timed:
         return {}
-    times = np.array(
-        [
-            [
-                time_to_target_s(clock, loss, aim)
-                for clock, loss in zip(cell.clock_s[network], cell.curve.loss, strict=True)
-            ]
-            for cell in raced
-        ]
-    )
-    best = times.min(0)
-    is_sole_first = (times == best) & ((times == best).sum(0) == 1) & np.isfinite(best)
-    return {cell.cell: int(count) for cell, count in zip(raced, is_sole_first.sum(1), strict=True)}
+    times_s = np.zeros((len(timed), len(timed[0].curve.loss)))
+    for row, cell in enumerate(timed):
+        for seed_index, (clock_s, loss) in enumerate(zip(cell.clock_s[network], cell.curve.loss, strict=True)):
+            times_s[row, seed_index] = time_to_target_s(clock_s, loss, target)
+    first_s = times_s.min(0)
+    is_first = times_s == first_s
+    is_sole_first = is_first & (is_first.sum(0) == 1) & np.isfinite(first_s)
+    return {cell.cell: int(count) for cell, count in zip(timed, is_sole_first.sum(1), strict=True)}
 
 
 def _finite(value: float) -> float | None:
@@ -354,12 +364,14 @@ def firsts(rows: Sequence[Mapping[str, Any]], column: str, extras: bool = False)
     With ``extras`` all settings count. A network on which a method of the finals has no clock has no first method.
     """
     first_rows: dict[str, Mapping[str, Any]] = {}
-    without = untimed(rows)
+    untimed_networks = untimed(rows)
     for row in rows:
-        if row["network"] not in without and (extras or row["setting"] == FINALS) and row[column] is not None:
-            best = first_rows.get(row["network"])
-            if best is None or row[column] < best[column]:
-                first_rows[row["network"]] = row
+        counts = extras or row["setting"] == FINALS
+        if not counts or row["network"] in untimed_networks or row[column] is None:
+            continue
+        best = first_rows.get(row["network"])
+        if best is None or row[column] < best[column]:
+            first_rows[row["network"]] = row
     return first_rows
 
 

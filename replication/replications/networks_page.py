@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from replication.figures.losses import last_losses_over_bytes, needs_logarithm
@@ -39,24 +39,25 @@ def draw_networks(result: Replicated, cells: Sequence[TimedCell]) -> None:
     """
     from syncline.analysis import save
 
-    named = {joined.name: joined for joined in map(network, result.spec.networks)}
+    networks = {joined.name: joined for joined in map(network, result.spec.networks)}
     curves = [timed_cell.curve for timed_cell in cells if not timed_cell.cell.extra]
-    timed = {name: sum(name in curve.clock_s for curve in curves) for name in named}
-    named = {name: joined for name, joined in named.items() if timed[name] == max(timed.values())}
-    finals = [curve for curve in curves if curve.clock_s.keys() >= named.keys()]
-    aims = [aim for aim in targets(cells).values() if aim is not None]
+    num_timed = {name: sum(name in curve.clock_s for curve in curves) for name in networks}
+    networks = {name: joined for name, joined in networks.items() if num_timed[name] == max(num_timed.values())}
+    finals = [curve for curve in curves if curve.clock_s.keys() >= networks.keys()]
+    target_losses = [target for target in targets(cells).values() if target is not None]
     if finals:
         is_wide = needs_logarithm(loss for curve in finals for loss in curve.loss.ravel().tolist())
-        figure = loss_against_clock(finals, named, target=aims, title=result.spec.name, log_loss=is_wide)
+        figure = loss_against_clock(finals, networks, target=target_losses, title=result.spec.name, log_loss=is_wide)
         save(figure, result.folder / CLOCKS)
-    settings: dict[str, dict[str, tuple[float, list[float]]]] = {}
-    rounding = result.spec.finals.rounding
-    for timed_cell in (timed for timed in cells if not rounding or timed.cell.extra != rounding):
-        settings.setdefault(timed_cell.cell.extra, {})[timed_cell.cell.method] = (
-            timed_cell.bytes_per_worker,
-            list(timed_cell.curve.loss[:, -1]),
-        )
-    if any(nbytes > 0 for methods in settings.values() for nbytes, _ in methods.values()):
+    settings: dict[str, dict[str, tuple[float, list[float]]]] = {}  # bytes and last losses by setting and method
+    any_bytes, rounding = False, result.spec.finals.rounding
+    for timed_cell in cells:
+        if rounding and timed_cell.cell.extra == rounding:
+            continue
+        nbytes, last_losses = timed_cell.bytes_per_worker, list(timed_cell.curve.loss[:, -1])
+        settings.setdefault(timed_cell.cell.extra, {})[timed_cell.cell.method] = nbytes, last_losses
+        any_bytes |= nbytes > 0
+    if any_bytes:
         save(last_losses_over_bytes(settings, title=result.spec.name), result.folder / BYTES)
 
 
@@ -80,49 +81,53 @@ def networks_page(result: Replicated) -> Iterator[str]:
             f" '{NO_CLOCK}': workers at their own pace who come in another order there than in the training, and so "
             "average what others have not sent yet: only a training on it tells; or stages that it does not join."
         )
-    if without := untimed(rows):
-        text += f" Who is first is not told of {', '.join(without)}, where not all have a clock."
+    untimed_networks = untimed(rows)
+    if untimed_networks:
+        text += f" Who is first is not told of {', '.join(untimed_networks)}, where not all have a clock."
     yield filled(text) + "\n"
     for name in (CLOCKS, BYTES):
         if (result.folder / name).is_file():
             yield f"![losses over {name.removesuffix('.png')}]({name})\n"
-    aims = {rows[0]["to_all_loss"]: TO_ALL, rows[0]["to_first_loss"]: TO_FIRST}
-    for loss, column in aims.items():
-        if loss is None:
+    target_losses = {rows[0]["to_all_loss"]: TO_ALL, rows[0]["to_first_loss"]: TO_FIRST}
+    for loss, column in target_losses.items():
+        if loss is not None:
+            yield from _target_section(result, loss, column)
+
+
+def _target_section(result: Replicated, loss: float, column: str) -> Iterator[str]:
+    """Yield the first method at a loss on each network, and a table of the times; ``column`` has the times."""
+    names, rows, seeds = result.spec.network_names, result.networks, len(result.spec.finals.seeds)
+    first_of_finals, first_of_all = firsts(rows, column), firsts(rows, column, extras=True)
+    leaders = []
+    for name, row in first_of_finals.items():
+        time = format_seconds(row[column])
+        leaders.append(f"on {name} {row['method']} ({time}; on {row[WON[column]]} of {seeds} seeds)")
+    text = "; ".join(leaders) or "nobody"
+    if first_of_all != first_of_finals:
+        others = []
+        for name, row in first_of_all.items():
+            others.append(f"on {name} {row['method']} in {row['setting']} ({format_seconds(row[column])})")
+        text += f". Of all settings, in the others with knobs of the finals: {'; '.join(others)}"
+    yield filled(f"First at {four_digits(loss)}: {text}.") + "\n"
+    yield "| setting | method | sent per worker and step | " + " | ".join(names) + " |"
+    yield "|---|---|---|" + "---|" * len(names)
+    rows_of_cell: dict[tuple[str, str], list[Mapping[str, Any]]] = {}  # a row per network
+    for row in rows:
+        rows_of_cell.setdefault((row["setting"], row["method"]), []).append(row)
+    never = []
+    for (setting, method), cell_rows in rows_of_cell.items():
+        times = []
+        for row in cell_rows:
+            time = "-" if row[column] is None else format_seconds(row[column])
+            times.append(NO_CLOCK if row["timed_by"] is None else time)
+        if set(times) == {"-"}:
+            never.append(f"{method} in {setting}")
             continue
-        first = firsts(rows, column)
-        seeds = len(result.spec.finals.seeds)
-        leaders = "; ".join(
-            f"on {name} {row['method']} ({format_seconds(row[column])}; on {row[WON[column]]} of {seeds} seeds)"
-            for name, row in first.items()
-        )
-        anyhow = firsts(rows, column, extras=True)
-        if anyhow != first:
-            others = "; ".join(
-                f"on {name} {row['method']} in {row['setting']} ({format_seconds(row[column])})"
-                for name, row in anyhow.items()
-            )
-            leaders = f"{leaders or 'nobody'}. Of all settings, in the others with knobs of the finals: {others}"
-        yield filled(f"First at {four_digits(loss)}: {leaders or 'nobody'}.") + "\n"
-        yield "| setting | method | sent per worker and step | " + " | ".join(spec.network_names) + " |"
-        yield "|---|---|---|" + "---|" * len(spec.network_names)
-        never = []
-        for (setting, method), cell_rows in _by_cell(rows).items():
-            sent = cell_rows[0]["bytes_per_worker"]
-            times = [_time_of(row, column) for row in cell_rows]
-            if set(times) == {"-"}:
-                never.append(f"{method} in {setting}")
-                continue
-            yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
-        yield ""
-        if never:
-            yield filled(f"Never: {', '.join(never)}.") + "\n"
-
-
-def _time_of(row: Mapping[str, Any], column: str) -> str:
-    if row["timed_by"] is None:
-        return NO_CLOCK
-    return "-" if row[column] is None else format_seconds(row[column])
+        sent = cell_rows[0]["bytes_per_worker"]
+        yield f"| {setting} | {method} | {'-' if sent is None else format_bytes(sent)} | {' | '.join(times)} |"
+    yield ""
+    if never:
+        yield filled(f"Never: {', '.join(never)}.") + "\n"
 
 
 def _timed_by(spec: ReplicationSpec) -> str:
@@ -135,10 +140,3 @@ def _timed_by(spec: ReplicationSpec) -> str:
         description = f"a pipeline of {clock.model.name} with {clock.tokens_per_batch:,} tokens a batch"
         description += f" on {clock.hardware.name}, whose losses these are not"
     return f"the events of {description}, products of matrices in updates included"
-
-
-def _by_cell(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
-    cells: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["setting"], row["method"]), []).append(row)
-    return cells

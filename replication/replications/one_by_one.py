@@ -5,9 +5,9 @@ The rule depends on the trials so far alone. Let b be the best of them.
 1. Trial 1 is the method's default. The trials ``contained_at`` are the best point so far of a contained method, if the
    method contains one and has not tried this point.
 2. Every other trial is the first point not yet tried in this list: for the factors 2, sqrt 2, 2^(1/4), and then their
-   eighth roots: for each
-   hyperparameter in its order (rates come first): b with this hyperparameter times the factor, and divided by it. For a
-   decay rate the factor changes its distance to 1. A hyperparameter whose range has whole ends stays a whole number.
+   eighth roots: for each hyperparameter in its order (rates come first): b with this hyperparameter times the factor,
+   and divided by it. For a decay rate the factor changes its distance to 1. A hyperparameter whose range has whole ends
+   stays a whole number.
 
 After the first, ``side_by_side`` trials at a time are proposed from the trials before them, each at another point.
 A factor that improves the loss moves b, so the next trial goes on in this direction: no range ends the search.
@@ -103,38 +103,44 @@ def next_knobs(
         knobs = contained_knobs(method.contains, contained)
         if not _is_tried(method, knobs, points):
             return knobs
-    by_loss = sorted(trials, key=lambda trial: trial.loss)  # when all around the best are tried, those around the next
-    around = (point for trial in by_loss for point in neighbours(method, trial.knobs))
-    return next(point for point in around if not _is_tried(method, point, points))
+    # When all points around the best trial are tried, those around the second best follow, and so on.
+    for trial in sorted(trials, key=lambda trial: trial.loss):
+        for point in neighbours(method, trial.knobs):
+            if not _is_tried(method, point, points):
+                return point
+    raise AssertionError("every point around a trial is tried")
 
 
 def neighbours(method: SearchedMethod, knobs: Knobs) -> Iterator[Knobs]:
     """Yield the points that differ from a point in one hyperparameter, the nearest last."""
     for factor in (*FACTORS, *(factor**0.125 for factor in FACTORS)):
         for path, tuned in ranges_of(method).items():
-            whole = isinstance(tuned.low, int) and isinstance(tuned.high, int)
-            drawn = _drawn(tuned, knobs[path])
-            for changed in (drawn * factor, drawn / factor) if drawn else (tuned.low, tuned.high):
-                if not (tuned.below_one and changed > 1):
-                    value = tuned.value(changed)
-                    yield knobs | {path: max(1, round(value)) if whole else to_three_digits(value)}
+            is_whole = isinstance(tuned.low, int) and isinstance(tuned.high, int)
+            number = _searched_number(tuned, knobs[path])
+            changed_numbers = (number * factor, number / factor) if number else (tuned.low, tuned.high)
+            for changed in changed_numbers:
+                if tuned.below_one and changed > 1:
+                    continue
+                value = tuned.value(changed)
+                yield knobs | {path: max(1, round(value)) if is_whole else to_three_digits(value)}
 
 
-def _drawn(tuned: Tuned, value: float) -> float:
+def _searched_number(tuned: Tuned, value: float) -> float:
     """Return the number that a factor multiplies: the value, or its distance to 1."""
     return 1 - value if tuned.below_one else value
 
 
 def _is_tried(method: SearchedMethod, knobs: Knobs, points: Sequence[Knobs]) -> bool:
+    """Return whether one of the points has the same hyperparameters, each within the factor ``SAME``."""
     ranges = ranges_of(method)
-
-    def same(a: float, b: float) -> bool:
-        return a == b or (min(a, b) > 0 and max(a, b) / min(a, b) < SAME)
-
-    return any(
-        all(same(_drawn(tuned, knobs[path]), _drawn(tuned, point[path])) for path, tuned in ranges.items())
-        for point in points
-    )
+    for point in points:
+        is_same = True
+        for path, tuned in ranges.items():
+            low, high = sorted((_searched_number(tuned, knobs[path]), _searched_number(tuned, point[path])))
+            is_same &= low == high or (low > 0 and high / low < SAME)
+        if is_same:
+            return True
+    return False
 
 
 def stop_losses(rule: OneByOne, trials: Sequence[Tried]) -> dict[int, float]:

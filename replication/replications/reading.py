@@ -8,7 +8,7 @@ from pathlib import Path
 from replication.claims import PAPERS, claims_of
 from replication.replications.choosing import check_effort, chosen_trials
 from replication.replications.networks import NETWORKS_TABLE
-from replication.replications.replicated import NOBODY, Replicated
+from replication.replications.replicated import EMPTY_STAGE, Replicated
 from replication.replications.spec import ReplicationSpec, load_replication
 from replication.replications.stage_tables import stage_in, stage_table
 from syncline import SpecError
@@ -52,7 +52,7 @@ def read_replication(folder: Path) -> Replicated:
             path = stage_table(folder, name)
             if path.is_file():
                 result.keep(name, stage_in(path)[1])
-        trials, repeated = result.kept.get("search"), result.kept.get("rerun") if spec.rerun else NOBODY
+        trials, repeated = result.kept.get("search"), result.kept.get("rerun") if spec.rerun else EMPTY_STAGE
         if trials is not None:
             result.effort = check_effort(spec, trials.rows)
         if trials is not None and repeated is not None:

@@ -20,7 +20,7 @@ from replication.replications.networks_page import networks_page
 from replication.replications.pages import filled
 from replication.replications.reading import PAGE, claim_texts, command_in, read_replication
 from replication.replications.replicated import Replicated
-from replication.replications.spec import Cell, ExtraStage, setting
+from replication.replications.spec import Cell, setting
 from replication.replications.stage_tables import CompletedStage
 from replication.replications.stages import DEFAULT_NETWORK
 from replication.replications.verdicts import RESAMPLES, SURE
@@ -106,23 +106,22 @@ def _draw_measured(result: Replicated) -> None:
     from syncline.analysis import save
 
     thresholds = {method.label: method.method.get("threshold") for method in result.spec.methods}
-    thresholds |= {
-        f"{label}, {extra.name}": extra.set.get("method.threshold", thresholds[label])
-        for extra in result.spec.extras
-        for label in extra.methods
-    }
+    for extra in result.spec.extras:
+        for label in extra.methods:
+            thresholds[f"{label}, {extra.name}"] = extra.set.get("method.threshold", thresholds[label])
     placed = []
-    for cell, seeds in read_averages(result.tables()).items():
+    for cell, training_of_seed in read_averages(result.tables()).items():
         label = f"{cell.method}, {cell.extra}" if cell.extra else cell.method
-        first = next(iter(seeds.values()))
-        averaged = [training.averaged for training in seeds.values()]
-        placed.append(Placed(label, averaged, first.trigger or [], thresholds.get(label)))
+        trainings = list(training_of_seed.values())
+        averaged = [training.averaged for training in trainings]
+        placed.append(Placed(label, averaged, trainings[0].trigger or [], thresholds.get(label)))
     if placed:
         save(averages_over_steps(placed, title=result.spec.name), result.folder / AVERAGES_FIGURE)
     for name, stage in measured_stages(result):
-        if lines := measured_lines(stage.rows):
+        lines, layers = measured_lines(stage.rows), measured_layers(stage.rows)
+        if lines:
             save(measures_over_steps(lines, title=result.spec.name), result.folder / f"measured-{name}.png")
-        if layers := measured_layers(stage.rows):
+        if layers:
             save(measures_by_layer(layers, title=result.spec.name), result.folder / layers_figure(name))
 
 
@@ -130,7 +129,8 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
     spec = result.spec
     yield f"# Replication: {spec.name}\n"
     for text in (spec.description, spec.source):
-        if paragraph := " ".join(text.split()):
+        paragraph = " ".join(text.split())
+        if paragraph:
             yield filled(paragraph[0].upper() + paragraph[1:]) + "\n"
     yield f"Setting: {setting(spec.training)}. Made, in pieces or at once, by\n\n    {command}\n"
     yield from _stages(result)
@@ -138,10 +138,11 @@ def _page(result: Replicated, command: str, claims: Mapping[str, str]) -> Iterat
         yield from _effort(result)
     if result.losses():
         yield from _losses(result)
-        if averages := read_averages(result.tables()):
+        averages, crossings = read_averages(result.tables()), crossing_rows(spec.crossings, result.evaluations())
+        if averages:
             yield from averages_page(averages, AVERAGES_FIGURE)
-        if crossed := crossing_rows(spec.crossings, result.evaluations()):
-            yield from crossings_page(crossed)
+        if crossings:
+            yield from crossings_page(crossings)
         for name, stage in measured_stages(result):
             yield from measured_page(name, stage.rows, f"measured-{name}.png")
         if result.networks:
@@ -172,21 +173,18 @@ def _effort(result: Replicated) -> Iterator[str]:
     spec = result.spec
     search, rerun, trials = spec.search, spec.rerun, max(result.effort.values())
     yield "## Effort, and what was chosen\n"
-    rule = (
-        f"The best {rerun.top_trials} of each were trained again on seeds {_listed(rerun.seeds)}, and the lowest "
-        f"{rerun.choose} of all losses was chosen."
-        if rerun
-        else "The lowest loss was chosen."
+    rule = "The lowest loss was chosen."
+    if rerun:
+        repeated = f"The best {rerun.top_trials} of each were trained again on seeds {_listed(rerun.seeds)}"
+        rule = f"{repeated}, and the lowest {rerun.choose} of all losses was chosen."
+    num_knobs = [len(method.tune) for method in spec.methods]
+    low, high = min(num_knobs), max(num_knobs)
+    text = (
+        f"Equal: {trials} trial{'s' if trials > 1 else ''} of each of {len(spec.methods)} methods, "
+        f"over {low if low == high else f'{low} to {high}'} knobs each, "
+        f"on seeds {_listed(search.seeds)}; the first trial is what the spec says. {rule}"
     )
-    knobs = _shown_range(len(method.tune) for method in spec.methods)
-    yield (
-        filled(
-            f"Equal: {trials} trial{'s' * (trials > 1)} of each of {len(spec.methods)} methods, "
-            f"over {knobs} knobs each, "
-            f"on seeds {_listed(search.seeds)}; the first trial is what the spec says. {rule}"
-        )
-        + "\n"
-    )
+    yield filled(text) + "\n"
     if (result.folder / SEARCH_FIGURE).is_file():
         yield f"![trials]({SEARCH_FIGURE})\n"
     heading = "at an end of its range" + (", or beyond" if search.one_by_one else "")
@@ -196,24 +194,18 @@ def _effort(result: Replicated) -> Iterator[str]:
         if chosen is None:
             yield f"| {method.label} | {result.effort[method.label]} | not yet | | |"
             continue
-        shown = ", ".join(f"{path} {value:g}" for path, value in chosen["knobs"].items())
-        ends = ", ".join(
-            path for path, value in chosen["knobs"].items() if _is_at_an_end(path, method.tune[path], value)
+        shown, at_an_end = [], []
+        for path, value in chosen["knobs"].items():
+            shown.append(f"{path} {value:g}")
+            tuned = Tuned.parse(f"method.{path}={method.tune[path]}")
+            number = 1 - value if tuned.below_one else value  # the range of a decay rate is of its distance to 1
+            if number < tuned.low * NEAR_AN_END or number > tuned.high / NEAR_AN_END:
+                at_an_end.append(path)
+        yield (
+            f"| {method.label} | {result.effort[method.label]} | {chosen['trial']} | {', '.join(shown)} "
+            f"| {', '.join(at_an_end) or '-'} |"
         )
-        yield f"| {method.label} | {result.effort[method.label]} | {chosen['trial']} | {shown} | {ends or '-'} |"
     yield ""
-
-
-def _shown_range(numbers: Iterable[int]) -> str:
-    """Return the lowest and the highest of some numbers, or the number that all are."""
-    low, *_, high = [*sorted(numbers)] * 2
-    return f"{low}" if low == high else f"{low} to {high}"
-
-
-def _is_at_an_end(path: str, ends: str, value: float) -> bool:
-    tuned = Tuned.parse(f"method.{path}={ends}")
-    drawn = 1 - value if tuned.below_one else value
-    return drawn < tuned.low * NEAR_AN_END or drawn > tuned.high / NEAR_AN_END
 
 
 def _losses(result: Replicated) -> Iterator[str]:
@@ -225,63 +217,61 @@ def _losses(result: Replicated) -> Iterator[str]:
     yield "|---|---|---|---|---|---|"
     sent, step_s = result.last("bytes_per_worker"), result.last("step_time_s")
     for cell, losses in result.losses().items():
-        values = sorted(losses.values())
-        loss, low, high = (
-            four_digits(value) if math.isfinite(value) else "diverged"
-            for value in (median(values), values[0], values[-1])
-        )
-        clock = _median_of(sent[cell].values(), format_bytes), _median_of(step_s[cell].values(), format_seconds)
+        values = list(losses.values())
+        loss, low, high = _loss_text(median(values)), _loss_text(min(values)), _loss_text(max(values))
+        sent_text = _median_text(sent[cell].values(), format_bytes)
+        step_text = _median_text(step_s[cell].values(), format_seconds)
         yield (
             f"| {cell.extra or 'finals'} | {cell.method} | {loss} ({low} to {high}) | {len(values)} "
-            f"| {clock[0]} | {clock[1]} |"
+            f"| {sent_text} | {step_text} |"
         )
-    if rounding := result.spec.finals.rounding:
-        yield "\n" + filled(_rounding_words(result, rounding))
-    changes = [f"`{extra.name}` is {_setting_of(extra)}" for extra in result.spec.extras]
-    if changes:
-        yield "\n" + filled(f"Settings: {'; '.join(changes)}.")
+    if result.spec.finals.rounding:
+        yield "\n" + filled(_rounding_sentence(result, result.spec.finals.rounding))
+    settings = []
+    for extra in result.spec.extras:
+        changes = [json.dumps(extra.set)[1:-1]] if extra.set else []
+        if extra.match_averages_of:
+            changes.append(f"as many averages on each seed as {extra.match_averages_of}")
+        settings.append(f"`{extra.name}` is {', '.join(changes)}")
+    if settings:
+        yield "\n" + filled(f"Settings: {'; '.join(settings)}.")
     yield ""
 
 
-def _rounding_words(result: Replicated, rounding: str) -> str:
+def _loss_text(loss: float) -> str:
+    return four_digits(loss) if math.isfinite(loss) else "diverged"
+
+
+def _rounding_sentence(result: Replicated, rounding: str) -> str:
     """Return a sentence with the changes of the finals by rounding, beside the ranges of the seeds."""
-    losses = result.losses()
-    changes = {
-        cell.method: (
-            median(abs(loss - losses[cell][seed]) for seed, loss in losses[Cell(cell.method, rounding)].items()),
-            max(losses[cell].values()) - min(losses[cell].values()),
-        )
-        for cell in losses
-        if not cell.extra and Cell(cell.method, rounding) in losses
-    }
-    shown = ", ".join(f"{method} {change:.1g} ({seeds:.2g})" for method, (change, seeds) in changes.items())
-    return f"Median change of a final by rounding, and the range of the seeds: {shown}."
+    losses, changes = result.losses(), []
+    for cell, final_losses in losses.items():
+        repeated_losses = losses.get(Cell(cell.method, rounding))
+        if cell.extra or repeated_losses is None:
+            continue
+        change = median(abs(loss - final_losses[seed]) for seed, loss in repeated_losses.items())
+        seed_range = max(final_losses.values()) - min(final_losses.values())
+        changes.append(f"{cell.method} {change:.1g} ({seed_range:.2g})")
+    return f"Median change of a final by rounding, and the range of the seeds: {', '.join(changes)}."
 
 
-def _setting_of(extra: ExtraStage) -> str:
-    """Return a description of the changes of an extra."""
-    counted = [f"as many averages on each seed as {extra.match_averages_of}"] if extra.match_averages_of else []
-    return ", ".join([*([json.dumps(extra.set)[1:-1]] if extra.set else []), *counted])
-
-
-def _median_of(values: Iterable[float | None], shown: Callable[[float], str]) -> str:
-    present = [value for value in values if value is not None]
-    return shown(median(present)) if present else "-"
+def _median_text(values: Iterable[float | None], format_value: Callable[[float], str]) -> str:
+    """Return the median of the values that are known, as text; a dash if none is."""
+    known = [value for value in values if value is not None]
+    return format_value(median(known)) if known else "-"
 
 
 def _verdicts(result: Replicated, claims: Mapping[str, str]) -> Iterator[str]:
     spec = result.spec
     yield "## Verdicts\n"
-    yield (
-        filled(
-            f"Of {setting(spec.training)}. Differences are the left side less the right one, seed by seed. P is the "
-            f"share of {RESAMPLES:,} resamples of the search's trials and of the seeds in which the comparison is as "
-            f"claimed. A claim holds if P is at least {SURE:g} for each comparison, fails if one is reversed in as "
-            f"large a share, and else is unknown, as it is with fewer than {spec.min_seeds} seeds. The last number of "
-            "a row is the smallest difference that this search and these seeds can see."
-        )
-        + "\n"
+    text = (
+        f"Of {setting(spec.training)}. Differences are the left side less the right one, seed by seed. P is the "
+        f"share of {RESAMPLES:,} resamples of the search's trials and of the seeds in which the comparison is as "
+        f"claimed. A claim holds if P is at least {SURE:g} for each comparison, fails if one is reversed in as "
+        f"large a share, and else is unknown, as it is with fewer than {spec.min_seeds} seeds. The last number of "
+        "a row is the smallest difference that this search and these seeds can see."
     )
+    yield filled(text) + "\n"
     yield (
         "| claim | | comparison | difference: median (lowest to highest) | seeds as claimed | P | seen from "
         "| would be settled by |\n|---|---|---|---|---|---|---|---|"

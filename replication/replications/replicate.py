@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from replication.replications.averages import averages_rows, keep_averages, read_averages
 from replication.replications.choosing import check_effort, chosen_trials, method_with
@@ -18,7 +18,7 @@ from replication.replications.measured import MEASURED, measured_rows
 from replication.replications.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
 from replication.replications.networks_page import draw_networks
 from replication.replications.persistent import Trainer, check_text
-from replication.replications.replicated import NOBODY, Replicated
+from replication.replications.replicated import EMPTY_STAGE, Replicated
 from replication.replications.search_one_by_one import SearchOneByOne, rows_of_averages, stage_rows
 from replication.replications.spec import CPU, ReplicationSpec
 from replication.replications.stage_tables import (
@@ -28,7 +28,7 @@ from replication.replications.stage_tables import (
     read_stage,
     stage_in,
     stage_table,
-)
+)  # fmt: skip
 from replication.replications.stages import (
     ReplicationStage,
     check_stages,
@@ -53,6 +53,7 @@ TRAININGS = "trainings"
 
 
 StageListener = Callable[[ReplicationStage], AbstractContextManager[Listener]]
+TrainStage = Callable[[ReplicationStage], CompletedStage | None]
 
 
 def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:
@@ -62,11 +63,13 @@ def default_folder(spec: ReplicationSpec, scale: str | None) -> Path:
 
 def command_of(spec: str, scale: str | None, seeds: Sequence[int] | None) -> str:
     """Return the command that makes a replication, without the limits of one piece."""
-    parts = ["syncline", "replicate", spec, *(["--scale", scale] if scale else [])]
+    words = ["syncline", "replicate", spec]
+    if scale:
+        words += ["--scale", scale]
     if seeds is not None:
-        counted = list(seeds) == list(range(len(seeds)))
-        parts += ["--seeds", str(len(seeds)) if counted else str(list(seeds))]
-    return shlex.join(parts)
+        is_count = list(seeds) == list(range(len(seeds)))
+        words += ["--seeds", str(len(seeds)) if is_count else str(list(seeds))]
+    return shlex.join(words)
 
 
 def replicate(
@@ -105,35 +108,26 @@ def replicate(
     result = Replicated(spec, out, spec.num_trainings_by_stage())
     check_folder(out)
     search, allowance = search_stage(spec), allowance or Allowance()
-    completed = partial(_train_stage, result, jobs, allowance, on_stage or (lambda _: nullcontext(Listener())))
     trainer: Trainer | None = None
+    train_stage: TrainStage
     if spec.search.one_by_one:
         trainer = Trainer(out / TRAININGS, jobs, allowance, search_s)
-        completed = partial(_train_by_lines, result, trainer)
+        train_stage = partial(_train_by_lines, result, trainer)
+    else:
+        train_stage = partial(_train_by_sweeps, result, jobs, allowance, on_stage)
     if read_stage(stage_table(out, search.name), search.identity) is None:
         check_stages(spec)
-    if on_expected is not None and (remaining := expected(spec, out)) is not None:
-        on_expected(remaining)
-    trials = completed(search)
+    if on_expected is not None:
+        remaining = expected(spec, out)
+        if remaining is not None:
+            on_expected(remaining)
+    trials = train_stage(search)
     if trials is not None:
         result.effort = check_effort(spec, trials.rows)
-        repeated = completed(rerun_stage(spec, trials.rows)) if spec.rerun else NOBODY
+        repeated = train_stage(rerun_stage(spec, trials.rows)) if spec.rerun else EMPTY_STAGE
         if repeated is not None:
             result.chosen = chosen_trials(spec, trials.rows, repeated.rows)
-            chosen = {
-                method.label: method_with(method, result.chosen[method.label]["knobs"]) for method in spec.methods
-            }
-            finished_stages: list[ReplicationStage] = []
-            if trainer is not None and not trainer.interrupted:
-                ahead = independent_stages(spec, chosen)
-                trainer.train_ahead([stage for stage in ahead if not stage_table(out, stage.name).is_file()])
-            for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
-                if completed(stage) is None:
-                    break
-                finished_stages.append(stage)
-            result.networks = over_networks(
-                result, [stage for stage in finished_stages if not stage.name.startswith(MEASURED)]
-            )
+            _train_finals(result, train_stage, trainer)
     if trainer is not None:
         trainer.close()
         result.notes = trainer.notes
@@ -146,27 +140,45 @@ def replicate(
     return result
 
 
+def _train_finals(result: Replicated, train_stage: TrainStage, trainer: Trainer | None) -> None:
+    """Train the finals, the extras and the measured stages with the chosen hyperparameters, and time them on networks.
+
+    A ``trainer`` first trains all stages that do not depend on each other, without a wait between them.
+    """
+    spec, chosen = result.spec, dict[str, dict[str, Any]]()
+    for method in spec.methods:
+        chosen[method.label] = method_with(method, result.chosen[method.label]["knobs"])
+    if trainer is not None and not trainer.interrupted:
+        independent = independent_stages(spec, chosen)
+        trainer.train_ahead([stage for stage in independent if not stage_table(result.folder, stage.name).is_file()])
+    judged_stages: list[ReplicationStage] = []
+    for stage in final_stages(spec, chosen, lambda cell: result.last("averages")[cell]):
+        if train_stage(stage) is None:
+            break
+        if not stage.name.startswith(MEASURED):
+            judged_stages.append(stage)
+    if judged_stages:
+        result.networks = over_networks(result, judged_stages)
+
+
 def over_networks(result: Replicated, stages: Sequence[ReplicationStage]) -> StageRows:
     """Return the losses over time and bytes on other networks, and write them as a table and figures.
 
-    An existing table is read instead. The result is empty until the finals are complete.
+    An existing table of the same stages, networks and code is read instead.
     """
-    if not stages:
-        return []
     path, identity = result.folder / NETWORKS_TABLE, networks_identity(result.spec, stages, code_version())
     if path.is_file():
         digest, stage = stage_in(path)
         if digest == identity:
             return list(stage.rows)
-
     cells = timed_cells(result.spec, stages, result.kept, read_averages(result.tables()))
     prepare_folder(result.folder)
     draw_networks(result, cells)
     return list(keep_stage(path, rows_over_networks(cells, result.spec.network_names), identity, {}).rows)
 
 
-def _train_stage(
-    result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener, stage: ReplicationStage
+def _train_by_sweeps(
+    result: Replicated, jobs: int | None, allowance: Allowance, on_stage: StageListener | None, stage: ReplicationStage
 ) -> CompletedStage | None:
     """Train a stage as far as the allowance permits, and return it; None if it is not complete."""
     path = stage_table(result.folder, stage.name)
@@ -176,7 +188,7 @@ def _train_stage(
         prepare_folder(result.folder)
         for part in stage.parts():
             folder = result.folder / TRAININGS / part.file_name
-            with on_stage(part) as listener:
+            with nullcontext(Listener()) if on_stage is None else on_stage(part) as listener:
                 swept = part.train(folder, jobs, allowance, listener)
             if swept.interrupted:
                 result.finished[stage.name] = sum(len(done.swept.rows) for done in trained) + len(swept.rows)
@@ -229,24 +241,28 @@ class TrainedPart(NamedTuple):
 
 
 def _store_stage(stage: ReplicationStage, trained: Sequence[TrainedPart], path: Path) -> CompletedStage:
-    swept_rows = [row for part in trained for row in part.swept.rows]
+    """Store the rows of a stage's sweeps as a table, with the table of averages beside it."""
+    swept_rows, rows, rows_of_averages = StageRows(), StageRows(), StageRows()
+    for part in trained:
+        swept_rows += part.swept.rows
     failed = [row for row in swept_rows if row["error"] is not None]
     if failed:
         raise SynclineError(
             f"{stage.name}: {len(failed)} of {len(swept_rows)} trainings failed, the first with: {failed[0]['error']}"
         )
-    rows = [row for part in trained for row in _rows(stage, part)]
+    for part in trained:
+        rows += _rows_of_part(stage, part)
+        rows_of_averages += averages_rows(part.swept, part.runs)
     about = environment() | {
-        "code": code_version(),
-        "day": datetime.now(UTC).date().isoformat(),
-        "trainings": len(swept_rows),
+        "code": code_version(), "day": datetime.now(UTC).date().isoformat(), "trainings": len(swept_rows),
         "seconds": math.ceil(sum(seconds_trained(part.swept, part.runs) for part in trained)),
-    }
-    keep_averages(path, [row for part in trained for row in averages_rows(part.swept, part.runs)], about)
+    }  # fmt: skip
+    keep_averages(path, rows_of_averages, about)
     return keep_stage(path, rows, stage.identity, about)
 
 
-def _rows(stage: ReplicationStage, part: TrainedPart) -> StageRows:
+def _rows_of_part(stage: ReplicationStage, part: TrainedPart) -> StageRows:
+    """Return the rows that are stored of a stage's sweep: measures, trials or losses, by the kind of the stage."""
     if stage.name.startswith(MEASURED):
         return measured_rows(part.swept, part.runs)
     if stage.name in ("search", "rerun"):
@@ -260,7 +276,9 @@ def check_folder(out: Path) -> None:
     Raises:
         SpecError: such a subfolder exists.
     """
-    for path in out.iterdir() if out.is_dir() else ():
+    if not out.is_dir():
+        return
+    for path in out.iterdir():
         if path.suffix in (".parquet", ".json", ".md", ".png") and path.is_dir():
             raise SpecError("--out", str(out), f"a folder as it was written: {path.name} is a folder")
 

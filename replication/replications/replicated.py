@@ -21,7 +21,7 @@ EXTRA = "extra "
 """Prefix of the names of extras."""
 
 
-NOBODY = CompletedStage([], {})
+EMPTY_STAGE = CompletedStage([], {})
 """The empty stage of repeated trials, for a spec in which the search alone chooses."""
 
 
@@ -81,8 +81,8 @@ class Replicated:
 
     def spreads(self) -> dict[str, np.ndarray]:
         """Return the spread of each method's search once it is complete; empty before, and for a single trial."""
-        trials = self.kept.get("search", NOBODY).rows if self.spec.search.trials > 1 else []
-        return search_spreads(trials, self.kept.get("rerun", NOBODY).rows, average_of(self.spec))
+        trials = self.kept.get("search", EMPTY_STAGE).rows if self.spec.search.trials > 1 else []
+        return search_spreads(trials, self.kept.get("rerun", EMPTY_STAGE).rows, average_of(self.spec))
 
     def judge(self) -> None:
         """Set the verdicts on the claims whose cells are all trained."""

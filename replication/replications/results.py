@@ -41,22 +41,14 @@ def replication_result(
     spec = load_replication(name, scale, seed_list)
     claims = claim_texts(spec)
     replicated = replicate(
-        spec,
-        Path(out) if out is not None else default_folder(spec, scale),
-        command=command_of(str(name), scale, seed_list),
-        claims=claims,
-        jobs=jobs,
-        allowance=allowance,
-        on_stage=on_stage,
-        on_expected=on_expected,
-    )
+        spec, Path(out) if out is not None else default_folder(spec, scale),
+        command=command_of(str(name), scale, seed_list), claims=claims, jobs=jobs, allowance=allowance,
+        on_stage=on_stage, on_expected=on_expected,
+    )  # fmt: skip
     return sl.Result(
-        "replicate",
-        replicated.json(),
-        spec,
-        tables=lambda: replication_tables(replicated, claims),
+        "replicate", replicated.json(), spec, tables=lambda: replication_tables(replicated, claims),
         folder=Path(replicated.folder),
-    )
+    )  # fmt: skip
 
 
 def read_replication_result(folder: Path) -> sl.Result:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
 from statistics import fmean, median
 from typing import Any
 
@@ -35,27 +34,28 @@ class SearchOneByOne:
 
     def lines_of_all(self) -> list[Line] | None:
         """Train, and return the lines of equally many trials of each method; None if trials are missing."""
-        self._trainer.train(self._next_job, self._finished)
-        fewest = min(len(self._first(label, self._spec.search.trials)) for label in self._spec.labels)
+        self._trainer.train(self._next_job, self._add_trial)
+        fewest = min(len(self._first_trials(label, self._spec.search.trials)) for label in self._spec.labels)
         if fewest < self._spec.search.trials and not (self._trainer.search_is_over and fewest):
             return None
         return [lines[number] for lines in self._lines.values() for number in range(1, fewest + 1)]
 
-    def _first(self, label: str, number: int) -> list[Tried]:
-        """Return the first trials of a method, at most a number of them, up to one that is not finished."""
-        tried = self._tried[label]
-        finished = takewhile(tried.__contains__, range(1, number + 1))
-        return [tried[trial] for trial in finished]
+    def _first_trials(self, label: str, count: int) -> list[Tried]:
+        """Return the first trials of a method, at most ``count``, up to the first that is not finished."""
+        tried, trials = self._tried[label], list[Tried]()
+        while len(trials) < count and len(trials) + 1 in tried:
+            trials.append(tried[len(trials) + 1])
+        return trials
 
     def _is_free(self, method: SearchedMethod) -> bool:
-        """Return whether a method's next trial can start."""
+        """Return whether a method's next trial can start, because the trials that it depends on are finished."""
         number = len(self._points[method.label]) + 1
-        before = trials_before(self._rule, number)
-        if number > self._spec.search.trials or len(self._first(method.label, before)) < before:
+        num_before = trials_before(self._rule, number)
+        if number > self._spec.search.trials or len(self._first_trials(method.label, num_before)) < num_before:
             return False
         if method.contains is None or number not in self._rule.contained_at:
             return True
-        return len(self._first(method.contains.method, before)) == before
+        return len(self._first_trials(method.contains.method, num_before)) == num_before
 
     def _next_job(self) -> Job | None:
         """Return the next trial of the method with the fewest trials; None if none can start now."""
@@ -64,28 +64,29 @@ class SearchOneByOne:
             return None
         method = min(free, key=lambda entry: len(self._points[entry.label]))
         points = self._points[method.label]
-        before = trials_before(self._rule, len(points) + 1)
-        tried = self._first(method.label, before)
-        contained = self._first(method.contains.method, before) if method.contains else []
-        knobs = next_knobs(method, self._rule, tried, contained, points[before:])
+        num_before = trials_before(self._rule, len(points) + 1)
+        trials = self._first_trials(method.label, num_before)
+        contained = self._first_trials(method.contains.method, num_before) if method.contains else []
+        knobs = next_knobs(method, self._rule, trials, contained, pending=points[num_before:])
         job = Job(
             "search", method_with(method, knobs), self._setting, tuple(self._spec.search.seeds),
-            trial=len(points) + 1, knobs=knobs, stop_losses=stop_losses(self._rule, tried),
+            trial=len(points) + 1, knobs=knobs, stop_losses=stop_losses(self._rule, trials),
         )  # fmt: skip
         if self._trainer.search_is_over and job.key not in self._trainer.lines:
             return None
         points.append(knobs)
         return job
 
-    def _finished(self, job: Job, line: Line) -> None:
+    def _add_trial(self, job: Job, line: Line) -> None:
+        """Add a finished trial with its median last loss and its mean losses by step."""
         label = job.method["label"]
-        losses = [math.inf if row["loss"] is None else row["loss"] for row in line["rows"]]
-        by_step: dict[int, list[float]] = {}
+        last_losses = [math.inf if row["loss"] is None else row["loss"] for row in line["rows"]]
+        losses_by_step: dict[int, list[float]] = {}
         for row in line["rows"]:
             for step, loss in row["losses"].items():
-                by_step.setdefault(int(step), []).append(loss)
-        means = {step: fmean(values) for step, values in by_step.items()}
-        self._tried[label][job.trial] = Tried(dict(job.knobs), median(losses), means)
+                losses_by_step.setdefault(int(step), []).append(loss)
+        mean_losses = {step: fmean(losses) for step, losses in losses_by_step.items()}
+        self._tried[label][job.trial] = Tried(dict(job.knobs), median(last_losses), mean_losses)
         self._lines[label][job.trial] = line | {"method": label, "trial": job.trial, "knobs": dict(job.knobs)}
 
 
@@ -126,11 +127,10 @@ def rows_of_averages(lines: Sequence[Line]) -> StageRows:
     rows: StageRows = []
     for line in lines:
         for row in line["rows"]:
-            keys = {"method": line["method"], "seed": row["seed"]}
-            triggers = row.get("trigger") or [None] * len(row.get("averaged") or ())
-            steps = zip(row.get("averaged") or (), triggers, strict=True)
-            rows += [
-                keys | {"step": t, "averaged": bool(averaged), "trigger": value}
-                for t, (averaged, value) in enumerate(steps, start=1)
-            ]
+            averaged, triggers = row.get("averaged") or [], row.get("trigger")
+            for step, has_averaged in enumerate(averaged, 1):
+                rows.append({
+                    "method": line["method"], "seed": row["seed"], "step": step, "averaged": bool(has_averaged),
+                    "trigger": triggers[step - 1] if triggers else None,
+                })  # fmt: skip
     return rows

@@ -171,8 +171,9 @@ class Comparison(Spec):
     margin: Annotated[float, Field(ge=0)] = 0.0
 
     def __str__(self) -> str:
-        demanded, granted = (f" + {margin:g}" if margin else "" for margin in (self.margin, self.tolerance))
-        return f"{self.lower}{demanded} < {self.higher}{granted}"
+        margin = f" + {self.margin:g}" if self.margin else ""
+        tolerance = f" + {self.tolerance:g}" if self.tolerance else ""
+        return f"{self.lower}{margin} < {self.higher}{tolerance}"
 
 
 class Crossing(Spec):
@@ -188,8 +189,11 @@ def cells_of(side: str) -> list[Cell]:
     >>> cells_of("mt-dao @ K128 - mt-dao")
     [Cell(method='mt-dao', extra='K128'), Cell(method='mt-dao', extra='')]
     """
-    parts = [term.split(" @ ") for term in side.split(" - ")]
-    return [Cell(*(name.strip() for name in part[:2])) for part in parts]
+    cells = []
+    for term in side.split(" - "):
+        method, _, extra = term.partition(" @ ")
+        cells.append(Cell(method.strip(), extra.strip()))
+    return cells
 
 
 class ReplicatedClaim(Spec):
@@ -268,11 +272,8 @@ class ReplicationSpec(Experiment):
                 "rerun.top_trials", self.rerun.top_trials, f"at most {self.search.trials}, the trials of a method"
             )
         self._check_apart()
-        stage_lists: dict[str, Sequence[ExtraStage | MeasuredStage]] = {
-            "extras": self.extras,
-            "measured": self.measured,
-        }
-        for field, stages in stage_lists.items():
+        stages_of: dict[str, Sequence[ExtraStage | MeasuredStage]] = {"extras": self.extras, "measured": self.measured}
+        for field, stages in stages_of.items():
             names = [entry.name for entry in stages]
             for i, stage in enumerate(stages):
                 if names.index(stage.name) < i:
@@ -295,15 +296,14 @@ class ReplicationSpec(Experiment):
             if not extra.set and not extra.match_averages_of:
                 raise refusal(f"extras.{i}.set", {}, "what is set otherwise, or match_averages_of")
             if extra.match_averages_of:
-                (counted,) = cells_of(extra.match_averages_of)[:1]
-                if counted not in trained_seeds:
-                    raise refusal(
-                        f"extras.{i}.match_averages_of", str(counted), one_of(map(str, trained_seeds), str(counted))
-                    )
-                if missing := set(extra.seeds) - set(trained_seeds[counted]):
-                    raise refusal(
-                        f"extras.{i}.seeds", sorted(missing), f"seeds of {counted}, whose averages are counted"
-                    )
+                matched = cells_of(extra.match_averages_of)[0]
+                if matched not in trained_seeds:
+                    expected = one_of(map(str, trained_seeds), str(matched))
+                    raise refusal(f"extras.{i}.match_averages_of", str(matched), expected)
+                missing = set(extra.seeds) - set(trained_seeds[matched])
+                if missing:
+                    expected = f"seeds of {matched}, whose averages are counted"
+                    raise refusal(f"extras.{i}.seeds", sorted(missing), expected)
             trained_seeds |= {Cell(label, extra.name): extra.seeds for label in extra.methods}
 
     def _check_apart(self) -> None:
@@ -311,35 +311,40 @@ class ReplicationSpec(Experiment):
 
         Losses on seeds or text that chose the hyperparameters are biased.
         """
-        seen = {"search": self.search.seeds} | ({"rerun": self.rerun.seeds} if self.rerun else {})
-        if shared := set(self.search.seeds) & set(seen.get("rerun", ())):
-            raise refusal("rerun.seeds", sorted(shared), "seeds that the search has not seen")
-        finals = [("finals", self.finals.seeds), *((f"extras.{i}", entry.seeds) for i, entry in enumerate(self.extras))]
-        finals += [(f"measured.{i}", entry.seeds) for i, entry in enumerate(self.measured)]
-        for path, seeds in finals:
-            for stage, used_seeds in seen.items():
-                if shared := set(seeds) & set(used_seeds):
+        search_seeds = {"search": self.search.seeds}
+        if self.rerun:
+            shared = set(self.search.seeds) & set(self.rerun.seeds)
+            if shared:
+                raise refusal("rerun.seeds", sorted(shared), "seeds that the search has not seen")
+            search_seeds["rerun"] = self.rerun.seeds
+        final_seeds = {"finals": self.finals.seeds}
+        final_seeds |= {f"extras.{i}": extra.seeds for i, extra in enumerate(self.extras)}
+        final_seeds |= {f"measured.{i}": measured.seeds for i, measured in enumerate(self.measured)}
+        for path, seeds in final_seeds.items():
+            for stage, used_seeds in search_seeds.items():
+                shared = set(seeds) & set(used_seeds)
+                if shared:
                     raise refusal(f"{path}.seeds", sorted(shared), f"seeds that {stage} has not seen")
         problem = self.training.get("problem")
-        if (problem.get("kind") if isinstance(problem, dict) else problem) == "text-gpt":
-            halves = [entry.set.get("problem.held_out") for entry in (self.search, self.finals)]
-            if sorted(map(str, halves)) != ["first-half", "second-half"]:
-                expected = (
-                    "problem.held_out: one half of the held-out text for the search, the other one for the finals"
-                )
-                raise refusal("finals.set", self.finals.set, expected)
+        kind = problem.get("kind") if isinstance(problem, dict) else problem
+        if kind == "text-gpt":
+            halves = {self.search.set.get("problem.held_out"), self.finals.set.get("problem.held_out")}
+            if halves != {"first-half", "second-half"}:
+                half = "one half of the held-out text for the search, the other one for the finals"
+                raise refusal("finals.set", self.finals.set, f"problem.held_out: {half}")
 
     def _check_claims(self) -> None:
+        """Refuse claims and crossings that name a cell which no stage trains."""
         trained_cells = [Cell(label) for label in self.final_labels]
-        trained_cells += [Cell(label, extra.name) for extra in self.extras for label in extra.methods]
-        named_cells = [
-            (f"claims.{i}.comparisons", cell) for i, claim in enumerate(self.claims) for cell in claim.cells()
-        ]
-        for i, pair in enumerate(self.crossings):
-            named_cells += [(f"crossings.{i}", cell) for side in (pair.lower, pair.higher) for cell in cells_of(side)]
-        for path, cell in named_cells:
-            if cell not in trained_cells:
-                raise refusal(path, str(cell), one_of(map(str, trained_cells), str(cell)))
+        for extra in self.extras:
+            trained_cells += [Cell(label, extra.name) for label in extra.methods]
+        named_cells = {f"claims.{i}.comparisons": list(claim.cells()) for i, claim in enumerate(self.claims)}
+        for i, crossing in enumerate(self.crossings):
+            named_cells[f"crossings.{i}"] = cells_of(crossing.lower) + cells_of(crossing.higher)
+        for path, cells in named_cells.items():
+            for cell in cells:
+                if cell not in trained_cells:
+                    raise refusal(path, str(cell), one_of(map(str, trained_cells), str(cell)))
 
     @model_validator(mode="after")
     def _times_stages(self) -> ReplicationSpec:
@@ -365,19 +370,16 @@ class ReplicationSpec(Experiment):
 
     def num_trainings_by_stage(self) -> dict[str, int]:
         """Return the number of trainings by stage."""
-        methods, repetition = len(self.methods), self.rerun
-        extras = {stage.name: len(stage.methods) * len(stage.seeds) for stage in self.extras}
-        return {
-            "search": methods * self.search.trials * len(self.search.seeds),
-            **(
-                {"rerun": methods * min(repetition.top_trials, self.search.trials) * len(repetition.seeds)}
-                if repetition
-                else {}
-            ),
-            "finals": len(self.final_labels) * len(self.finals.seeds),
-            **{f"extra {name}": number for name, number in extras.items()},
-            **{f"measured {stage.name}": len(stage.methods) * len(stage.seeds) for stage in self.measured},
-        }
+        methods, rerun = len(self.methods), self.rerun
+        trainings = {"search": methods * self.search.trials * len(self.search.seeds)}
+        if rerun:
+            trainings["rerun"] = methods * min(rerun.top_trials, self.search.trials) * len(rerun.seeds)
+        trainings["finals"] = len(self.final_labels) * len(self.finals.seeds)
+        for extra in self.extras:
+            trainings[f"extra {extra.name}"] = len(extra.methods) * len(extra.seeds)
+        for measured in self.measured:
+            trainings[f"measured {measured.name}"] = len(measured.methods) * len(measured.seeds)
+        return trainings
 
 
 def load_replication(name: str | Path, scale: str | None = None, seeds: Sequence[int] | None = None) -> ReplicationSpec:
@@ -414,7 +416,6 @@ def _fields(path: Path, scale: str | None) -> FieldsByName:
 
 def scales_of(path: Path) -> list[str]:
     """Return the names of a file's scales."""
-
     try:
         fields = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -424,15 +425,16 @@ def scales_of(path: Path) -> list[str]:
     return list(scales) if isinstance(scales, dict) else []
 
 
-TOLD_OF_A_PROBLEM = ("text", "layers", "width", "context", "experts")
+DESCRIBED_FIELDS = ("text", "layers", "width", "context", "experts")
 """Fields of a problem that the description of a setting has, if the spec sets them."""
 
 
 def setting(training: Mapping[str, Any]) -> str:
     """Return a short description of the setting of all trainings."""
     problem = training.get("problem")
-    named = problem if isinstance(problem, Mapping) else {"kind": problem}
-    size = "".join(f", {name} {named[name]}" for name in TOLD_OF_A_PROBLEM if name in named)
+    fields = problem if isinstance(problem, Mapping) else {"kind": problem}
+    words = [str(fields.get("kind")), *(f"{name} {fields[name]}" for name in DESCRIBED_FIELDS if name in fields)]
     stages = (training.get("pipeline") or {}).get("stages")
-    joined = f"{training.get('workers')} workers" if stages is None else f"{stages} stages"
-    return f"{named.get('kind')}{size}, {joined}, {training.get('steps'):,} steps"
+    words.append(f"{training.get('workers')} workers" if stages is None else f"{stages} stages")
+    words.append(f"{training.get('steps'):,} steps")
+    return ", ".join(words)

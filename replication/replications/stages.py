@@ -72,42 +72,28 @@ class ReplicationStage:
         """Return the sweeps of the stage: one, or one for each seed if changes differ by seed."""
         if not self.by_seed:
             return [self]
-        return [
-            replace(
-                self,
-                name=f"{self.name}, seed {seed}",
-                seeds=(seed,),
-                changes={**self.changes, **seed_changes},
-                by_seed={},
-            )
-            for seed, seed_changes in self.by_seed.items()
-        ]
+        parts = []
+        for seed, seed_changes in self.by_seed.items():
+            name, changes = f"{self.name}, seed {seed}", {**self.changes, **seed_changes}
+            parts.append(replace(self, name=name, seeds=(seed,), changes=changes, by_seed={}))
+        return parts
 
     @property
     def identity(self) -> str:
         """Return a digest of the spec of the stage, which does not depend on the code."""
-        parts: list[Any] = [
-            self.training,
-            list(self.methods),
-            list(self.seeds),
-            self.changes,
-            list(self.tune),
-            self.trials,
-        ]
+        inputs: list[Any] = [self.training, list(self.methods), list(self.seeds), self.changes, list(self.tune)]
+        inputs.append(self.trials)
         if self.by_seed:
-            parts.append(sorted((seed, dict(changes)) for seed, changes in self.by_seed.items()))
-        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:20]
+            inputs.append(sorted((seed, dict(changes)) for seed, changes in self.by_seed.items()))
+        return hashlib.sha256(canonical(inputs).encode()).hexdigest()[:20]
 
     def fields(self) -> dict[str, Any]:
         """Return the fields of the comparison that is swept."""
-        networks = [self.training.get("network", DEFAULT_NETWORK)]
-        rest = {name: value for name, value in self.training.items() if name != "network"}
-        shared = {
-            "kind": "compare",
-            "name": self.file_name.replace(", ", "-").replace(" ", "-"),
-            "compute": {"hardware": "cpu-core"},
-        }
-        return shared | rest | {"methods": list(self.methods), "networks": networks, "seeds": list(self.seeds)}
+        name = self.file_name.replace(", ", "-").replace(" ", "-")
+        fields: dict[str, Any] = {"kind": "compare", "name": name, "compute": {"hardware": "cpu-core"}}
+        fields |= self.training
+        network = fields.pop("network", DEFAULT_NETWORK)
+        return fields | {"methods": list(self.methods), "networks": [network], "seeds": list(self.seeds)}
 
     def overrides(self) -> list[Override]:
         """Return the changes of the setting as overrides."""
@@ -129,15 +115,10 @@ class ReplicationStage:
     def train(self, out: Path, jobs: int | None, allowance: Allowance, listener: Listener) -> Swept:
         """Train the missing trainings of the folder ``out``, as far as the allowance permits."""
         return sweep(
-            self.fields(),
-            seeds=self.seeds,
-            overrides=self.overrides(),
-            out=out,
-            jobs=jobs,
-            search=Search.from_options([Tuned.parse(text) for text in self.tune], self.trials),
-            allowance=allowance,
+            self.fields(), seeds=self.seeds, overrides=self.overrides(), out=out, jobs=jobs,
+            search=Search.from_options([Tuned.parse(text) for text in self.tune], self.trials), allowance=allowance,
             listener=listener,
-        )
+        )  # fmt: skip
 
 
 def search_stage(spec: ReplicationSpec) -> ReplicationStage:
@@ -229,16 +210,20 @@ def check_stages(spec: ReplicationSpec) -> None:
 
 def trial_rows(stage: ReplicationStage, swept: Swept) -> list[dict[str, Any]]:
     """Return a row per trial and seed of a search or of repeated trials; rows of the search have the trial's knobs."""
-    rows, numbers = [], dict[str, dict[int, int]]()
+    rows: list[dict[str, Any]] = []
+    trial_of_configuration: dict[str, dict[int, int]] = {}  # by method
     for row in swept.rows:
+        knobs = {}
         if stage.tune:
-            label, trial_numbers = row["method"], numbers.setdefault(row["method"], {})
-            trial = trial_numbers.setdefault(row["configuration"], len(trial_numbers) + 1)
+            label, trials = row["method"], trial_of_configuration.setdefault(row["method"], {})
+            trial = trials.setdefault(row["configuration"], len(trials) + 1)
+            for tuned in stage.tune:  # LABEL:method.PATH=RANGE
+                if tuned.startswith(f"{label}:"):
+                    path, _, _ = tuned.removeprefix(f"{label}:").partition("=")
+                    knobs[path.removeprefix("method.")] = row[path]
         else:
             label, _, number = row["method"].rpartition(" ")
             trial = int(number)
-        tuned_paths = [text.partition("=")[0].partition(":")[2] for text in stage.tune if text.startswith(f"{label}:")]
-        knobs = {path.removeprefix("method."): row[path] for path in tuned_paths}
         loss = value_or_infinite(row)
         rows.append({"method": label, "trial": trial, "seed": row["seed"], "loss": loss, "knobs": json.dumps(knobs)})
     return rows
@@ -257,10 +242,9 @@ def final_rows(stage: ReplicationStage, swept: Swept, runs: Path) -> list[dict[s
         averaged = metrics["averaged"].to_pylist() if "averaged" in metrics.column_names else None
         evaluated = dict(zip(metrics["step"].to_pylist(), metrics["eval_loss"].to_pylist(), strict=True))
         losses = losses_to_end(evaluated, last=stage.steps, last_loss=value_or_infinite(row))
-        rows += [
-            keys | {"step": step, "loss": loss, "averages": averaged and sum(map(bool, averaged[: step + 1]))}
-            for step, loss in losses.items()
-        ]
+        for step, loss in losses.items():
+            num_averages = None if averaged is None else sum(map(bool, averaged[: step + 1]))
+            rows.append(keys | {"step": step, "loss": loss, "averages": num_averages})
     return rows
 
 
@@ -280,5 +264,9 @@ def losses_to_end(evaluated: Mapping[int, float | None], last: int, last_loss: f
 
 def seconds_trained(swept: Swept, runs: Path) -> float:
     """Return the wall-clock seconds of a stage's trainings, one after another."""
-    runs_read = (read_run(runs, name) for name in {row["run"] for row in swept.rows})
-    return sum(float(run.get("wall_s", 0.0)) for run in runs_read if run)
+    seconds = 0.0
+    for name in {row["run"] for row in swept.rows}:
+        run = read_run(runs, name)
+        if run:
+            seconds += float(run.get("wall_s", 0.0))
+    return seconds

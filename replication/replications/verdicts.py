@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
@@ -97,22 +98,31 @@ def search_spreads(
 
 def trial_scores(trials: Sequence[Trial], repeated: Sequence[Trial], label: str, average: Average) -> dict[int, float]:
     """Return the score of each trial of a method, see `search_spreads`; trials with the lowest scores are the best."""
-    first, second = losses_by_trial(trials, label), losses_by_trial(repeated, label)
-    of_all = {n: average([*first[n], *second.get(n, ())]) for n in sorted(first)}
-    repeated_numbers = [number for number in of_all if number in second]
-    seed_effect = fmean(of_all[n] - average(first[n]) for n in repeated_numbers) if repeated_numbers else 0.0
-    if not np.isfinite(seed_effect):
-        return {n: average(first[n]) for n in of_all}
-    return {n: score - seed_effect * (n in second) for n, score in of_all.items()}
+    search_losses, rerun_losses = losses_by_trial(trials, label), losses_by_trial(repeated, label)
+    search_scores = {number: average(search_losses[number]) for number in sorted(search_losses)}
+    scores, seed_effects = {}, []
+    for number, search_score in search_scores.items():
+        scores[number] = average([*search_losses[number], *rerun_losses.get(number, ())])
+        if number in rerun_losses:
+            seed_effects.append(scores[number] - search_score)
+    seed_effect = fmean(seed_effects) if seed_effects else 0.0
+    if not math.isfinite(seed_effect):
+        return search_scores
+    for number in scores:
+        if number in rerun_losses:
+            scores[number] -= seed_effect
+    return scores
 
 
 def _spread(scores_by_trial: Mapping[int, float], repeated_numbers: Collection[int]) -> np.ndarray:
+    """Return how much higher each resampled search's choice scores than the choice of the search itself."""
     numbers, scores = list(scores_by_trial), np.array(list(scores_by_trial.values()))
-    ranks = scores + np.where(np.isin(numbers, list(repeated_numbers)), 0.0, 1e6)
+    ranks = scores + np.where(np.isin(numbers, list(repeated_numbers)), 0.0, 1e6)  # repeated trials before all others
     draws = np.random.default_rng(0).integers(1, max(2, len(numbers)), (RESAMPLES, len(numbers)))
-    draws[:, 0] = 0
+    draws[:, 0] = 0  # the first trial is fixed
     draws = np.minimum(draws, len(numbers) - 1)
-    chosen = np.take_along_axis(draws, ranks[draws].argmin(axis=1)[:, None], axis=1)[:, 0]
+    best_draw = ranks[draws].argmin(axis=1)
+    chosen = draws[np.arange(RESAMPLES), best_draw]
     spread: np.ndarray = scores[chosen] - scores[ranks.argmin()]
     return spread
 
@@ -131,43 +141,39 @@ def compare_sides(
         spreads: spread of each method's search, as `search_spreads` returns it; without it hyperparameters are fixed.
         repeats: last losses of repetitions that differ by rounding; a resample draws one of both by seed and cell.
     """
-    sides = [cells_of(comparison.lower), cells_of(comparison.higher)]
-    seeds = sorted(set.intersection(*(set(losses[cell]) for side in sides for cell in side)))
+    lower, higher = cells_of(comparison.lower), cells_of(comparison.higher)
+    seeds = sorted(set.intersection(*(set(losses[cell]) for cell in lower + higher)))
 
-    def value(side: Sequence[Cell], seed: int) -> float:
-        first, *rest = (losses[cell][seed] for cell in side)
-        return first - sum(rest)  # NaN if both are infinite, which is neither less nor more
+    def side_value(side: Sequence[Cell], seed: int) -> float:
+        """Return the loss of a side's cell, or the difference of its two cells."""
+        cell, *subtracted = side
+        return losses[cell][seed] - sum(losses[other][seed] for other in subtracted)  # NaN if both are infinite
 
     margin = comparison.margin - comparison.tolerance
-    differences = {seed: value(sides[0], seed) - value(sides[1], seed) + margin for seed in seeds}
+    differences = {seed: side_value(lower, seed) - side_value(higher, seed) + margin for seed in seeds}
     draws = np.random.default_rng(1).integers(0, max(1, len(seeds)), (RESAMPLES, len(seeds)))
     resampled = np.array(list(differences.values()))[draws].mean(axis=1) if seeds else np.full(RESAMPLES, math.nan)
-    for cell, weight in _weights_of_cells(sides).items():
+    cell_weights, method_weights = _cell_weights(lower, higher), Counter[str]()
+    for cell, weight in cell_weights.items():
+        method_weights[cell.method] += weight
         if repeats and seeds and set(seeds) <= set(repeats.get(cell, ())):
             change = np.array([[0.0, repeats[cell][seed] - losses[cell][seed]] for seed in seeds])
             repetition = np.random.default_rng(sum(map(ord, str(cell)))).integers(0, 2, draws.shape)
             resampled = resampled + weight * change[draws, repetition].mean(axis=1)
-    for label, weight in _weights(sides).items():
+    for label, weight in method_weights.items():
         if weight and spreads and label in spreads:
             rng = np.random.default_rng(sum(map(ord, label)))
             resampled = resampled + weight * rng.permutation(spreads[label])
     return ComparisonResult(comparison, differences, resampled)
 
 
-def _weights_of_cells(sides: Sequence[Sequence[Cell]]) -> dict[Cell, int]:
-    """Return how often the loss of each cell counts in the difference."""
-    weights: dict[Cell, int] = {}
-    for sign, (first, *rest) in zip((1, -1), sides, strict=True):
-        for cell, weight in ((first, sign), *((cell, -sign) for cell in rest)):
-            weights[cell] = weights.get(cell, 0) + weight
-    return weights
-
-
-def _weights(sides: Sequence[Sequence[Cell]]) -> dict[str, int]:
-    """Return how often the loss of each method counts in the difference; it cancels if both terms are its own."""
-    weights: dict[str, int] = {}
-    for cell, weight in _weights_of_cells(sides).items():
-        weights[cell.method] = weights.get(cell.method, 0) + weight
+def _cell_weights(lower: Sequence[Cell], higher: Sequence[Cell]) -> dict[Cell, int]:
+    """Return the factor of each cell's loss in ``lower - higher``; a side is its first cell less the others."""
+    weights = Counter[Cell]()
+    for sign, (cell, *subtracted) in ((1, lower), (-1, higher)):
+        weights[cell] += sign
+        for other in subtracted:
+            weights[other] -= sign
     return weights
 
 
@@ -185,9 +191,11 @@ def verdict_rows(
             continue
         comparisons = [compare_sides(comparison, losses, spreads, repeats) for comparison in claim.comparisons]
         states = [result.state(min_seeds) for result in comparisons]
-        state = FAILED if FAILED in states else OPEN if OPEN in states else HELD
-        rows += [
-            {"claim": claim.claim, "state": state, **result.record(), "settled_by": claim.settled_by}
-            for result in comparisons
-        ]
+        state = HELD
+        if FAILED in states:
+            state = FAILED
+        elif OPEN in states:
+            state = OPEN
+        for result in comparisons:
+            rows.append({"claim": claim.claim, "state": state, **result.record(), "settled_by": claim.settled_by})
     return rows

@@ -117,9 +117,5 @@ def _ldadam() -> tuple[dict[str, Any], PrintedDirection]:
 
 
 BASELINES: dict[str, Callable[[], tuple[dict[str, Any], PrintedDirection]]] = {
-    "qhadam": _qhadam,
-    "qhadopt": _qhadopt,
-    "aggmo": _aggmo,
-    "ademamix": _ademamix,
-    "ldadam": _ldadam,
-}
+    "qhadam": _qhadam, "qhadopt": _qhadopt, "aggmo": _aggmo, "ademamix": _ademamix, "ldadam": _ldadam,
+}  # fmt: skip

@@ -32,14 +32,11 @@ class LlamaBlock(NamedTuple):
 
 
 LLAMAS: Mapping[str, LlamaBlock] = {
-    "3.2-1B": LlamaBlock(2048, 32, 67, 16),
-    "3.2-3B": LlamaBlock(3072, 24, 113, 28),
-    "1-7B": LlamaBlock(4096, 32, 202, 32),
-    "1-13B": LlamaBlock(5120, 40, 317, 40),
-    "1-33B": LlamaBlock(6656, 52, 535, 60),
-    "1-65B": LlamaBlock(8192, 64, 810, 80),
+    "3.2-1B": LlamaBlock(2048, 32, 67, 16), "3.2-3B": LlamaBlock(3072, 24, 113, 28),
+    "1-7B": LlamaBlock(4096, 32, 202, 32), "1-13B": LlamaBlock(5120, 40, 317, 40),
+    "1-33B": LlamaBlock(6656, 52, 535, 60), "1-65B": LlamaBlock(8192, 64, 810, 80),
     "3.1-405B": LlamaBlock(16384, 128, 3190, 126),
-}
+}  # fmt: skip
 MEMORY_GB = {"RTX3070": 8, "RTX3080": 16, "RTX3090": 24, "A6000": 48, "A100": 80}
 
 

@@ -31,29 +31,22 @@ def scored_row(row: PaperRow) -> Scored:
     value = _value(row)
     paper = number_in(row.printed)
     return {
-        "paper": row.paper,
-        "where": row.where,
-        "quantity": row.quantity,
-        "paper_value": row.printed if paper is None else float(paper),
-        "ours": value,
-        "interval": row.stored_line().get("interval", ""),
-        "unit": row.unit,
-        "kind": row.kind,
+        "paper": row.paper, "where": row.where, "quantity": row.quantity,
+        "paper_value": row.printed if paper is None else float(paper), "ours": value,
+        "interval": row.stored_line().get("interval", ""), "unit": row.unit, "kind": row.kind,
         "tolerance": row.tolerance or ("text" if paper is None else "rounding"),
-        "verdict": _verdict(row, value),
-        "finding": row.finding,
-        "command": row.printing_command(),
-        "reason": row.reason,
-        "target": row.target,
-        "follows": row.follows,
-    }
+        "verdict": _verdict(row, value), "finding": row.finding, "command": row.printing_command(),
+        "reason": row.reason, "target": row.target, "follows": row.follows,
+    }  # fmt: skip
 
 
 def _verdict(row: PaperRow, value: Any) -> str:
     """Return the verdict on our value; undecided if it is another one at an end of the value's interval."""
-    values = [value, *map(float, filter(None, row.stored_line().get("interval", "").split(" to ")))]
-    verdicts = {verdict_of(row.printed, each, row.tolerance) for each in values}
-    return verdicts.pop() if len(verdicts) == 1 else UNDECIDED
+    verdict, interval = verdict_of(row.printed, value, row.tolerance), row.stored_line().get("interval", "")
+    for end in interval.split(" to ") if interval else ():
+        if verdict_of(row.printed, float(end), row.tolerance) != verdict:
+            return UNDECIDED
+    return verdict
 
 
 def board_of(paper: str | None = None) -> list[Scored]:
@@ -62,49 +55,46 @@ def board_of(paper: str | None = None) -> list[Scored]:
     Raises:
         SpecError: there is no such paper.
     """
-    return [scored_row(row) for name in ([paper] if paper is not None else PAPERS) for row in paper_rows(name)]
+    rows: list[Scored] = []
+    for name in PAPERS if paper is None else (paper,):
+        rows += [scored_row(row) for row in paper_rows(name)]
+    return rows
 
 
 def counts(rows: list[Scored]) -> list[dict[str, Any]]:
     """Return the number of rows with each verdict, per paper and in total; rows without the paper's target apart."""
-    num_rows = Counter((row["paper"], row["target"] or row["verdict"]) for row in rows)
-    papers = list(dict.fromkeys(row["paper"] for row in rows))
-    table_ = [{"paper": paper, **{column: num_rows[paper, column] for column in COUNTED}} for paper in papers]
-    if len(papers) > 1:
-        table_.append({"paper": "all", **{column: sum(counted[column] for counted in table_) for column in COUNTED}})
-    return table_
+    counted: dict[str, Counter[str]] = {}  # by paper
+    for row in rows:
+        counted.setdefault(row["paper"], Counter())[row["target"] or row["verdict"]] += 1
+    if len(counted) > 1:
+        counted["all"] = sum(counted.values(), Counter())
+    return [{"paper": paper} | {column: count[column] for column in COUNTED} for paper, count in counted.items()]
 
 
 def tables_of(rows: list[Scored]) -> list[Group]:
     """Return a table of counts, then per paper a table of the rows that differ, with links to the explanations."""
-    differ = [row for row in rows if row["verdict"] == DIFFER]
-    footnotes = {where: number for number, where in enumerate(dict.fromkeys(row["finding"] for row in differ), 1)}
-    told_in = {"told_in": lambda row: f"[{footnotes[row['finding']]}]"}
-    footnote_text = "".join(f"[{number}] docs/{where}\n" for where, number in footnotes.items())
-    per_paper = [
-        table(
-            f"{paper}: where we differ",
-            "where quantity paper_text ours_text told_in",
-            [row for row in differ if row["paper"] == paper],
-            values={"paper_text": lambda row: _shown(row["paper_value"]), "ours_text": _ours, **told_in},
-        )
-        for paper in dict.fromkeys(row["paper"] for row in differ)
-    ]
+    from rich.text import Text
+
     note = (
         "Trend: an order that was fixed beforehand. The last three columns count rows with targets of another origin.\n"
         "All rows, with commands and reasons: --json.\n"
     )
-    return [
-        table("verdicts", ["paper", *COUNTED], counts(rows), note=note),
-        *per_paper,
-        *([_lines(footnote_text)] if footnote_text else []),
-    ]
-
-
-def _lines(text: str) -> Any:
-    from rich.text import Text
-
-    return Text(text)
+    tables: list[Any] = [table("verdicts", ["paper", *COUNTED], counts(rows), note=note)]
+    differing = [row for row in rows if row["verdict"] == DIFFER]
+    findings = list(dict.fromkeys(row["finding"] for row in differing))  # pages, which footnotes name
+    values = {
+        "paper_text": lambda row: _shown(row["paper_value"]),
+        "ours_text": _ours,
+        "told_in": lambda row: f"[{findings.index(row['finding']) + 1}]",
+    }
+    for paper in dict.fromkeys(row["paper"] for row in differing):
+        paper_rows = [row for row in differing if row["paper"] == paper]
+        columns = "where quantity paper_text ours_text told_in"
+        tables.append(table(f"{paper}: where we differ", columns, paper_rows, values=values))
+    footnotes = "".join(f"[{number}] docs/{where}\n" for number, where in enumerate(findings, 1))
+    if footnotes:
+        tables.append(Text(footnotes))
+    return tables
 
 
 def _ours(row: Scored) -> str:

@@ -97,17 +97,16 @@ def judge(claim: Claim) -> Judged:
     """
     if claim.rule not in RULES:
         raise SpecError(f"{claim.paper}: {claim.claim}: rule", claim.rule, one_of(RULES, claim.rule))
-    if unknown := set(claim.superseded) - set(runs_of(claim)):
-        raise SpecError(f"{claim.paper}: {claim.claim}: superseded", min(unknown), one_of(runs_of(claim), min(unknown)))
+    for run in claim.superseded:
+        if run not in runs_of(claim):
+            raise SpecError(f"{claim.paper}: {claim.claim}: superseded", run, one_of(runs_of(claim), run))
     if (claim.rule == "under") != bool(claim.under):
         raise SpecError(f"{claim.paper}: {claim.claim}: under", claim.under, "a condition, with the rule under")
-    groups = [
-        list(_matching(claim, claim.rows)),
-        [scored_row(row) for run, row in run_rows(claim).items() if run not in claim.superseded],
-        list(_matching(claim, claim.otherwise)),
-    ]
-    state = RULES[claim.rule](*([row["verdict"] for row in rows] for rows in groups))
-    return Judged(claim, state, tuple(row for rows in groups for row in rows))
+    rows, otherwise = list(_matching(claim, claim.rows)), list(_matching(claim, claim.otherwise))
+    runs = [scored_row(row) for run, row in run_rows(claim).items() if run not in claim.superseded]
+    verdicts = [[row["verdict"] for row in evidence] for evidence in (rows, runs, otherwise)]
+    state = RULES[claim.rule](*verdicts)
+    return Judged(claim, state, (*rows, *runs, *otherwise))
 
 
 def _matching(claim: Claim, beginnings: tuple[str, ...]) -> Iterator[Scored]:
@@ -121,31 +120,23 @@ def _matching(claim: Claim, beginnings: tuple[str, ...]) -> Iterator[Scored]:
 
 def claims_table(paper: str | None = None) -> Group:
     """Return a table with the number of claims in each state, per paper."""
-    rows = [
-        {"paper": name, **counted_states([claim.state for claim in judged_of(name)])}
-        for name in ([paper] if paper is not None else PAPERS)
-    ]
-    return table(
-        "claims",
-        ["paper", *STATES],
-        rows,
-        note="Which they are, on what evidence, and what would settle them: docs/claims.md\n",
-    )
+    rows = []
+    for name in PAPERS if paper is None else (paper,):
+        rows.append({"paper": name} | counted_states([claim.state for claim in judged_of(name)]))
+    note = "Which they are, on what evidence, and what would settle them: docs/claims.md\n"
+    return table("claims", ["paper", *STATES], rows, note=note)
 
 
 def states_text() -> str:
     """Return the text of `STATES_FILE`: the state and evidence of every claim, a line each."""
-    lines = [
-        json.dumps(
-            {
-                "paper": name, "claim": one.claim.claim, "state": one.state, "verdict": one.verdict,
-                "evidence": one.evidence(),
-            },
-            ensure_ascii=False,
-        )
-        for name in (*PAPERS, OURS)
-        for one in judged_of(name)
-    ]  # fmt: skip
+    lines = []
+    for name in (*PAPERS, OURS):
+        for judged in judged_of(name):
+            claim = {
+                "paper": name, "claim": judged.claim.claim, "state": judged.state, "verdict": judged.verdict,
+                "evidence": judged.evidence(),
+            }  # fmt: skip
+            lines.append(json.dumps(claim, ensure_ascii=False))
     return "[\n" + ",\n".join(lines) + "\n]\n"
 
 
@@ -174,22 +165,24 @@ good values decides against the method.
 
 def page() -> str:
     """Return the text of the page docs/claims.md."""
-    runs = dict.fromkeys(run for claim in claims_of() for run in claim.runs)
-    seen = [row for run in runs if run_of(run).trials > 1 for row in run_of(run).rows if isfinite(row["probability"])]
-    resolutions = sorted(row["resolution"] for row in seen)
-    low, middle, high = resolutions[0], median(resolutions), resolutions[-1]
-    shown = f"{middle:.2f} nats in the median of {len(seen)} ({low:.3f} to {high:.1f})"
+    resolutions = []  # of the comparisons of all runs
+    for run in dict.fromkeys(run for claim in claims_of() for run in claim.runs):
+        if run_of(run).trials > 1:
+            resolutions += [row["resolution"] for row in run_of(run).rows if isfinite(row["probability"])]
+    low, middle, high = min(resolutions), median(resolutions), max(resolutions)
+    shown = f"{middle:.2f} nats in the median of {len(resolutions)} ({low:.3f} to {high:.1f})"
     parts = [HEAD, "\n", filled(RESOLUTION.strip().format(shown)), "\n", *_counts()]
     for paper in [*PAPERS, OURS]:
         claims = judged_of(paper)
         counted = counted_states([claim.state for claim in claims])
         total = ", ".join(f"{counted[state]} {plural_state(state)}" for state in STATES)
         parts += [f"\n## {TITLES[paper]}\n\n{total}.\n\n", "| claim | | evidence | settled by |\n|---|---|---|---|\n"]
-        parts += [
-            f"| {one.claim.claim}{f' ({one.claim.where})' if one.claim.where else ''} | **{one.verdict}** "
-            f"| {one.evidence()} | {one.settled_by() or '-'} |\n"
-            for one in claims
-        ]
+        for judged in claims:
+            where = f" ({judged.claim.where})" if judged.claim.where else ""
+            parts.append(
+                f"| {judged.claim.claim}{where} | **{judged.verdict}** "
+                f"| {judged.evidence()} | {judged.settled_by() or '-'} |\n"
+            )
     return "".join(parts)
 
 
@@ -204,9 +197,13 @@ def _counts() -> Iterator[str]:
 
 def claim_fields(paper: str | None = None) -> list[dict[str, Any]]:
     """Return the claims of the register, or those of one paper, as ``--json`` prints them."""
-    return [
-        {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(one.claim).items()}
-        | {"state": one.state, "evidence": one.evidence(), "settled_by": one.settled_by()}
-        for name in ([paper] if paper is not None else [*PAPERS, OURS])
-        for one in judged_of(name)
-    ]
+    claims = []
+    for name in (*PAPERS, OURS) if paper is None else (paper,):
+        for judged in judged_of(name):
+            fields = asdict(judged.claim)
+            for key, value in fields.items():
+                if isinstance(value, tuple):
+                    fields[key] = list(value)
+            fields |= {"state": judged.state, "evidence": judged.evidence(), "settled_by": judged.settled_by()}
+            claims.append(fields)
+    return claims

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from replication.scoreboard.cells import study_cell
-from replication.theory import rmmc_bias_over_curvature, rmmc_exact, rmmc_leading_order
+from replication.theory import rmmc_exact, rmmc_leading_order
 from replication.theory.wall_clock import curvadion_speedup
 from syncline.costmodel import MODELS, Link, collective_s, mean_bytes_per_step, mean_step
 from syncline.methods import method_of
@@ -195,11 +195,6 @@ def bias_over_curvature() -> float:
     _, _, curvature, bias = _descent(1e-3, 0.0)
     half = len(bias) // 2
     return float(np.median(-bias[half:] / curvature[half:]))
-
-
-def bias_in_steady_state() -> float:
-    """Return the bias over the curvature term in closed form: ``mu / (1 - mu)``."""
-    return float(rmmc_bias_over_curvature(MU))
 
 
 def rmmc_errors() -> dict[str, float]:

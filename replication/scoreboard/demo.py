@@ -186,12 +186,9 @@ def hybrid_step_times() -> dict[str, float]:
     """
     methods = {"ddp": "ddp-adam", "demo": "demo", "hybrid": {"kind": "demo", "per_node": 8, "lr": 0.001}}
     fields = {
-        "model": "gpt-160m",
-        "tokens_per_worker": 32768,
-        "workers": 16,
-        "networks": ["two-sites"],
+        "model": "gpt-160m", "tokens_per_worker": 32768, "workers": 16, "networks": ["two-sites"],
         "compute": {"hardware": "h100", "mfu": 0.4},
-    }
+    }  # fmt: skip
     spec = {"kind": "project", "name": "hybrid", **fields, "methods": [*methods.values()]}
     rows = project(ProjectSpec.model_validate(spec))
     return {name: float(row["step_time_s"]) for name, row in zip(methods, rows, strict=True)}

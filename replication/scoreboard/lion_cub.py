@@ -9,7 +9,7 @@ import numpy as np
 
 from replication.scoreboard.cells import rows_of_study, study_cell
 from replication.scoreboard.literal import literal_distance
-from replication.theory import momentum_noise_variance, speedup_limit, vote_against_sum, vote_shares
+from replication.theory import momentum_noise_variance, vote_against_sum, vote_shares
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS
 from syncline.costmodel.traffic.packing import sum_levels
@@ -68,11 +68,6 @@ def memory_by_bits() -> dict[str, float]:
     names = {"1-bit": "lion-cub-1bit", "8-bit": "lion-cub", "lion": "ddp-lion"}
     tensors = MODELS["gpt-160m"].tensors
     return {name: float(memory_of(method_of(method), tensors, 8).total_bytes) / 1e9 for name, method in names.items()}
-
-
-def free_communication_speedup(share_percent: float) -> float:
-    """Return the speedup of a step if its communication, a share in percent, became free."""
-    return float(speedup_limit(share_percent / 100))
 
 
 def printed_share(name: str, bandwidth: float) -> float:
@@ -134,7 +129,12 @@ def quantiser_distance(p: float) -> float:
 
     x = np.random.default_rng(seed64(0, "equation 1")).laplace(size=4096)
     size = np.abs(x)
-    mean = size.max() if p == np.inf else np.exp(np.log(size).mean()) if p == 0 else (size**p).mean() ** (1 / p)
+    if p == np.inf:
+        mean = size.max()
+    elif p == 0:
+        mean = np.exp(np.log(size).mean())
+    else:
+        mean = (size**p).mean() ** (1 / p)
     printed = np.clip(np.round(15 / (2 * mean) * x), -15, 15)
     ours = quantise_lp(torch.from_numpy(x)[None], 15, float(p))[0].numpy()
     return float(np.abs(ours - printed).max())

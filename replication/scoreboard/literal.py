@@ -107,11 +107,9 @@ def spread_as_printed() -> float:
 def _local_adam() -> tuple[dict[str, Any], PrintedStep]:
     beta1, beta2, eps, k = 0.9, 0.99, 1e-8, 4
     spec = {
-        "kind": "local",
-        "lr": RATE,
-        "period": k,
+        "kind": "local", "lr": RATE, "period": k,
         "rule": {"kind": "adam", "beta1": beta1, "beta2": beta2, "eps": eps},
-    }
+    }  # fmt: skip
     m, v = np.zeros((WORKERS, *SHAPE)), np.zeros((WORKERS, *SHAPE))
 
     def step(t: int, x: np.ndarray, g: np.ndarray) -> np.ndarray:
@@ -204,9 +202,5 @@ def _lion(kind: str) -> tuple[dict[str, Any], PrintedStep]:
 
 
 ALGORITHMS: dict[str, Callable[..., tuple[dict[str, Any], PrintedStep]]] = {
-    "mt-dao": _mt_dao,
-    "local-adam": _local_adam,
-    "diloco": _diloco,
-    "demo": _demo,
-    "lion": _lion,
-}
+    "mt-dao": _mt_dao, "local-adam": _local_adam, "diloco": _diloco, "demo": _demo, "lion": _lion,
+}  # fmt: skip

@@ -69,12 +69,9 @@ def remaining_momentum(beta: float, period: int = PERIOD) -> float:
 
 
 PERIODS = {
-    "unified": (32, 32, 32),
-    "des-loc-adam": (32, 32, 69),
-    "des-loc-adopt": (32, 32, 6931),
-    "mt-dao-adam": (32, 693, 693),
-    "mt-dao-adopt": (32, 693, 6931),
-}
+    "unified": (32, 32, 32), "des-loc-adam": (32, 32, 69), "des-loc-adopt": (32, 32, 6931),
+    "mt-dao-adam": (32, 693, 693), "mt-dao-adopt": (32, 693, 6931),
+}  # fmt: skip
 """Periods of parameters, momentum and second moment in steps, by strategy (Table 3)."""
 
 
@@ -303,13 +300,8 @@ def drift_over_lemma(beta: float, period: int = PERIOD) -> float:
 def rate_exponent() -> float:
     """Return the power of the number of steps with which equation (2) falls, for many steps."""
     constants: dict[str, Any] = {
-        "gap": 1.0,
-        "smoothness": 1.0,
-        "noise_variance": 1.0,
-        "workers": 4,
-        "lag": 9.0,
-        "drift": 10.0,
-    }
+        "gap": 1.0, "smoothness": 1.0, "noise_variance": 1.0, "workers": 4, "lag": 9.0, "drift": 10.0,
+    }  # fmt: skip
     short, long = (float(mt_dao_rate(steps, **constants)) for steps in (1e12, 1e14))
     return float(np.log(long / short) / np.log(100))
 

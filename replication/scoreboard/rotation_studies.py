@@ -79,18 +79,10 @@ def norm_over_rotated(stages: int) -> float:
 
 FIG5 = "basis-rotation-fig5"
 METHODS = {
-    "pipedream": "Adam",
-    "pipedream-lr": "PipeDream-LR",
-    "nesterov": "Nesterov",
-    "compensation": "compensation",
-    "1st-uni": "rotation 1st unilateral",
-    "1st-bi": "rotation 1st bilateral",
-    "2nd-uni": "rotation 2nd unilateral",
-    "2nd-bi": "rotation 2nd bilateral",
-    "scion": "Scion",
-    "muon": "Muon",
-    "soap": "SOAP",
-}
+    "pipedream": "Adam", "pipedream-lr": "PipeDream-LR", "nesterov": "Nesterov", "compensation": "compensation",
+    "1st-uni": "rotation 1st unilateral", "1st-bi": "rotation 1st bilateral", "2nd-uni": "rotation 2nd unilateral",
+    "2nd-bi": "rotation 2nd bilateral", "scion": "Scion", "muon": "Muon", "soap": "SOAP",
+}  # fmt: skip
 """Labels of the methods of Figure 5's study by their names in the rows."""
 
 BASELINES = ("pipedream", "pipedream-lr", "nesterov", "compensation")

@@ -105,10 +105,16 @@ def computed(paper: str, call: str) -> Any:
     >>> round(computed("curvadion", "speedup_from wan sync_rate=0.01"), 3)
     4.361
     """
-    name, *arguments = shlex.split(call)
-    options = {key: _read(text) for key, _, text in (item.partition("=") for item in arguments if "=" in item)}
-    value = function_named(paper, name)(*(_read(item) for item in arguments if "=" not in item), **options)
-    return value.item() if hasattr(value, "item") else value
+    name, *words = shlex.split(call)
+    arguments, options = [], {}
+    for word in words:
+        if "=" in word:
+            key, _, text = word.partition("=")
+            options[key] = _read(text)
+        else:
+            arguments.append(_read(word))
+    value = function_named(paper, name)(*arguments, **options)
+    return value.item() if hasattr(value, "item") else value  # a number of NumPy's becomes one of Python's
 
 
 def function_named(paper: str, name: str) -> Callable[..., Any]:
@@ -120,19 +126,23 @@ def function_named(paper: str, name: str) -> Callable[..., Any]:
     module, _, attribute = name.rpartition(":")
     module = module or paper.replace("-", "_")
     where = module if "." in module else f"{_PACKAGE}.{module}"
-    function: Callable[..., Any] = import_reference(
-        f"{where}:{attribute}", installed=True
-    )  # only Syncline's files name it
+    # A package, because only Syncline's own files name functions.
+    function: Callable[..., Any] = import_reference(f"{where}:{attribute}", installed=True)
     return function
 
 
 def _read(text: str) -> Any:
     """Return an argument or a stored value: a number, numbers (``1, 2``), a dictionary (``a=1; b=2``), or a text."""
     if "=" in text:
-        return {name.strip(): float(value) for name, _, value in (part.rpartition("=") for part in text.split(";"))}
-    parts = tuple(_read(part) for part in text.split(",")) if "," in text else ()
-    if parts and not any(isinstance(part, str) for part in parts):
-        return parts
+        numbers = {}
+        for part in text.split(";"):
+            name, _, number = part.rpartition("=")
+            numbers[name.strip()] = float(number)
+        return numbers
+    if "," in text:
+        parts = tuple(_read(part) for part in text.split(","))
+        if not any(isinstance(part, str) for part in parts):
+            return parts
     for kind in (int, float):
         try:
             return kind(text)
@@ -169,8 +179,12 @@ def paper_rows(paper: str) -> tuple[PaperRow, ...]:
     if paper not in PAPERS:
         raise SpecError("paper", paper, one_of(PAPERS, paper))
     text = (resources.files(_PACKAGE) / f"{paper.replace('-', '_')}.yaml").read_text(encoding="utf-8")
-    written = (_row(paper, row) for group in _texts(text) for row in _ungrouped(group))
-    return (*written, *(row for claim in claims_of(paper) for row in run_rows(claim).values()))
+    rows: list[PaperRow] = []
+    for group in _groups(text):
+        rows += [_row(paper, fields_of_row) for fields_of_row in _ungrouped(group)]
+    for claim in claims_of(paper):
+        rows += run_rows(claim).values()
+    return tuple(rows)
 
 
 def runs_of(claim: Claim) -> tuple[str, ...]:
@@ -180,39 +194,33 @@ def runs_of(claim: Claim) -> tuple[str, ...]:
 
 def run_rows(claim: Claim) -> dict[str, PaperRow]:
     """Return a row per run that tests a claim: the probability that the run's comparisons are as claimed."""
-    return {
-        run: PaperRow(
-            claim.paper,
-            claim.where,
-            f"{claim.claim} ({run})",
+    rows = {}
+    for run in runs_of(claim):
+        rows[run] = PaperRow(
+            claim.paper, claim.where, quantity=f"{claim.claim} ({run})", kind="claim", tolerance=RESAMPLED,
             printed="; ".join(map(str, comparisons_of(claim.key, run))),
-            ours=shlex.join(["trained:probability", claim.key, run]),
-            kind="claim",
-            tolerance=RESAMPLED,
-            finding=page_of(run),
-            command=f"python -m replication.scoreboard  # {page_of(run)}",
-            covers=claim.covers,
-        )
-        for run in runs_of(claim)
-    }
+            ours=shlex.join(["trained:probability", claim.key, run]), finding=page_of(run),
+            command=f"python -m replication.scoreboard  # {page_of(run)}", covers=claim.covers,
+        )  # fmt: skip
+    return rows
 
 
 def _ungrouped(group: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of each row of a group, with the fields that the group's rows share, see `paper_rows`."""
     shared = {key: value for key, value in group.items() if key not in ("rows", "columns", "cells")}
     for row in group.get("rows", ()):
         yield shared | row
     for name, values in group.get("cells", {}).items():
         for column, value in zip(group["columns"], values, strict=True):
-            if value != "-":
-                texts = {key: _filled(text, name, column) for key, text in shared.items()}
-                yield {"quantity": f"{name}, {column}"} | texts | {"paper_value": value}
+            if value == "-":
+                continue
+            row_fields = {"quantity": f"{name}, {column}"}
+            for key, text in shared.items():
+                row_fields[key] = text.format(*name.split(), row=name, column=column) if isinstance(text, str) else text
+            yield row_fields | {"paper_value": value}
 
 
-def _filled(text: Any, row: str, column: str) -> Any:
-    return text.format(*row.split(), row=row, column=column) if isinstance(text, str) else text
-
-
-def _texts(text: str) -> list[dict[str, Any]]:
+def _groups(text: str) -> list[dict[str, Any]]:
     """Return the groups of a YAML file with every value as text, so that 1.020 keeps its digits."""
     import yaml
 
@@ -226,11 +234,7 @@ def _row(paper: str, values: Mapping[str, Any]) -> PaperRow:
     for name in values:
         if name not in names:
             raise SpecError(f"{paper}, {values.get('where')}: {name}", values[name], one_of(names, name))
-    covers = values.get("covers", ())
-    row_fields = {name: value for name, value in values.items() if name not in ("paper_value", "covers")}
-    return PaperRow(
-        paper,
-        printed=values["paper_value"],
-        covers=(covers,) if isinstance(covers, str) else tuple(covers),
-        **row_fields,
-    )
+    row_fields = dict(values)
+    printed, covers = row_fields.pop("paper_value"), row_fields.pop("covers", ())
+    covered_items = (covers,) if isinstance(covers, str) else tuple(covers)
+    return PaperRow(paper, printed=printed, covers=covered_items, **row_fields)

@@ -130,11 +130,9 @@ def growth_by_decay() -> dict[str, float]:
 def losses_by_momenta(skew: float) -> dict[str, float]:
     """Return MT-DAO's best loss with one momentum and the gradient, two, two and the gradient, and three."""
     momenta = {
-        "one": _mixed((0.999,), (0.95,)),
-        "two": _mixed((0.9, 0.999), (0.05, 0.95)),
-        "qh-two": _mixed((0.99, 0.999), (0.05, 0.9)),
-        "three": _mixed((0.9, 0.99, 0.999), (0.05, 0.05, 0.9)),
-    }
+        "one": _mixed((0.999,), (0.95,)), "two": _mixed((0.9, 0.999), (0.05, 0.95)),
+        "qh-two": _mixed((0.99, 0.999), (0.05, 0.9)), "three": _mixed((0.9, 0.99, 0.999), (0.05, 0.05, 0.9)),
+    }  # fmt: skip
     setting: dict[str, Any] = {"skew": skew, "steps": 256}
     return {name: best_loss({**spec, "eps": 1e-3}, (0.032, 0.064), **setting) for name, spec in momenta.items()}
 
@@ -156,12 +154,10 @@ def robustness(field: str, values: tuple[float, ...], threshold: float = 0.3) ->
 # Lion Cub, Figures 8 to 10, 12 and 14.
 
 VOTES: dict[str, dict[str, Any]] = {
-    "lion": {"kind": "ddp", "rule": "lion"},
-    "one-bit": {"kind": "lion-cub", "vote": "one-bit", "ties": "alternate"},
-    "plus": {"kind": "lion-cub", "vote": "one-bit", "ties": "plus"},
-    "L1": {"kind": "lion-cub", "bits": 8, "p": 1.0},
+    "lion": {"kind": "ddp", "rule": "lion"}, "one-bit": {"kind": "lion-cub", "vote": "one-bit", "ties": "alternate"},
+    "plus": {"kind": "lion-cub", "vote": "one-bit", "ties": "plus"}, "L1": {"kind": "lion-cub", "bits": 8, "p": 1.0},
     "Qinf": {"kind": "lion-cub", "bits": 8, "p": "inf", "stochastic": True},
-}
+}  # fmt: skip
 """Lion on the mean gradient, one bit per vote whose ties alternate or are always plus, and two 8-bit votes."""
 
 

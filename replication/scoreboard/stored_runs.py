@@ -33,23 +33,28 @@ def steps_to_loss(losses: Mapping[int, float], target: float) -> int:
 def slowdown_by_method() -> dict[str, float]:
     """Return the steps with 16 stages over those with one, to the loss with which asynchronous Adam ends."""
     evaluations = replication_of("basis-rotation").evaluations()
-    ends = [losses[max(losses)] for losses in evaluations[Cell("adam")].values()]
-    target = max(ends)
-    steps = {
-        cell: median(steps_to_loss(losses, target) for losses in evaluations[cell].values())
-        for cell in (Cell(name, extra) for name in ("rotation", "adam") for extra in ("", "on-time"))
-    }
-    return {name: steps[Cell(name)] / steps[Cell(name, "on-time")] for name in ("rotation", "adam")}
+    target = max(losses[max(losses)] for losses in evaluations[Cell("adam")].values())
+    slowdowns = {}
+    for name in ("rotation", "adam"):
+        late, on_time = evaluations[Cell(name)].values(), evaluations[Cell(name, "on-time")].values()
+        late_steps = median(steps_to_loss(losses, target) for losses in late)
+        slowdowns[name] = late_steps / median(steps_to_loss(losses, target) for losses in on_time)
+    return slowdowns
 
 
 def dominated_points() -> int:
     """Return how many of DeMo's points (k 4, 32, 128) another method beats in bytes and loss together."""
     replicated = replication_of("demo")
     losses, sent = replicated.losses(), replicated.last("bytes_per_worker")
-    points = {cell: (median(sent[cell].values()), median(losses[cell].values())) for cell in losses}
-    demo = [Cell("demo", "k-4"), Cell("demo"), Cell("demo", "k-128")]
-    others = [Cell(name) for name in ("ddp-adam", "diloco", "powersgd", "top-k")]
-    return sum(any(points[o][0] <= points[d][0] and points[o][1] <= points[d][1] for o in others) for d in demo)
+    count = 0
+    for cell in (Cell("demo", "k-4"), Cell("demo"), Cell("demo", "k-128")):
+        nbytes, loss = median(sent[cell].values()), median(losses[cell].values())
+        for name in ("ddp-adam", "diloco", "powersgd", "top-k"):
+            other = Cell(name)
+            if median(sent[other].values()) <= nbytes and median(losses[other].values()) <= loss:
+                count += 1
+                break
+    return count
 
 
 def printed_model_losses() -> dict[str, float]:

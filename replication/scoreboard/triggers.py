@@ -81,15 +81,10 @@ def outer_step_on_dion(skew: float, period: int = 32) -> float:
     comm = SimulatedCommunicator(WORKERS, replicas=len(SEEDS))
     task = Digits(skew=skew).build(rows_of(comm, tuple(SEEDS)))
     method = optim.Method(
-        parameter_groups(task),
-        RATE,
-        optim.MatrixSplit(optim.DionRule(), optim.adam()),
-        sync=optim.Periodic({"params": period}),
-        outer_optimizer=optim.Nesterov(),
-        other_lr=OTHER_RATE,
-        comm=comm,
+        parameter_groups(task), RATE, optim.MatrixSplit(optim.DionRule(), optim.adam()),
+        sync=optim.Periodic({"params": period}), outer_optimizer=optim.Nesterov(), other_lr=OTHER_RATE, comm=comm,
         worker_axis=True,
-    )
+    )  # fmt: skip
     losses = train(task, method, tuple(SEEDS), STEPS).evaluation["loss"]
     return float(np.nan_to_num(np.median(losses[-1] / losses[0]), nan=np.inf))
 

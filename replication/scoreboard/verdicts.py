@@ -69,7 +69,9 @@ def verdict_of(printed: str, ours: Value | None, tolerance: str = "") -> str:
     if isinstance(ours, Mapping):
         return TREND if _in_order(printed, ours) else DIFFER
     if tolerance == RESAMPLED:
-        return TREND if float(ours) >= SURE else DIFFER if float(ours) <= 1 - SURE else UNDECIDED
+        if float(ours) >= SURE:
+            return TREND
+        return DIFFER if float(ours) <= 1 - SURE else UNDECIDED
     if isinstance(ours, str) or tolerance == "text":
         return AGREE if str(ours) == printed else DIFFER
     return AGREE if _number_holds(printed, ours, tolerance) else DIFFER
@@ -80,16 +82,17 @@ def names_in(order: str) -> list[str]:
     return _SIGNS.split(order.strip())[::2]
 
 
-def _in_order(printed: str, ours: Mapping[str, float]) -> bool:
-    parts = _SIGNS.split(printed.strip())
-    names, signs = parts[::2], parts[1::2]
-    values = [float(ours[name]) for name in names]
-    holds = {
-        "<": lambda a, b: a < b,
-        "<=": lambda a, b: a <= b,
-        "=": lambda a, b: math.isclose(a, b, rel_tol=0.01),
-    }
-    return all(holds[sign](a, b) for sign, (a, b) in zip(signs, pairwise(values), strict=True))
+def _in_order(order: str, ours: Mapping[str, float]) -> bool:
+    """Return whether the values have an order such as ``a < b <= c = d``; equal values differ by at most 1 %."""
+    values = [float(ours[name]) for name in names_in(order)]
+    for sign, (value, next_value) in zip(_SIGNS.findall(order.strip()), pairwise(values), strict=True):
+        if sign == "=":
+            holds = math.isclose(value, next_value, rel_tol=0.01)
+        else:
+            holds = value < next_value or (sign == "<=" and value == next_value)
+        if not holds:
+            return False
+    return True
 
 
 def _number_holds(printed: str, ours: float, tolerance: str) -> bool:

@@ -11,17 +11,14 @@ LIBRARY = Path(__file__).parent / "library"
 """Folder of the studies' specs, which the commands know by name."""
 
 STUDIES = {
-    "alignment": "replication.studies.alignment:STUDY",
-    "quantisers": "replication.studies.quantisers:STUDY",
-    "staleness": "replication.studies.staleness:STUDY",
-    "swings": "replication.studies.swings:STUDY",
+    "alignment": "replication.studies.alignment:STUDY", "quantisers": "replication.studies.quantisers:STUDY",
+    "staleness": "replication.studies.staleness:STUDY", "swings": "replication.studies.swings:STUDY",
     "vote-ties": "replication.studies.vote_ties:STUDY",
     "curvadion-table": "replication.studies.papers.curvadion:STUDY",
     "traffic-table": "replication.studies.papers.volumes:TRAFFIC",
     "volume-table": "replication.studies.papers.volumes:VOLUMES",
-    "vote-table": "replication.studies.papers.votes:TABLE",
-    "vote-figure": "replication.studies.papers.votes:FIGURE",
+    "vote-table": "replication.studies.papers.votes:TABLE", "vote-figure": "replication.studies.papers.votes:FIGURE",
     "speed-table": "replication.studies.papers.speed:STUDY",
     "wall-clock-figure": "replication.studies.papers.wall_clock:STUDY",
-}
+}  # fmt: skip
 """The ``module:name`` of each study by the kind of its specs."""

@@ -126,12 +126,9 @@ def sparse_gradients(cases: int, m: int, n: int, generator: torch.Generator) -> 
 
 
 FAMILIES: dict[str, Family] = {
-    "kronecker": kronecker,
-    "kronecker and noise": kronecker_and_noise,
+    "kronecker": kronecker, "kronecker and noise": kronecker_and_noise,
     "two kroneckers": lambda cases, m, n, generator: kronecker(cases, m, n, generator, terms=2),
-    "full rank": full_rank,
-    "few gradients": few_gradients,
-    "sparse gradients": sparse_gradients,
+    "full rank": full_rank, "few gradients": few_gradients, "sparse gradients": sparse_gradients,
     "diagonal": diagonal,
-}
+}  # fmt: skip
 """Random Hessians: the first satisfies the theorem's assumption; the others violate it, the last ones most."""

@@ -43,11 +43,9 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray, require
 from syncline.errors import SpecError, one_of
 
 _LATENCIES: dict[str, Callable[[IntOrArray], FloatOrArray]] = {
-    "naive": lambda workers: 2.0 * (workers - 1),
-    "efficient": lambda workers: 2 * np.log2(workers),
-    "direct": lambda workers: 2 * np.log2(workers),
-    "one-bit": lambda workers: workers - 1.0 + np.log2(workers),
-}
+    "naive": lambda workers: 2.0 * (workers - 1), "efficient": lambda workers: 2 * np.log2(workers),
+    "direct": lambda workers: 2 * np.log2(workers), "one-bit": lambda workers: workers - 1.0 + np.log2(workers),
+}  # fmt: skip
 _BITS: dict[str, Callable[[IntOrArray, IntOrArray], FloatOrArray]] = {
     "naive": lambda workers, word_bits: 2.0 * workers * word_bits,
     "efficient": lambda workers, word_bits: 3 * (workers - 1) / workers * word_bits,

@@ -45,7 +45,7 @@ MARGIN = 1.15
 """Factor by which a run may take longer per training than the slowest of its batch, when time is planned."""
 
 
-def trained(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[Arm], options: Any) -> list[Line]:
+def train_arms(setting: Line, tokens: int, form: Form, stage: str, arms: Sequence[Arm], options: Any) -> list[Line]:
     """Train arms side by side and return their lines."""
     seeds, steps = tuple(arm.seed for arm in arms), setting["steps"]
     comm = SimulatedCommunicator(WORKERS, len(arms))
@@ -152,7 +152,7 @@ def train_all(setting: Line, options: Any) -> None:
                     start_s = time.monotonic()
                     if start_s + MARGIN * slowest_s.get(tokens, 0.0) * len(part) >= end_s:
                         return
-                    new = trained(setting, tokens, form, stage, part, options)
+                    new = train_arms(setting, tokens, form, stage, part, options)
                     seconds = time.monotonic() - start_s
                     slowest_s[tokens] = max(slowest_s.get(tokens, 0.0), seconds / len(part))
                     about = {"seconds": round(seconds / len(part), 3), "device": options.device_name}
@@ -168,7 +168,7 @@ def train_equal_workers(setting: Line, options: Any) -> None:
     shorter = {**setting, "steps": steps, "cooldown_steps": 0}
     for tokens in options.tokens or setting["tokens"]:
         arm = Arm("every", seed, max(setting["rates"]), tuple(range(steps)), count=steps)
-        (line,) = trained(shorter, tokens, "gradients", "finals", [arm], options)
+        (line,) = train_arms(shorter, tokens, "gradients", "finals", [arm], options)
         with options.lines.open("a") as file:
             about = {"stage": "equal", "seconds": None, "device": options.device_name}
             file.write(json.dumps({**line, **about}) + "\n")

@@ -41,11 +41,9 @@ def table(files: Iterable[Path]) -> pd.DataFrame:
         row = {name: line[name] for name in (*names, "shared_variance", "noise_variance", "seconds", "device")}
         keeps_values = line["stage"] == "finals" and line["arm"] == "even" and line["follows"] == "trigger"
         rows.append({
-            **row,
-            "averages": len(line["averaged"]),
+            **row, "averages": len(line["averaged"]),
             "averaged": np.array([] if line["arm"] == "every" else line["averaged"], dtype=np.int16),
-            "loss": line["losses"][-1][1],
-            "losses": np.array([loss for _, loss in line["losses"]], dtype=np.float32),
+            "loss": line["losses"][-1][1], "losses": np.array([loss for _, loss in line["losses"]], dtype=np.float32),
             "values": np.array(line["largest_values"] if keeps_values else [], dtype=np.float32),
         })  # fmt: skip
     keys = ["form", "stage", "tokens", "count", "arm", "follows", "seed", "lr"]
@@ -140,23 +138,17 @@ class Decision(NamedTuple):
 
 def decide(frame: pd.DataFrame, form: str, tokens: int, counts: Sequence[int]) -> Decision:
     """Return what the rule of ``when.yaml`` says at a batch and a form."""
-    by_number = median(gain(frame, form, tokens, counts))
-    cells = [Cell(form, tokens, count) for count in counts]
-    differences = [over_even(frame, cell, "trigger") for cell in cells]
-    few, many = (median(difference) for difference in differences)
-    outcomes = tuple(outcome(difference) for difference in differences)
-    spreads = tuple(spread(frame, cell) for cell in cells)
-    holds = outcomes == ("below", "below") and -max(few, many) > by_number
-    is_open = "open" in outcomes
-    return Decision(
-        thesis="open" if is_open else "holds" if holds else "fails",
-        placement="open" if is_open else "yes" if min(spreads) > by_number else "no",
-        gain=by_number,
-        spreads=(spreads[0], spreads[1]),
-        trigger=(few, many),
-        outcomes=(outcomes[0], outcomes[1]),
-        seeds=len(differences[0]),
-    )
+    gain_by_number = median(gain(frame, form, tokens, counts))
+    few, many = (Cell(form, tokens, count) for count in counts)
+    few_differences, many_differences = over_even(frame, few, "trigger"), over_even(frame, many, "trigger")
+    trigger = median(few_differences), median(many_differences)
+    outcomes = outcome(few_differences), outcome(many_differences)
+    spreads = spread(frame, few), spread(frame, many)
+    thesis = "holds" if outcomes == ("below", "below") and -max(trigger) > gain_by_number else "fails"
+    placement = "yes" if min(spreads) > gain_by_number else "no"
+    if "open" in outcomes:
+        thesis = placement = "open"
+    return Decision(thesis, placement, gain_by_number, spreads, trigger, outcomes, seeds=len(few_differences))
 
 
 def verdict(form: str, field: str = "thesis", scale: str = "gpu") -> str:
@@ -168,15 +160,17 @@ def verdict(form: str, field: str = "thesis", scale: str = "gpu") -> str:
         scale: the scale of the trainings.
     """
     setting, frame = when_setting(scale), stored_finals(scale)
-    answers = {
-        tokens: str(getattr(decide(frame, form, tokens, setting["counts"]), field))
-        for tokens in setting["tokens"]
-        if ((frame["form"] == form) & (frame["tokens"] == tokens)).any()
-    }
-    decided = {tokens: answer for tokens, answer in answers.items() if answer != "open"}
-    if len(set(decided.values())) == 1:
-        return next(iter(decided.values()))
-    return ", ".join(f"{tokens}: {answer}" for tokens, answer in decided.items()) or "open"
+    answers = {}
+    for tokens in setting["tokens"]:
+        if ((frame["form"] == form) & (frame["tokens"] == tokens)).any():
+            answer = str(getattr(decide(frame, form, tokens, setting["counts"]), field))
+            if answer != "open":
+                answers[tokens] = answer
+    if not answers:
+        return "open"
+    if len(set(answers.values())) == 1:
+        return answers.popitem()[1]
+    return ", ".join(f"{tokens}: {answer}" for tokens, answer in answers.items())
 
 
 def maximum_and_mean(form: str, tokens: int, count: int) -> dict[str, float]:

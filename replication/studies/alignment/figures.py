@@ -31,11 +31,8 @@ WAY_FROM_DEG = 20.0
 """Polar angle at which a trajectory on the spiral starts, in degrees; it soon crosses an axis on its way inwards."""
 
 NAMES = {
-    "ada-sgd": "AdaSGD",
-    "adam": "Adam",
-    "rotated": "Adam, Hessian's basis",
-    "rotated-ema": "Adam, basis of $gg^T$",
-}
+    "ada-sgd": "AdaSGD", "adam": "Adam", "rotated": "Adam, Hessian's basis", "rotated-ema": "Adam, basis of $gg^T$",
+}  # fmt: skip
 
 
 def alignment_figures(spec: AlignmentSpec, records: list[Record], rows: list[Record]) -> Figures:

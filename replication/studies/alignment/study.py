@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,22 +73,20 @@ def angle_records(spec: AlignmentSpec, lr: float, method: str, report: Report) -
     moves = walked.way.diff(dim=0)
     walking = torch.arange(len(moves))[:, None] < walked.steps
     undone = oscillation(moves * walking[..., None], dominant_eigenvector(points.hessians)).undone
-    draws = [(angle, seed) for angle in spec.angles_deg for seed in spec.seeds]
-    columns = {
-        "axes_deg": angle_to_axes_deg(points.hessians),
-        "misalignment": misalignment(points.hessians),
-        "steps": walked.steps,
-        "undone": undone,
-    }
-    on_time = {name: values[: len(draws)].tolist() for name, values in columns.items()}
-    delayed = {f"{name}_delayed": columns[name][len(draws) :].tolist() for name in ("steps", "undone")}
-    return [
-        RECORD
-        | {"part": "angles", "method": method, "lr": lr, "angle_deg": angle, "seed": seed}
-        | {name: finite(values[i]) for name, values in (on_time | delayed).items()}
-        | {"slowdown": slowdown(on_time["steps"][i], delayed["steps_delayed"][i])}
-        for i, (angle, seed) in enumerate(draws)
-    ]
+    axes_deg, misalignments = angle_to_axes_deg(points.hessians), misalignment(points.hessians)
+    draws = list(product(spec.angles_deg, spec.seeds))
+    records = []
+    for i, (angle, seed) in enumerate(draws):
+        delayed = len(draws) + i  # the same point with delayed gradients
+        measured = {
+            "axes_deg": axes_deg[i], "misalignment": misalignments[i], "steps": walked.steps[i], "undone": undone[i],
+            "steps_delayed": walked.steps[delayed], "undone_delayed": undone[delayed],
+        }  # fmt: skip
+        record = RECORD | {"part": "angles", "method": method, "lr": lr, "angle_deg": angle, "seed": seed}
+        record |= {name: finite(value.item()) for name, value in measured.items()}
+        record["slowdown"] = slowdown(walked.steps[i].item(), walked.steps[delayed].item())
+        records.append(record)
+    return records
 
 
 def slowdown(steps: float, steps_delayed: float) -> float | None:
@@ -111,38 +110,32 @@ def alignment_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
 
 
 def _angle_rows(spec: AlignmentSpec, records: list[Record]) -> list[Record]:
-    out = []
-    angles = [record for record in records if record["part"] == "angles"]
-    aligned = {
-        (r["lr"], r["seed"]): (r["steps"], r["steps_delayed"])
-        for r in angles
-        if r["method"] == "adam" and r["angle_deg"] == 0 and not spec.on_spiral
-    }
-    for lr in spec.rates:
-        for method in spec.methods:
-            method_records = [r for r in angles if (r["lr"], r["method"]) == (lr, method)]
-            if not method_records:
-                continue
-            by_angle = [[r for r in method_records if r["angle_deg"] == angle] for angle in spec.angles_deg]
-            medians = [_of_draws(draws) for draws in by_angle]
-            ranks = {
-                "steps_rank": _rank(medians, "steps"),
-                "slowdown_rank": _rank(medians, "slowdown"),
-                "slowdown_rank_draws": _rank(method_records, "slowdown"),
-            }
-            for angle, draws, median in zip(spec.angles_deg, by_angle, medians, strict=True):
-                is_restored = (
-                    [aligned[lr, r["seed"]] == (r["steps"], r["steps_delayed"]) for r in draws] if aligned else []
-                )
-                fields = {
-                    "part": "angles",
-                    "method": method,
-                    "lr": lr,
-                    "angle_deg": angle,
-                    "restored": share_of(is_restored),
-                }
-                out.append(ROW | fields | median | ranks)
-    return out
+    """Return a row per learning rate, method and angle, with medians over the seeds."""
+    rows = []
+    angle_draws = [record for record in records if record["part"] == "angles"]
+    aligned_steps = {}  # steps of Adam on aligned axes, without and with delay, by rate and seed
+    if not spec.on_spiral:
+        for record in angle_draws:
+            if record["method"] == "adam" and record["angle_deg"] == 0:
+                aligned_steps[record["lr"], record["seed"]] = record["steps"], record["steps_delayed"]
+    for lr, method in product(spec.rates, spec.methods):
+        method_records = [r for r in angle_draws if (r["lr"], r["method"]) == (lr, method)]
+        if not method_records:
+            continue
+        draws_by_angle = [[r for r in method_records if r["angle_deg"] == angle] for angle in spec.angles_deg]
+        medians = [_medians(draws) for draws in draws_by_angle]
+        ranks = {
+            "steps_rank": _rank(medians, "steps"),
+            "slowdown_rank": _rank(medians, "slowdown"),
+            "slowdown_rank_draws": _rank(method_records, "slowdown"),
+        }
+        for angle, draws, angle_medians in zip(spec.angles_deg, draws_by_angle, medians, strict=True):
+            is_restored = []
+            if aligned_steps:
+                is_restored = [aligned_steps[lr, r["seed"]] == (r["steps"], r["steps_delayed"]) for r in draws]
+            fields = {"part": "angles", "method": method, "lr": lr, "angle_deg": angle}
+            rows.append(ROW | fields | {"restored": share_of(is_restored)} | angle_medians | ranks)
+    return rows
 
 
 def _rank(records: list[Record], name: str) -> float | None:
@@ -150,16 +143,13 @@ def _rank(records: list[Record], name: str) -> float | None:
     return finite(rank_correlation([r["misalignment"] for r in records], [or_inf(r[name]) for r in records]))
 
 
-def _of_draws(draws: list[Record]) -> Record:
-    ratios = [or_inf(r["slowdown"]) for r in draws]
-    out: Record = {"draws": len(draws), "arrived": sum(r["slowdown"] is not None for r in draws)}
-    for name in ("axes_deg", "misalignment", "steps", "steps_delayed", "undone", "undone_delayed"):
-        out[name] = finite(_median([or_inf(r[name]) for r in draws]))
-    return out | {
-        "slowdown": finite(_median(ratios)),
-        "slowdown_min": finite(min(ratios)),
-        "slowdown_max": finite(max(ratios)),
-    }
+def _medians(draws: list[Record]) -> Record:
+    """Return the medians of each measure over the seeds of one angle, and the range of the slowdown."""
+    medians: Record = {"draws": len(draws), "arrived": sum(r["slowdown"] is not None for r in draws)}
+    for name in ("axes_deg", "misalignment", "steps", "steps_delayed", "undone", "undone_delayed", "slowdown"):
+        medians[name] = finite(_median([or_inf(r[name]) for r in draws]))
+    slowdowns = [or_inf(r["slowdown"]) for r in draws]
+    return medians | {"slowdown_min": finite(min(slowdowns)), "slowdown_max": finite(max(slowdowns))}
 
 
 def _median(values: list[float]) -> float:

@@ -54,17 +54,13 @@ def sync_rows(spec: CurvaDionTableSpec) -> list[dict[str, Any]]:
         link_sync_s = float(collective_s("all_reduce", spec.workers, spec.payload_bytes, link))
         step_s = curvadion_step_s(*parts, measured.sync, spec.sync_rate)
         rows.append({
-            "method": "curvadion",
-            "network": link.name,
-            "workers": spec.workers,
-            "step_time_s": step_s,
+            "method": "curvadion", "network": link.name, "workers": spec.workers, "step_time_s": step_s,
             "baseline_step_time_s": curvadion_step_s(spec.compute, spec.optimizer, 0.0, measured.sync, 1.0),
             "compute_s": spec.compute + spec.optimizer,
             "communication_s": spec.trigger_time + spec.sync_rate * measured.sync,
             "exposed_communication_s": spec.trigger_time + spec.sync_rate * measured.sync,
             "bytes_per_worker": spec.sync_rate * spec.payload_bytes,
-            "speedup": curvadion_speedup(*parts, measured.sync, spec.sync_rate),
-            "sync_s": measured.sync,
+            "speedup": curvadion_speedup(*parts, measured.sync, spec.sync_rate), "sync_s": measured.sync,
             "alpha_beta_sync_s": link_sync_s,
             "alpha_beta_speedup": curvadion_speedup(*parts, link_sync_s, spec.sync_rate),
             "unexplained_sync_s": measured.sync - link_sync_s,
@@ -94,9 +90,7 @@ def exposed_sync_s(model: Model, compute_s: float, sync_s: float) -> float:
 SYNC_COLUMNS = "network sync_s paper_speedup alpha_beta_sync_s alpha_beta_speedup unexplained_sync_s overlapped_speedup"
 
 STUDY = paper_table(
-    CurvaDionTableSpec,
-    sync_rows,
-    SYNC_COLUMNS,
+    CurvaDionTableSpec, sync_rows, SYNC_COLUMNS,
     "Overlap: over a baseline whose gradient travels in buckets during the backward pass. ",
     values={"paper_speedup": lambda row: row["speedup"]},
-)
+)  # fmt: skip

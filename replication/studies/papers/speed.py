@@ -107,24 +107,14 @@ def speed_rows(spec: SpeedTableSpec) -> list[dict[str, Any]]:
         step_s = constants.compute_s + communication_s
         half_digit = 0.5 * 10.0 ** int(cell.step.as_tuple().exponent)
         rows.append({
-            "method": cell.method,
-            "bandwidth_bytes_per_s": cell.bandwidth,
-            "workers": spec.workers,
-            "bits": cell.bits,
-            "wire_bits_per_parameter": wire_bits(cell.bits, spec.workers),
-            "fitted": cell.fitted,
-            "paper_step_s": float(cell.step),
-            "step_s": step_s,
-            "step_error": step_s / float(cell.step) - 1,
+            "method": cell.method, "bandwidth_bytes_per_s": cell.bandwidth, "workers": spec.workers,
+            "bits": cell.bits, "wire_bits_per_parameter": wire_bits(cell.bits, spec.workers), "fitted": cell.fitted,
+            "paper_step_s": float(cell.step), "step_s": step_s, "step_error": step_s / float(cell.step) - 1,
             "within_rounding": abs(step_s - float(cell.step)) <= half_digit,
-            "paper_communication_share": _share(cell),
-            "communication_share": communication_s / step_s,
-            "paper_communication_s": measured_s,
-            "communication_s": communication_s,
-            "communication_error": communication_s / measured_s - 1,
-            "unexplained_s": measured_s - communication_s,
-            "parameters": constants.parameters,
-            "software_s_per_bit": constants.software_s_per_bit,
+            "paper_communication_share": _share(cell), "communication_share": communication_s / step_s,
+            "paper_communication_s": measured_s, "communication_s": communication_s,
+            "communication_error": communication_s / measured_s - 1, "unexplained_s": measured_s - communication_s,
+            "parameters": constants.parameters, "software_s_per_bit": constants.software_s_per_bit,
             "compute_s": constants.compute_s,
         })  # fmt: skip
     return rows

@@ -66,15 +66,10 @@ def traffic_rows(spec: TrafficTableSpec) -> list[dict[str, Any]]:
         nbytes = mean_bytes_per_step(row.method.exchanges(row.model.tensors, ANY_GROUP))
         megabytes, paper = Decimal(nbytes) / 10**6, row.paper_megabytes_per_step
         rows.append({
-            "method": row.method.name,
-            "model": row.model.name,
-            "k": getattr(row.method, "k", None),
-            "chunk": getattr(row.method, "chunk", None),
-            "bytes_per_worker": nbytes,
-            "megabytes_per_step": float(megabytes),
-            "paper_megabytes_per_step": float(paper),
-            "matches": megabytes.quantize(paper, ROUND_DOWN) == paper,
-            "deviation": _deviation(paper, megabytes),
+            "method": row.method.name, "model": row.model.name, "k": getattr(row.method, "k", None),
+            "chunk": getattr(row.method, "chunk", None), "bytes_per_worker": nbytes,
+            "megabytes_per_step": float(megabytes), "paper_megabytes_per_step": float(paper),
+            "matches": megabytes.quantize(paper, ROUND_DOWN) == paper, "deviation": _deviation(paper, megabytes),
         })  # fmt: skip
     return rows
 
@@ -92,15 +87,9 @@ def volume_rows(spec: VolumeTableSpec) -> list[dict[str, Any]]:
         volumes = {unit: nbytes / size for unit, size in UNITS[row.paper_unit].items()}
         unit = min(volumes, key=lambda unit: abs(volumes[unit] / paper - 1))
         rows.append({
-            "method": row.method.name,
-            "model": row.model.name,
-            "steps": row.steps,
-            "bytes": float(nbytes),
-            "volume": float(volumes[unit]),
-            "unit": unit,
-            "unit_bytes": UNITS[row.paper_unit][unit],
-            "paper_volume": float(paper),
-            "paper_unit": row.paper_unit,
+            "method": row.method.name, "model": row.model.name, "steps": row.steps, "bytes": float(nbytes),
+            "volume": float(volumes[unit]), "unit": unit, "unit_bytes": UNITS[row.paper_unit][unit],
+            "paper_volume": float(paper), "paper_unit": row.paper_unit,
             "matches": volumes[unit].quantize(paper, ROUND_HALF_UP) == paper,
             "deviation": _deviation(paper, volumes[unit]),
         })  # fmt: skip
@@ -116,15 +105,11 @@ TRAFFIC_COLUMNS = "method model k chunk megabytes_per_step paper_megabytes_per_s
 VOLUME_COLUMNS = "method model steps volume unit paper_volume matches deviation"
 
 TRAFFIC = paper_table(
-    TrafficTableSpec,
-    traffic_rows,
-    TRAFFIC_COLUMNS,
+    TrafficTableSpec, traffic_rows, TRAFFIC_COLUMNS,
     "Same: equal when cut off after as many digits as the paper prints. ",
-)
+)  # fmt: skip
 VOLUMES = paper_table(
-    VolumeTableSpec,
-    volume_rows,
-    VOLUME_COLUMNS,
+    VolumeTableSpec, volume_rows, VOLUME_COLUMNS,
     "Unit: the reading of the paper's unit that comes nearest to its number; without 'same', none explains it. ",
     values={"paper_volume": lambda row: f"{row['paper_volume']:,.10g} {row['paper_unit']}"},
-)
+)  # fmt: skip

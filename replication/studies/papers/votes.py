@@ -182,11 +182,6 @@ CROSSOVER_COLUMNS = (
 
 TABLE = paper_table(VoteTableSpec, table_rows, VOTE_COLUMNS, _slips, "workers")
 FIGURE = paper_table(
-    VoteFigureSpec,
-    figure_rows,
-    CROSSOVER_COLUMNS,
-    "Cost in latencies α. ",
-    "ratio",
-    vote_figure,
+    VoteFigureSpec, figure_rows, CROSSOVER_COLUMNS, "Cost in latencies α. ", "ratio", vote_figure,
     values={"fastest_vote": lambda row: row["fastest"]},
-)
+)  # fmt: skip

@@ -64,11 +64,8 @@ def step_compute_s(spec: WallClockFigureSpec) -> float:
 def equation_s(spec: WallClockFigureSpec, strategy: Strategy, link: Link) -> float:
     """Return the seconds of the training by the paper's equation (5) for one period, (6) for three."""
     shared: dict[str, Any] = {
-        "steps": spec.steps,
-        "state_bytes": spec.model.parameter_bytes(),
-        "workers": spec.workers,
-        "link": link,
-    }
+        "steps": spec.steps, "state_bytes": spec.model.parameter_bytes(), "workers": spec.workers, "link": link,
+    }  # fmt: skip
     total_s = spec.steps * step_compute_s(spec)
     if len(strategy.periods) == 1:
         return float(unified_total_s(total_s, period=strategy.periods[0], **shared))
@@ -179,10 +176,6 @@ WALL_CLOCK_COLUMNS = (
 )
 
 STUDY = paper_table(
-    WallClockFigureSpec,
-    wall_clock_rows,
-    WALL_CLOCK_COLUMNS,
-    "Overlap: by events, with a step of computing during each average. ",
-    "method",
-    wall_clock_figure,
-)
+    WallClockFigureSpec, wall_clock_rows, WALL_CLOCK_COLUMNS,
+    "Overlap: by events, with a step of computing during each average. ", "method", wall_clock_figure,
+)  # fmt: skip

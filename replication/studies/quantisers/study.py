@@ -44,17 +44,15 @@ def quantiser_pieces(spec: QuantisersSpec) -> list[Piece]:
 
     Lengths are in seeds for a distribution, and in steps of all trainings for a noise and method.
     """
-    out = []
+    pieces = []
     if spec.vectors:
-        out += [
-            Piece(len(spec.seeds), partial(vector_records, spec, distribution))
-            for distribution in spec.vectors.distributions
-        ]
+        for distribution in spec.vectors.distributions:
+            pieces.append(Piece(len(spec.seeds), partial(vector_records, spec, distribution)))
     if spec.training:
         steps = spec.training.steps * (len(spec.training.rates) + 1)
-        pairs = [(noise, method) for noise in spec.training.noises for method in spec.training.methods]
-        out += [Piece(steps, partial(training_records, spec, *pair)) for pair in pairs]
-    return out
+        for noise in spec.training.noises:
+            pieces += [Piece(steps, partial(training_records, spec, noise, method)) for method in spec.training.methods]
+    return pieces
 
 
 def vector_records(spec: QuantisersSpec, distribution: DistributionSpec, report: Report) -> list[Record]:
@@ -111,28 +109,32 @@ def training_records(spec: QuantisersSpec, noise: NoiseSpec, method: MethodBase,
     """
     tuning = spec.training
     assert tuning is not None
-    stages = [("tuning", rate, tuning.tuning_seeds) for rate in tuning.rates]
     records: list[Record] = []
-    medians: list[float] = []
-    for number in range(len(stages) + 1):
-        last = number == len(stages)
-        stage, lr, seeds = ("final", best_rate(tuning.rates, medians), spec.seeds) if last else stages[number]
+    medians: list[float] = []  # of the trainings so far, by rate
+    for number in range(len(tuning.rates) + 1):
+        stage, seeds = "tuning", tuning.tuning_seeds
+        if number < len(tuning.rates):
+            lr = tuning.rates[number]
+        else:
+            stage, lr, seeds = "final", best_rate(tuning.rates, medians), spec.seeds
+        steps_before = number * tuning.steps
+
+        def report_step(step: int, steps_before: int = steps_before) -> None:
+            """Report the number of steps of all trainings so far."""
+            report(steps_before + step)
+
         training = tuning.training(noise, spec.workers, seeds)
-        offset = number * tuning.steps
-        tuned = method.model_copy(update={"lr": lr})
-        trained = train_method(training, tuned, lambda step, first=offset: report(first + step))  # type: ignore[misc]
+        trained = train_method(training, method.model_copy(update={"lr": lr}), report_step)
         if trained.history.interrupted:
             return []
         losses = trained.history.evaluation["loss"][-1].astype(float)
-        medians.append(float(median_and_range(losses[:, None])[0][0]))
+        middle, _, _ = median_and_range(losses[:, None])
+        medians.append(float(middle[0]))
         for seed, loss in zip(seeds, losses.tolist(), strict=True):
-            fields = {
-                "part": "training",
-                "distribution": noise_distribution(noise).name,
-                "quantiser": method.name,
-                "seed": seed,
-            }
-            records.append(RECORD | fields | {"stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss})
+            records.append(RECORD | {
+                "part": "training", "distribution": noise_distribution(noise).name, "quantiser": method.name,
+                "seed": seed, "stage": stage, "lr": lr, "steps": trained.history.steps, "loss": loss,
+            })  # fmt: skip
     return records
 
 

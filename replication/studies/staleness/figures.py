@@ -57,27 +57,17 @@ def _against_clock(spec: StalenessSpec, best: BestPaths, label: str, target: flo
             spec, best, first, stages, True, f"synchronous, {_stages(stages)}", replace(depth_style, linestyle=DASHED)
         )
         both_clocks += _drawn(
-            spec,
-            best,
-            first,
-            stages,
-            False,
-            f"asynchronous, {_stages(stages)}",
+            spec, best, first, stages, False, f"asynchronous, {_stages(stages)}",
             replace(depth_style, linestyle="solid"),
-        )
+        )  # fmt: skip
     styles_by_method = _styles(spec)
     plain = replace(styles_by_method[first.name], linestyle=DASHED)
     methods = _drawn(spec, best, first, deepest, True, f"{first.name}, synchronous", plain)
     for delayed_method in spec.methods:
         methods += _drawn(
-            spec,
-            best,
-            delayed_method,
-            deepest,
-            False,
-            f"{delayed_method.name}, asynchronous",
+            spec, best, delayed_method, deepest, False, f"{delayed_method.name}, asynchronous",
             styles_by_method[delayed_method.name],
-        )
+        )  # fmt: skip
     networks = {network.name: network for network in spec.clock.networks}
     for name, drawn, title in (
         ("loss_against_clock", both_clocks, first.name),

@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,13 +16,7 @@ from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.methods import MethodBase
-from syncline.runs.training.stage_updates import (
-    StageWork,
-    UpdateTimes,
-    asynchronous,
-    stage_work,
-    synchronous,
-)
+from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
 from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
@@ -63,8 +56,9 @@ class Path:
 
 
 def _final(loss: np.ndarray, diverged_at: Sequence[int | None]) -> tuple[float, float, float]:
-    lost = np.array([step is not None for step in diverged_at])
-    middle, low, high = median_and_range(np.where(lost, np.nan, loss)[:, None])
+    """Return the median, lowest and highest of the final losses, ``(S,)``; seeds that diverged count as the worst."""
+    has_diverged = np.array([step is not None for step in diverged_at])
+    middle, low, high = median_and_range(np.where(has_diverged, np.nan, loss)[:, None])
     return float(middle[0]), float(low[0]), float(high[0])
 
 
@@ -78,13 +72,11 @@ def staleness_pieces(spec: StalenessSpec) -> list[Piece]:
     A piece trains at every rate, and at the best rate once more if rates are tuned. It returns a record per rate, seed
     and evaluation for every method that shares its trainings.
     """
-    return [
-        Piece(
-            spec.steps * (len(spec.rates_of(lates[0])) + spec.tunes_rate(lates[0])),
-            partial(late_records, spec, lates, stages),
-        )
-        for lates, stages in _trainings(spec)
-    ]
+    pieces = []
+    for methods, stages in _trainings(spec):
+        num_trainings = len(spec.rates_of(methods[0])) + spec.tunes_rate(methods[0])
+        pieces.append(Piece(spec.steps * num_trainings, partial(late_records, spec, methods, stages)))
+    return pieces
 
 
 def max_processes(spec: StalenessSpec) -> int | None:
@@ -105,14 +97,20 @@ def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
     The longest trainings, which follow the events of the pipeline, come first. Without delay a remedy has no effect,
     so at one stage methods that differ only in their remedy share a training.
     """
-    out: dict[Any, tuple[list[LateMethod], int]] = {}
+    follow_events, others = [], []
+    undelayed: dict[Any, list[LateMethod]] = {}  # methods that share a training at one stage
     for delayed_method in spec.methods:
         for stages in spec.stages:
+            if stages > 1:
+                is_stashed = delayed_method.backward_weights == "stashed"
+                (others if is_stashed else follow_events).append(([delayed_method], stages))
+                continue
             key = delayed_method.method.model_copy(update={"label": ""}), spec.rates_of(delayed_method)
-            out.setdefault(key if stages == 1 else (delayed_method.name, stages), ([], stages))[0].append(
-                delayed_method
-            )
-    return sorted(out.values(), key=lambda training: training[0][0].backward_weights == "stashed" or training[1] == 1)
+            if key not in undelayed:
+                undelayed[key] = []
+                others.append((undelayed[key], stages))
+            undelayed[key].append(delayed_method)
+    return follow_events + others
 
 
 def late_records(
@@ -128,51 +126,44 @@ def late_records(
     from replication.studies.staleness import training  # only here: torch is slow to load
 
     first, records = delayed_methods[0], []
-    before, finals = 0, dict[float, float]()
+    steps_before, final_losses = 0, dict[float, float]()  # steps of earlier trainings, and losses by rate
 
-    def trained(seeds_spec: StalenessSpec, lr: float) -> History:
-        nonlocal before
-        start, before = before, before + spec.steps
+    def train(seeds_spec: StalenessSpec, lr: float) -> History:
+        """Train at a rate on the seeds of a spec, and record the losses for all methods."""
+        nonlocal steps_before
+        start, steps_before = steps_before, steps_before + spec.steps
         history = training.train_late(seeds_spec, first, stages, lr=lr, on_step=lambda done: report(start + done))
         for delayed_method in delayed_methods:
             records.extend(_records(delayed_method, stages, lr, history))
         return history
 
-    tuning = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0}) if spec.tunes_rate(first) else spec
+    tuning_spec = spec
+    if spec.tunes_rate(first):
+        tuning_spec = spec.model_copy(update={"seeds": spec.tuning_seeds, "eval_every": 0})
     for lr in spec.rates_of(first):
-        history = trained(tuning, lr)
+        history = train(tuning_spec, lr)
         if history.interrupted:
             return records
-        finals[lr] = _final(history.evaluation["loss"][-1], history.diverged_at)[0]
-    if tuning is not spec:
-        trained(spec, min(finals, key=finals.__getitem__))
+        final_losses[lr], _, _ = _final(history.evaluation["loss"][-1], history.diverged_at)
+    if tuning_spec is not spec:
+        train(spec, lr=min(final_losses, key=final_losses.__getitem__))
     return records
 
 
 def _records(delayed_method: LateMethod, stages: int, lr: float, history: History) -> list[Record]:
-    train_losses = _between(history)
-    return [
-        {
-            "method": delayed_method.name,
-            "stages": stages,
-            "lr": lr,
-            "seed": seed,
-            "step": int(step),
-            "loss": float(history.evaluation["loss"][e, s]),
-            "train_loss": None if e == 0 else float(train_losses[e - 1, s]),
-            "diverged_at": history.diverged_at[s],
-            "interrupted": history.interrupted,
-        }
-        for s, seed in enumerate(history.seeds)
-        for e, step in enumerate(history.eval_step)
-    ]
-
-
-def _between(history: History) -> np.ndarray:
-    """Return the mean training loss between evaluations, ``(E - 1, S)``."""
-    steps = history.eval_step.tolist()
-    parts = [history.loss[first:last].mean(0) for first, last in pairwise(steps)]
-    return np.stack(parts) if parts else np.zeros((0, len(history.seeds)))
+    """Return a record per seed and evaluation of a training, with the mean training loss since the last evaluation."""
+    steps, records = history.eval_step.tolist(), []
+    for seed_index, seed in enumerate(history.seeds):
+        for index, step in enumerate(steps):
+            train_loss = None
+            if index > 0:
+                train_loss = float(history.loss[steps[index - 1] : step].mean(0)[seed_index])
+            records.append({
+                "method": delayed_method.name, "stages": stages, "lr": lr, "seed": seed, "step": step,
+                "loss": float(history.evaluation["loss"][index, seed_index]), "train_loss": train_loss,
+                "diverged_at": history.diverged_at[seed_index], "interrupted": history.interrupted,
+            })  # fmt: skip
+    return records
 
 
 def paths(spec: StalenessSpec, records: Sequence[Record]) -> BestPaths:
@@ -207,58 +198,54 @@ def target_of(spec: StalenessSpec, best: BestPaths) -> float | None:
         return spec.target_loss
     losses = []
     for delayed_method in spec.methods:
-        if plain := best.get((delayed_method.name, 1)):
-            half = 1 + int(abs(plain.step[1:] - spec.steps / 2).argmin())
-            losses += [plain.median()[half]] if plain.median()[half] < plain.median()[0] else []
+        undelayed = best.get((delayed_method.name, 1))
+        if undelayed is None:
+            continue
+        medians = undelayed.median()
+        halfway = 1 + int(abs(undelayed.step[1:] - spec.steps / 2).argmin())
+        if medians[halfway] < medians[0]:
+            losses.append(medians[halfway])
     return float(max(losses)) if losses else None
 
 
 def staleness_rows(spec: StalenessSpec, records: list[Record]) -> list[Record]:
     """Return a row per finished method, depth and network, in the order of the spec.
 
-    Without networks there is a row per method and depth.
-
-    Steps and times to the target are those of the median loss over the seeds.
+    Without networks there is a row per method and depth. Steps and times to the target are those of the median loss
+    over the seeds.
     """
     best = paths(spec, records)
     target = target_of(spec, best)
     networks: Sequence[Network | None] = spec.clock.networks if spec.clock else (None,)
-    return [
-        _losses(spec, delayed_method, stages, best, target)
-        | _times(spec, delayed_method, stages, best, target, network)
-        for delayed_method in spec.methods
-        for stages in spec.stages
-        if (delayed_method.name, stages) in best
-        for network in networks
-    ]
+    rows = []
+    for delayed_method in spec.methods:
+        for stages in spec.stages:
+            if (delayed_method.name, stages) not in best:
+                continue
+            losses = _losses(spec, delayed_method, stages, best, target)
+            rows += [losses | _times(spec, delayed_method, stages, best, target, network) for network in networks]
+    return rows
 
 
 def _losses(
     spec: StalenessSpec, delayed_method: LateMethod, stages: int, best: BestPaths, target: float | None
 ) -> Record:
-    path, plain = best[delayed_method.name, stages], best.get((delayed_method.name, 1))
+    """Return the columns of a row about losses and steps, without the clock."""
+    path, undelayed = best[delayed_method.name, stages], best.get((delayed_method.name, 1))
     loss, low, high = path.final()
-    to_target, undelayed_steps = path.steps_to(target), plain.steps_to(target) if plain else math.inf
-    is_finite = math.isfinite(to_target) and math.isfinite(undelayed_steps) and undelayed_steps > 0
-    diverged = [step for step in path.diverged_at if step is not None]
+    steps_to_target = path.steps_to(target)
+    undelayed_steps = math.inf if undelayed is None else undelayed.steps_to(target)
+    is_finite = math.isfinite(steps_to_target) and math.isfinite(undelayed_steps) and undelayed_steps > 0
+    diverged_at = [step for step in path.diverged_at if step is not None]
+    delay = effective_delay(stage_delays(stages)) if spec.delay == "per-stage" else float(stages - 1)
     return {
-        "method": delayed_method.name,
-        "remedy": delayed_method.remedy.kind if delayed_method.remedy else None,
-        "backward_weights": delayed_method.backward_weights,
-        "stages": stages,
-        "effective_delay": effective_delay(stage_delays(stages)) if spec.delay == "per-stage" else float(stages - 1),
-        "lr": path.lr,
-        "steps": spec.steps,
-        "seeds": len(path.loss),
-        "loss": loss,
-        "loss_min": low,
-        "loss_max": high,
-        "diverged_at": min(diverged) if diverged else None,
-        "diverged_seeds": max(len(diverged), lost_seeds(path.loss)),
-        "target_loss": target,
-        "steps_to_target": to_target,
-        "slowdown": to_target / undelayed_steps if is_finite else None,
-    }
+        "method": delayed_method.name, "remedy": delayed_method.remedy.kind if delayed_method.remedy else None,
+        "backward_weights": delayed_method.backward_weights, "stages": stages, "effective_delay": delay,
+        "lr": path.lr, "steps": spec.steps, "seeds": len(path.loss), "loss": loss, "loss_min": low, "loss_max": high,
+        "diverged_at": min(diverged_at, default=None), "diverged_seeds": max(len(diverged_at), lost_seeds(path.loss)),
+        "target_loss": target, "steps_to_target": steps_to_target,
+        "slowdown": steps_to_target / undelayed_steps if is_finite else None,
+    }  # fmt: skip
 
 
 def _times(
@@ -269,23 +256,20 @@ def _times(
     target: float | None,
     network: Network | None,
 ) -> Record:
-    names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
+    """Return the columns of a row about the times of both pipelines; all are None without a network."""
     if network is None:
+        names = ("network", "update_s", "time_to_target_s", "sync_update_s", "sync_time_to_target_s", "speedup")
         return dict.fromkeys(names)
     late_times, sync_times = clocks(spec, delayed_method, stages, network)
     late_s = time_to(best[delayed_method.name, stages], late_times, target)
-    plain = best.get((delayed_method.name, 1))
-    sync_s = time_to(plain, sync_times, target) if plain else math.inf
+    undelayed = best.get((delayed_method.name, 1))
+    sync_s = time_to(undelayed, sync_times, target) if undelayed else math.inf
     is_finite = math.isfinite(late_s) and math.isfinite(sync_s) and late_s > 0
-    values = (
-        network.name,
-        late_times.update_s,
-        late_s,
-        sync_times.update_s,
-        sync_s,
-        sync_s / late_s if is_finite else None,
-    )
-    return dict(zip(names, values, strict=True))
+    return {
+        "network": network.name, "update_s": late_times.update_s, "time_to_target_s": late_s,
+        "sync_update_s": sync_times.update_s, "sync_time_to_target_s": sync_s,
+        "speedup": sync_s / late_s if is_finite else None,
+    }  # fmt: skip
 
 
 def work_of(spec: StalenessSpec, method: MethodBase, stages: int) -> StageWork:

@@ -41,17 +41,10 @@ def late_training(
 ) -> DelayedTraining:
     """Return the training of one method at one depth, at its own learning rate or at ``lr``."""
     return DelayedTraining(
-        spec.problem,
-        delayed_method.method if lr is None else at_rate(delayed_method.method, lr),
-        stages,
-        spec.steps,
-        delayed_method.remedy,
-        delayed_method.backward_weights,
-        spec.delay,
-        spec.schedule,
-        spec.eval_every,
+        spec.problem, delayed_method.method if lr is None else at_rate(delayed_method.method, lr), stages, spec.steps,
+        delayed_method.remedy, delayed_method.backward_weights, spec.delay, spec.schedule, spec.eval_every,
         spec.device,
-    )
+    )  # fmt: skip
 
 
 def train_late(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,9 +31,7 @@ def swing_pieces(spec: SwingsSpec) -> list[Piece]:
     """Return a piece per method, number of stages and seed; lengths are in steps."""
     return [
         Piece(spec.at_step + spec.window, partial(swing_records, spec, method, stages, seed))
-        for method in spec.methods
-        for stages in spec.stages
-        for seed in spec.seeds
+        for method, stages, seed in product(spec.methods, spec.stages, spec.seeds)
     ]
 
 
@@ -89,15 +88,11 @@ def swing_records(spec: SwingsSpec, method: MethodBase, stages: int, seed: int, 
     along, across = oscillation(updates, dominant.vector), oscillation(updates, orthogonal)
     means = {name: p.detach() for name, p in task.params.items()}
     measured = {
-        "loss": float(task.evaluate(means)["loss"]),
-        "eigenvalue": dominant.value,
-        "residual": dominant.residual,
-        "norm_per_parameter": norms[0].per_parameter,
-        "own_norm_per_parameter": norms[1].per_parameter,
-        "norm_error": norms[0].relative_error,
-        **{name: float(value) for name, value in along._asdict().items()},
+        "loss": float(task.evaluate(means)["loss"]), "eigenvalue": dominant.value, "residual": dominant.residual,
+        "norm_per_parameter": norms[0].per_parameter, "own_norm_per_parameter": norms[1].per_parameter,
+        "norm_error": norms[0].relative_error, **{name: float(value) for name, value in along._asdict().items()},
         **{f"{name}_beside": float(value) for name, value in across._asdict().items()},
-    }
+    }  # fmt: skip
     fields = {"method": method.name, "stages": stages, "seed": seed, "lr": method.lr} | measured
     return [
         fields | {"step": spec.at_step + t, "along": float(p), "beside": float(q)}
@@ -119,9 +114,9 @@ def products_of(task: Any, batches: int) -> Products:
 
     from replication.theory.products import hessian_products
 
-    inputs, targets = (
-        torch.cat([part[0] for part in parts]) for parts in zip(*map(task.batch, range(batches)), strict=True)
-    )
+    first_batches = [task.batch(step) for step in range(batches)]
+    inputs = torch.cat([batch_inputs[0] for batch_inputs, _ in first_batches])
+    targets = torch.cat([batch_targets[0] for _, batch_targets in first_batches])
 
     def loss(weights: dict[str, Tensor]) -> Tensor:
         logits = functional_call(task.module, weights, (inputs,))
@@ -143,32 +138,27 @@ def in_own_basis(products: Products, task: Task, optimizer: Method) -> Products:
     if not any(name in state for _, state in shapes for name in BASES):
         return products
 
-    def turned(v: Tensor, rotation: Callable[..., Tensor]) -> Tensor:
-        parts = []
+    def turn(v: Tensor, rotation: Callable[..., Tensor]) -> Tensor:
+        """Return a vector of all parameters with each matrix rotated between the usual and the method's basis."""
+        turned_parts = []
         for part, (shape, state) in zip(v.split([shape.numel() for shape, _ in shapes]), shapes, strict=True):
             left_basis, right_basis = (state[name][0] if name in state else None for name in BASES)
             matrix = part.view(shape)
-            parts.append(
-                (
-                    matrix if left_basis is None and right_basis is None else rotation(matrix, left_basis, right_basis)
-                ).reshape(-1)
-            )
-        return torch.cat(parts)
+            if left_basis is not None or right_basis is not None:
+                matrix = rotation(matrix, left_basis, right_basis)
+            turned_parts.append(matrix.reshape(-1))
+        return torch.cat(turned_parts)
 
-    return products._replace(times=lambda v: turned(products.times(turned(v, rotate_back)), rotate))
+    return products._replace(times=lambda v: turn(products.times(turn(v, rotate_back)), rotate))
 
 
 def swing_rows(spec: SwingsSpec, records: list[Record]) -> list[Record]:
     """Return a row of medians over the seeds per finished method and number of stages."""
-    out = []
-    for method in spec.methods:
-        for stages in spec.stages:
-            by_seed = {
-                r["seed"]: r
-                for r in records
-                if (r["method"], r["stages"], r["step"]) == (method.name, stages, spec.at_step)
-            }
-            if by_seed:
-                medians = {name: float(np.median([r[name] for r in by_seed.values()])) for name in MEASURED}
-                out.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(by_seed)} | medians)
-    return out
+    rows = []
+    for method, stages in product(spec.methods, spec.stages):
+        key = method.name, stages, spec.at_step
+        seeds = [r for r in records if (r["method"], r["stages"], r["step"]) == key]  # a record per seed
+        if seeds:
+            medians = {name: float(np.median([record[name] for record in seeds])) for name in MEASURED}
+            rows.append({"method": method.name, "stages": stages, "lr": method.lr, "seeds": len(seeds)} | medians)
+    return rows

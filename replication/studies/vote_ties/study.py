@@ -39,10 +39,7 @@ def vote_blocks(spec: VoteTiesSpec, workers: int, distribution: DistributionSpec
             verdict = vote.verdict(x.sign(), comm, number)[0]
             rates = sign_agreement(verdict, x.sum(0))
             records.append({
-                "workers": workers,
-                "distribution": distribution.name,
-                "block": number,
-                "votes": count,
+                "workers": workers, "distribution": distribution.name, "block": number, "votes": count,
                 "tie_rate": float((verdict == 0).double().mean()),
                 **{name: float(rate) for name, rate in rates._asdict().items()},
             })  # fmt: skip
@@ -65,14 +62,9 @@ def tie_rows(spec: VoteTiesSpec, records: list[Record]) -> list[Record]:
                     for name in ("tie_rate", "match", "flip", "zero")
                 }
                 out.append({
-                    "workers": group.workers,
-                    "distribution": distribution.name,
-                    "votes": votes,
-                    "tie_rate": measured.pop("tie_rate"),
-                    "tie_rate_exact": tie_rate(group.workers),
-                    "paper_tie_rate": group.tie_rate,
-                    **measured,
-                    "paper_match": group.match_rate,
+                    "workers": group.workers, "distribution": distribution.name, "votes": votes,
+                    "tie_rate": measured.pop("tie_rate"), "tie_rate_exact": tie_rate(group.workers),
+                    "paper_tie_rate": group.tie_rate, **measured, "paper_match": group.match_rate,
                     "paper_flip": group.flip_rate,
                 })  # fmt: skip
     return out

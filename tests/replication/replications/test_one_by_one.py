@@ -163,7 +163,7 @@ def test_a_training_that_raises_is_tried_once_more(whole, tmp_path, monkeypatch)
     """What is finished stays; a second error of the same training ends the command with a line."""
     from replication.replications import persistent
 
-    once, calls = persistent.carried_out, []
+    once, calls = persistent.train_job, []
 
     def raising(job):
         calls.append(job)
@@ -171,7 +171,7 @@ def test_a_training_that_raises_is_tried_once_more(whole, tmp_path, monkeypatch)
             raise MemoryError("no memory left")
         return once(job)
 
-    monkeypatch.setattr(persistent, "carried_out", raising)
+    monkeypatch.setattr(persistent, "train_job", raising)
     failures = {3}
     result = replicate(tiny(tmp_path, CHANGES), tmp_path / "out", jobs=1)
     assert tables(result.folder) == tables(whole.folder) and calls[2] == calls[3]
