@@ -108,11 +108,11 @@ def last_losses_over_bytes(
         ax = fig.subplots()
         for method, method_points in points.items():
             style = styles[method]
-            nbytes, medians, lowest, highest, names = zip(*sorted(method_points), strict=True)
-            ax.plot(nbytes, medians, color=style.color, linewidth=0.8, alpha=0.6)
-            ax.vlines(nbytes, lowest, highest, color=style.color, linewidth=1.0, alpha=0.6)
-            ax.plot(nbytes, medians, linestyle="none", marker=style.marker, color=style.color, markersize=5)
-            for x, y, name in zip(nbytes, medians, names, strict=True):
+            sent_bytes, medians, lowest, highest, names = zip(*sorted(method_points), strict=True)
+            ax.plot(sent_bytes, medians, color=style.color, linewidth=0.8, alpha=0.6)
+            ax.vlines(sent_bytes, lowest, highest, color=style.color, linewidth=1.0, alpha=0.6)
+            ax.plot(sent_bytes, medians, linestyle="none", marker=style.marker, color=style.color, markersize=5)
+            for x, y, name in zip(sent_bytes, medians, names, strict=True):
                 if name:
                     ax.annotate(name, (x, y), (5, 3), textcoords="offset points", size=6.5, color="#444444")
         if needs_logarithm(loss for lines in points.values() for point in lines for loss in point[2:4]):

@@ -91,8 +91,8 @@ def measured_page(name: str, rows: Sequence[Mapping[str, Any]], figure: str) -> 
         yield ""
     for measure, methods in layers.items():
         ranges = []
-        for method, measured in methods.items():
-            medians = {layer: median(values) for layer, values in measured.items()}
+        for method, values_by_layer in methods.items():
+            medians = {layer: median(values) for layer, values in values_by_layer.items()}
             low, high = min(medians, key=medians.__getitem__), max(medians, key=medians.__getitem__)
             lowest, highest = f"{four_digits(medians[low])} ({low})", f"{four_digits(medians[high])} ({high})"
             ranges.append(f"{method}: from {lowest} to {highest}")

@@ -97,7 +97,7 @@ def _trainings(spec: StalenessSpec) -> list[tuple[list[LateMethod], int]]:
     The longest trainings, which follow the events of the pipeline, come first. Without delay a remedy has no effect,
     so at one stage methods that differ only in their remedy share a training.
     """
-    follow_events, others = [], []
+    follow_events, others = list[tuple[list[LateMethod], int]](), list[tuple[list[LateMethod], int]]()
     undelayed: dict[Any, list[LateMethod]] = {}  # methods that share a training at one stage
     for delayed_method in spec.methods:
         for stages in spec.stages:

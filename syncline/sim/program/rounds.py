@@ -188,7 +188,7 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
         first_ranks = _first_ranks(workers, size, stride, hierarchy.leaders)
         if hierarchy.leaders:
             down_rounds = tuple(broadcast_rounds(size, part_bytes))
-            up_rounds = reversed_rounds(down_rounds)
+            up_rounds = tuple(reversed_rounds(down_rounds))
         else:
             part_bytes /= size
             up_rounds = down_rounds = tuple(ring_rounds(size, part_bytes))
