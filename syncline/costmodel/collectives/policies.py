@@ -97,7 +97,7 @@ TREE_CORRECTION = (
 
 
 def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return the algorithm that carries a collective, after resolving a policy.
+    """Return the name of the algorithm that carries a collective, which a policy may choose.
 
     Args:
         name: an algorithm, a policy or None. An algorithm of another collective means this collective's first. None
@@ -123,28 +123,31 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
         return _by_nccl(kind, workers, nbytes, network)
     if name in TABLE[kind]:
         return name
-    names: set[str] = set().union(*TABLE.values())
-    if name not in names:
-        raise SpecError("algorithm", name, one_of({*names, *POLICIES}, name))
-    return first
+    all_names: set[str] = set().union(*TABLE.values())
+    if name not in all_names:
+        raise SpecError("algorithm", name, one_of({*all_names, *POLICIES}, name))
+    return first  # the name is that of another collective's algorithm
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
     """Return the algorithms that policy ``nccl`` may choose on a flat network: two for an all-reduce, else one."""
-    nearest = NCCL.get(kind, "ring")
-    name = nearest if nccl_on(network) is None else NCCL_RUNS.get(kind, nearest)
+    name = NCCL.get(kind, "ring")
+    if nccl_on(network) is not None:
+        name = NCCL_RUNS.get(kind, name)
     return (name,) if kind in NCCL else (name, "double-binary-tree")
 
 
 def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
     """Return the algorithm or policy for a kind of collective, or None if ``algorithms`` has none for this kind."""
-    return algorithms if algorithms is None or isinstance(algorithms, str) else algorithms.get(kind)
+    if algorithms is None or isinstance(algorithms, str):
+        return algorithms
+    return algorithms.get(kind)
 
 
 def algorithm_for(
     algorithms: Algorithms, kind: str, workers: Any, nbytes: Any, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm that carries a collective, or None for the collective's first.
+    """Return the name of the algorithm that carries a collective, or None for the first of its algorithms.
 
     Args:
         algorithms: an algorithm, a policy, None, or a mapping from kinds of collectives to any of them. An algorithm
@@ -163,11 +166,13 @@ def algorithm_for(
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
-    """Return the chosen algorithm; by default None (the library chooses) if library costs are known, else ``auto``.
+    """Return an algorithm's name or, without a name, the policy ``auto`` unless the network knows a library's costs.
 
-    None means the algorithms of the library whose costs the network carries.
+    The result None means the algorithms of the library whose costs the network carries.
     """
-    return name or (None if knows_library(network) else "auto")
+    if name:
+        return name
+    return None if knows_library(network) else "auto"
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:

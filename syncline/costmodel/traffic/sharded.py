@@ -29,6 +29,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Literal, get_args
 
 from syncline.costmodel.traffic.exchanges import Exchange
@@ -55,7 +56,7 @@ def sharded_exchanges(
     overlapped: bool = True,
     weights: Sequence[Exchange] | None = None,
 ) -> list[Exchange]:
-    """Return the exchanges of a worker in each step of sharded data parallelism.
+    """Return the collectives of a worker in each step of sharded data parallelism.
 
     Args:
         gradient_bytes: n, bytes of all gradients.
@@ -83,37 +84,44 @@ def sharded_exchanges(
 
     def send(collective: str, label: str, nbytes: float, ready: float, needed: float) -> None:
         """Add an exchange between two points of the step's computing, each a fraction from 0 to 1."""
-        # A sum of fractions may round above 1, the end of the computing.
-        start, need = (min(ready, 1.0), min(needed, 1.0)) if overlapped else (1.0, 1.0)
-        exchange = Exchange(nbytes, 1, label, collective, joins=False, ready=start, needed=max(start, need))
+        if overlapped:  # a sum of fractions may round above 1, the end of the computing
+            ready, needed = min(ready, 1.0), min(needed, 1.0)
+        else:
+            ready = needed = 1.0
+        exchange = Exchange(nbytes, 1, label, collective, joins=False, ready=ready, needed=max(ready, needed))
         exchanges.append(exchange)
 
     length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
     for number in range(micro_batches):
-        begin, is_last = number * length, number == micro_batches - 1
+        begin = number * length
+        # Each unit is gathered while the unit before it computes.
         if sharding == "full" or (number == 0 and weights is None):
-            gathered = ready = 0.0
+            computed_share = ready = 0.0
             for unit in reversed(units):
-                needed = FORWARD_SHARE * gathered
+                needed = FORWARD_SHARE * computed_share
                 shard_bytes = unit.share * parameter_bytes / workers
                 send("all_gather", "parameters, forward", shard_bytes, begin + length * ready, begin + length * needed)
-                ready, gathered = needed, gathered + unit.share
+                ready = needed
+                computed_share += unit.share
         if sharding == "full":
             ready = needed = FORWARD_SHARE
             for unit in units:
                 shard_bytes = unit.share * parameter_bytes / workers
                 send("all_gather", "parameters, backward", shard_bytes, begin + length * ready, begin + length * needed)
                 ready, needed = needed, unit.ready
-        if sharding != "optimizer" or is_last:
+        if sharding != "optimizer" or number == micro_batches - 1:
             for unit in units:
                 send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin + length * unit.ready, 1.0)
     return exchanges if sharding == "full" or weights is None else [*exchanges, *weights]
 
 
 def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
-    """Return the gathers of the weights of all units after the update; arguments as of `sharded_exchanges`."""
-    shards_bytes = (unit.share * parameter_bytes / workers for unit in reversed(units))
-    return [Exchange(nbytes, 1, label="parameters", collective="all_gather", joins=False) for nbytes in shards_bytes]
+    """Return the all-gathers of the updated weights of all units; the arguments are those of `sharded_exchanges`."""
+    gathers = []
+    for unit in reversed(units):
+        shard_bytes = unit.share * parameter_bytes / workers
+        gathers.append(Exchange(shard_bytes, 1, label="parameters", collective="all_gather", joins=False))
+    return gathers
 
 
 def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[int]) -> list[Exchange]:
@@ -130,13 +138,16 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     >>> [one.payload_bytes for one in update_broadcasts(2.0, 3, [5, 4, 3, 3])]
     [10.0, 8.0, 12.0]
     """
-    shards = [(0, worker) for worker in range(workers)]  # (elements, worker)
-    for count in sorted(elements, reverse=True):
-        smallest, worker = shards[0]
-        heapq.heapreplace(shards, (smallest + count, worker))
-    by_worker = {worker: count for count, worker in shards}
-    counts = [by_worker[worker] for worker in range(workers) if by_worker[worker]]
-    return [Exchange(bytes_per_number * count, 1, "parameters", "broadcast", joins=False) for count in counts]
+    loads = [(0, worker) for worker in range(workers)]  # a heap: elements so far and worker, the fewest first
+    for tensor_elements in sorted(elements, reverse=True):
+        worker_elements, worker = loads[0]
+        heapq.heapreplace(loads, (worker_elements + tensor_elements, worker))
+    broadcasts = []
+    for worker_elements, _ in sorted(loads, key=itemgetter(1)):
+        if worker_elements:
+            nbytes = bytes_per_number * worker_elements
+            broadcasts.append(Exchange(nbytes, 1, label="parameters", collective="broadcast", joins=False))
+    return broadcasts
 
 
 @lru_cache(maxsize=1024)

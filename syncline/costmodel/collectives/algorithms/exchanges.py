@@ -176,13 +176,14 @@ class ScatterBlocks(NamedTuple):
 
 
 def scatter_blocks(workers: IntOrArray) -> ScatterBlocks:
-    """Return the number of blocks that a scatter among P workers sends."""
+    """Return the number of blocks that a scatter among P workers sends, on the longest path and in all."""
     in_sequence = total = np.zeros_like(workers)
     for level in range(int(np.max(tree_depth(workers)))):
-        size, larger = np.divmod(workers, 2**level)  # ``larger`` ranges of size + 1, the others of size
-        of_size, of_larger = ((length + 1) // 2 * (length > 1) for length in (size, size + 1))
-        total = total + (2**level - larger) * of_size + larger * of_larger
-        in_sequence = in_sequence + np.where(larger > 0, of_larger, of_size)
+        size, num_larger = np.divmod(workers, 2**level)  # some ranges have a worker more than the others
+        blocks = (size + 1) // 2 * (size > 1)  # sent in the halving of a range of this size
+        blocks_of_larger = (size + 2) // 2 * (size > 0)
+        total = total + (2**level - num_larger) * blocks + num_larger * blocks_of_larger
+        in_sequence = in_sequence + np.where(num_larger > 0, blocks_of_larger, blocks)
     return ScatterBlocks(in_sequence, total)
 
 

@@ -35,7 +35,7 @@ from syncline.costmodel.numerics.arrays import IntOrArray, frozen
 
 
 class Halving(NamedTuple):
-    """A round in which ranges of workers are cut in two halves, the upper one the larger if they differ.
+    """A round of a binomial tree, in which ranges of workers are cut in two halves, the upper at least as large.
 
     Attributes:
         senders: first worker of each range.
@@ -51,14 +51,20 @@ class Halving(NamedTuple):
 @lru_cache(maxsize=64)
 def range_halvings(workers: int) -> tuple[Halving, ...]:
     """Return the rounds in which the range of P workers is halved until each range has one worker."""
-    halvings, ranges = [], [(0, workers)]
-    while any(length > 1 for _, length in ranges):
-        cuts = [(first, first + length // 2, length - length // 2) for first, length in ranges if length > 1]
-        halvings.append(Halving(*(frozen(column) for column in np.array(cuts).T)))
-        lower = [(first, length // 2) for first, length in ranges]
-        upper = [(first + length // 2, length - length // 2) for first, length in ranges]
-        halves = [half for pair in zip(lower, upper, strict=True) for half in pair]
-        ranges = [(first, length) for first, length in halves if length]
+    halvings = []
+    ranges = [(0, workers)]  # first worker and length of each range
+    while max(length for _, length in ranges) > 1:
+        halves, cuts = [], []
+        for first, length in ranges:
+            middle = first + length // 2
+            upper_length = length - length // 2
+            if length > 1:
+                halves.append((first, length // 2))
+                cuts.append((first, middle, upper_length))
+            halves.append((middle, upper_length))
+        senders, receivers, lengths = np.array(cuts).T
+        halvings.append(Halving(frozen(senders), frozen(receivers), frozen(lengths)))
+        ranges = halves
     return tuple(halvings)
 
 
@@ -133,8 +139,8 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
     i - 1 for i. So every odd worker but the last is an inner node in the first tree only, every even worker in the
     second only.
     """
-    first: dict[int, int] = {}
-    ranges = [(0, workers, -1)]
+    first_tree: dict[int, int] = {}
+    ranges = [(0, workers, -1)]  # start, length and parent of subtrees; the whole tree has no parent
     while ranges:
         start, length, parent = ranges.pop()
         if length < 1:
@@ -142,10 +148,10 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
         left_length = (1 << (length.bit_length() - 1)) - 1
         root = start + left_length
         if parent >= 0:
-            first[root] = parent
+            first_tree[root] = parent
         ranges += [(start, left_length, root), (root + 1, length - left_length - 1, root)]
-    second = {(child - 1) % workers: (parent - 1) % workers for child, parent in first.items()}
-    return first, second
+    second_tree = {(child - 1) % workers: (parent - 1) % workers for child, parent in first_tree.items()}
+    return first_tree, second_tree
 
 
 @lru_cache(maxsize=64)
@@ -165,8 +171,10 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
         return 1 + depth(tree, parent_of[tree][worker]) if worker in parent_of[tree] else 0
 
     missing_children = [Counter(parents.values()) for parents in parent_of]  # by tree and worker
-    waiting = [(tree, child) for tree, parents in enumerate(parent_of) for child in parents]
-    waiting.sort(key=lambda entry: (-depth(*entry), entry[0], -entry[1]))
+    sorted_entries = []  # the deepest workers first, then the first tree, then the last worker
+    for tree, parents in enumerate(parent_of):
+        sorted_entries += [(-depth(tree, child), tree, -child) for child in parents]
+    waiting = [(tree, -minus_child) for _, tree, minus_child in sorted(sorted_entries)]
     rounds = []
     while waiting:
         tree_of: dict[int, int] = {}  # of each worker that sends in this round
@@ -174,7 +182,8 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
         busy_receivers: set[int] = set()
         for tree, child in waiting:
             receiver = parent_of[tree][child]
-            if not (missing_children[tree][child] or child in tree_of or receiver in busy_receivers):
+            is_busy = child in tree_of or receiver in busy_receivers
+            if not is_busy and not missing_children[tree][child]:
                 tree_of[child], receiver_of[child] = tree, receiver
                 busy_receivers.add(receiver)
         for child, receiver in receiver_of.items():
