@@ -150,7 +150,7 @@ class Coefficients:
             raise SpecError("basis", self.basis, "'dct', 'random' or 'identity'")
 
     def _matrices(self, like: Tensor, t: int, *, inverse: bool) -> list[Tensor | None]:
-        """Return the orthonormal matrix, or its inverse, of each dimension of a block in step ``t``.
+        """Return the orthonormal matrix of step ``t``, or its inverse, for each dimension of a block.
 
         The matrices have the dtype and device of ``like (R, *s)``. None stands for the identity.
         """
