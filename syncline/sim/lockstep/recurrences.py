@@ -192,14 +192,14 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
     senders, receivers, _ = sequence.messages
     columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
     messages = list(zip(*(column.tolist() for column in columns), strict=True))
-    shape = ports.out_s.shape
+    shape, is_eager = ports.out_s.shape, rule == "eager"
     received_of_run, out_of_run, in_of_run = (
         times_s.reshape(-1, shape[-1]) for times_s in (ports.received_s, ports.out_s, ports.in_s)
     )
     for run in range(len(out_of_run)):
         received_s, out_s, in_s = received_of_run[run].tolist(), out_of_run[run].tolist(), in_of_run[run].tolist()
         for sender, receiver, overhead_s, flow_s, latency_s in messages:
-            if rule == "eager":
+            if is_eager:
                 start_s = max(received_s[sender], out_s[sender], in_s[receiver])
                 end_s = start_s + overhead_s + flow_s
                 out_s[sender] = in_s[receiver] = end_s
