@@ -161,7 +161,6 @@ def method_rows(
 
     Args:
         shape: sizes of the model.
-        workers: number of workers.
         report: see `ReportLine`.
     """
     rows = []

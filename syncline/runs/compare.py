@@ -45,7 +45,6 @@ def compare(
     """Train each method once, time it on every network, and write the folder.
 
     Args:
-        out: path of the folder.
         exact: see ``RunFolder``.
         jobs: number of processes that train side by side; one per core if None. It changes no number.
         figures: whether the folder gets figures.

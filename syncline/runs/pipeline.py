@@ -93,7 +93,6 @@ def pipeline(spec: PipelineSpec, out: Path, *, exact: bool = False, figures: boo
     """Simulate a pipeline's schedules on its networks, and write the folder with spec, timelines, trace and figure.
 
     Args:
-        out: path of the folder.
         exact: see ``RunFolder``.
         figures: whether the folder gets the figure.
 

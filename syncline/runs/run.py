@@ -38,7 +38,6 @@ def run(
     """Train and time one method, or run a study, and write its folder.
 
     Args:
-        out: path of the folder.
         exact: see ``RunFolder``.
         figures: whether the folder gets figures.
         on_progress: function that is called now and then with the number of completed steps, up to `steps_of`.
@@ -104,7 +103,6 @@ def run_study(
     """Run a study and write its folder: spec, records, rows and figures.
 
     Args:
-        out: path of the folder.
         exact: see ``RunFolder``.
         jobs: number of processes side by side; the study's own number if None. It changes no number.
         figures: whether the folder gets figures.

@@ -252,7 +252,6 @@ class ComputeSpec(Spec):
 
         Args:
             method: method with the update.
-            tensors: shapes of the model's parameters.
             base_s: seconds of the step.
             flops: FLOPs of one worker's step; None if they cannot be counted. Counted updates need them.
             workload_name: name of the problem or the model, for the error line.

@@ -232,7 +232,6 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
 
     Args:
         number: number of the section, from 1.
-        result: the result.
         names: methods of all results, in the order of their colours.
         charts: charts of the page by their ids.
     """

@@ -70,7 +70,6 @@ class AsyncPlan:
     """An asynchronous training before the simulation of its events; `play` simulates them.
 
     Args:
-        spec: spec of the training.
         served: settings of the server, and of the protocol between workers and server.
         base_s: seconds of a step without jitter.
         network: network that joins the workers and the server.
@@ -122,8 +121,6 @@ def async_plan(
     """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
     Args:
-        spec: spec of the training.
-        method: an asynchronous method.
         tensors: shapes of the model's parameters, which decide the size of updates and models.
         base_s: seconds of a step without jitter.
         network: network that joins the workers and the server.

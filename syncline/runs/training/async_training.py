@@ -56,7 +56,6 @@ def train_async(
 
     Args:
         spec: problem, workers, steps, seeds.
-        method: an asynchronous method.
         network: the network, which decides the order in which updates arrive.
         on_step: see `syncline.runs.training.train_and_time.train_method`.
         stream: see `syncline.runs.training.train_and_time.train_method`.
@@ -106,8 +105,6 @@ def batch_work(
     step, the duration is proportional to the samples; otherwise it follows from the FLOPs of each batch.
 
     Args:
-        spec: spec of the training.
-        method: an asynchronous method.
         full_batch_s: seconds of a step of the problem's batch size.
         build: function that builds the task of some rows of a problem.
     """
@@ -141,8 +138,6 @@ class AsyncWorkers(EventObserver):
     workers count as one step of the training: its loss is their mean, and schedules and evaluations follow it.
 
     Args:
-        spec: spec of the training.
-        method: an asynchronous method.
         build: function that builds the task of some rows of a problem, which may have a worker's own batch size.
         recorder: object that collects losses and metrics.
         on_step: function that is called with the number of completed steps of the training.

@@ -44,7 +44,6 @@ class Rates:
     Args:
         optimizer: the optimizer, with its initial learning rates.
         factors: learning-rate factor of each step, see `lr_factors`.
-        spec: spec of the training.
     """
 
     def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
@@ -80,8 +79,6 @@ class LocalWorker:
     """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer.
 
     Args:
-        spec: spec of the training.
-        method: an asynchronous method.
         task: task on this worker's rows.
         factors: learning-rate factor of each step of the training.
     """
@@ -283,7 +280,6 @@ class SingleServer:
     """The only server of an asynchronous training, run as a process of its own: the model and the update rule.
 
     Args:
-        spec: spec of the training.
         method: an asynchronous method without a global server above the server.
         task: task whose parameters are the model.
         factors: learning-rate factor of each step of the training.

@@ -23,7 +23,6 @@ def clock_bounds(
     """Return the mean step times with computing and communication at their bounds, and the bases of the bounds.
 
     Args:
-        spec: spec of the training.
         network: network on which the training is timed.
         clock: clock of the training with times as predicted.
         retime: function that times the training again, with factors on the seconds of computing and communication.

@@ -240,7 +240,6 @@ def stage_optimizer(
     """Return the optimizer of a pipeline's stage, with its matrices and its other parameters in separate groups.
 
     Args:
-        method: method of all stages.
         task: the task of the whole model, which names the matrices.
         named_params: names and parameters of the stage.
         stage: number of the stage, from 0.
@@ -298,10 +297,8 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     A third of the seconds is the forward pass, because a backward pass has twice its FLOPs.
 
     Args:
-        spec: spec of the run.
         method: method whose update adds to the seconds.
         flops: FLOPs of a batch; None if they cannot be counted.
-        steps: number of completed steps.
     """
     pipeline, problem = spec.pipeline, spec.problem
     assert pipeline is not None

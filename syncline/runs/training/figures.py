@@ -40,9 +40,6 @@ def compare_figures(
     Loss is drawn against the simulated seconds, with a panel per network, and against steps.
 
     Args:
-        folder: the folder of the comparison.
-        spec: the spec of the comparison.
-        trained: the trained methods.
         clocks: clocks by (method, network).
         target: loss that is marked; None without one.
     """

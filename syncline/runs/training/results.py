@@ -136,8 +136,6 @@ def write_curves(
     """Write ``curves.parquet`` and ``summary.parquet`` of trainings with their clocks.
 
     Args:
-        folder: the folder of the results.
-        spec: the spec of the trainings.
         trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
         networks: networks by name; or their labels in a figure.

@@ -140,7 +140,6 @@ class TrainedStages:
 
     Args:
         work: work of a batch.
-        steps: number of completed steps.
         kept_steps: number of steps that the timeline keeps.
         microbatches: number of micro-batches of a synchronous batch; None if the pipeline is asynchronous.
     """

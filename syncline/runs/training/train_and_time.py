@@ -176,7 +176,6 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
     The jitter of computing is drawn from the first seed, the same for every method and network.
 
     Args:
-        spec: spec of the training.
         trained: results of the training, with its collectives.
         network: the network, which need not be that of the training.
         factors: factors on the seconds of computing and communication.
@@ -223,7 +222,6 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
     The result is None if no step was completed, or if the training belongs to another network.
 
     Args:
-        spec: spec of the training.
         trained: results of the training, with its collectives.
         network: network on which the training is timed.
         measured: whether the seconds of computing were measured on this machine.
@@ -256,7 +254,6 @@ def _clock_without_failures(
     """Return the clock of a training from its collectives, without failures of machines.
 
     Args:
-        spec: spec of the training.
         method: method of the training.
         calls: collectives of the completed steps.
         work: work of one worker's step.

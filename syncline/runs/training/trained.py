@@ -130,7 +130,6 @@ def base_s(spec: Training, flops: float | None) -> float:
     """Return the seconds of a gradient step without jitter.
 
     Args:
-        spec: spec of the training.
         flops: FLOPs of a worker's step; None if they cannot be counted.
     """
     samples = getattr(spec.problem, "batch_size", None)
