@@ -285,7 +285,8 @@ class ComputeSpec(Spec):
         Args:
             width: width of the model; None if it is not known.
             workers: number of workers; None if it is not known.
-            experts: experts of a transformer if its kernels are added up; None: a utilisation.
+            experts: number of experts of a transformer whose kernels are added up; None if the seconds are those of
+                its FLOPs.
         """
         has_seconds = self.seconds is not None or self.batch_times is not None
         return computing_uncertainty(None if has_seconds else self.machine, width, self.mfu, workers, experts)

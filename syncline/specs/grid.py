@@ -59,7 +59,7 @@ class Grid:
         path, equals, values_text = text.partition("=")
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
-        method, path = of_method(path)
+        method, path = split_method(path)
         option = f"--grid {text.partition('=')[0]}"
         listed = values_text if values_text.lstrip().startswith("[") else f"[{values_text}]"
         try:
@@ -78,14 +78,14 @@ class Grid:
         """
         if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
             raise SpecError(f"grid[{path!r}]", values, "a list of values")
-        method, field = of_method(path)
+        method, field = split_method(path)
         return cls(field, tuple(values), f"grid[{path!r}]", method=method)
 
 
-def of_method(path: str) -> tuple[str, str]:
+def split_method(path: str) -> tuple[str, str]:
     """Return the method that a field is swept for, empty for all methods, and the path of the field.
 
-    >>> of_method("mt-dao:method.period"), of_method("method.lr")
+    >>> split_method("mt-dao:method.period"), split_method("method.lr")
     (('mt-dao', 'method.period'), ('', 'method.lr'))
     """
     method, _, field = path.rpartition(":")

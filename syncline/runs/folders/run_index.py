@@ -253,8 +253,9 @@ def _rows(record: JsonObject | None) -> Sequence[Any]:
     """Return the rows of the object in a ``run.json`` or ``sweep.json``; a run of a sweep has a single ``row``."""
     if record is None:
         return ()
-    rows = record.get("rows", [record["row"]] if "row" in record else [])
-    return rows if isinstance(rows, list) else ()
+    if "rows" in record:
+        return record["rows"] if isinstance(record["rows"], list) else ()
+    return [record["row"]] if "row" in record else ()
 
 
 def _values(rows: Iterable[JsonObject], column: str) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ def training_name(spec: RunSpec) -> str:
 
 
 def measured_name(spec: RunSpec) -> str:
-    """Return a name that is the same for specs whose steps take equally long here: by problem, workers and threads."""
+    """Return a hash of the problem, workers and threads, on which the seconds of a step on this machine depend."""
     spec_fields = spec.model_dump(mode="json", include={"problem", "workers", "threads"})
     problem_hash, _ = _hash_and_modules(spec.problem, "problem")
     return _short_hash(spec_fields, problem_hash)

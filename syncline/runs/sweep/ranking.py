@@ -75,7 +75,7 @@ def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def effort(requests: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return by method the number of configurations tried; those that differ only on the clock count once.
+    """Return by method the number of configurations tried; those that differ only in simulated time count once.
 
     Args:
         requests: ``method`` and ``training`` of each run.

@@ -17,7 +17,7 @@ from syncline.runs.sweep.grid import Configuration, SweptSpec, combinations, con
 from syncline.runs.sweep.identity import OF_THE_CLOCK, canonical
 from syncline.runs.sweep.ranking import value_or_infinite
 from syncline.seeds import seed64
-from syncline.specs.grid import Grid, of_method
+from syncline.specs.grid import Grid, split_method
 
 SEARCHES = ("optuna",)
 
@@ -110,7 +110,7 @@ class Tuned:
         numbers = list(ends) if isinstance(ends, list | tuple) else []
         if len(numbers) != 2 or not all(type(number) in (int, float) for number in numbers):
             raise SpecError(option, ends if written is None else written, "two numbers, as in 1e-4..1e-1")
-        method, field = of_method(path)
+        method, field = split_method(path)
         low, high = numbers
         return cls(field, low, high, option, method)
 

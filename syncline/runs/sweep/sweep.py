@@ -114,7 +114,7 @@ def with_equal_effort(all_configurations: Sequence[Configuration]) -> list[Confi
     by_method: dict[str, dict[str, None]] = {}  # dictionaries as ordered sets
     for configuration, training in zip(all_configurations, trainings, strict=True):
         by_method.setdefault(configuration.spec.method.name, {})[training] = None
-    smallest_effort = min((len(of_method) for of_method in by_method.values()), default=0)
+    smallest_effort = min((len(trainings_of_method) for trainings_of_method in by_method.values()), default=0)
     drawn: set[str] = set()
     for method, trainings_of_method in by_method.items():
         order = generator(0, "equal effort", method).permutation(len(trainings_of_method))

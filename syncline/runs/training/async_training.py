@@ -27,7 +27,7 @@ from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_workers import (
     GlobalServer,
-    Rates,
+    LrSchedule,
     Team,
     Teams,
     evaluate_model,
@@ -188,14 +188,14 @@ class AsyncWorkers(EventObserver):
             self.server_of = [0] * spec.workers
         self.lr_factors = lr_factors(spec)
         self.rules: Sequence[ServerRule]
-        self.rates: list[Rates]  # of the optimizers that follow the schedule: each team's, or the server's
+        self.lr_schedules: list[LrSchedule]  # of the optimizers that follow the schedule: each team's, or the server's
         if isinstance(method, DiLoCoSpec):
             self.inner_method = inner_of(method)
             self.rules = outer_rules(method, asynchronous, self.models)
-            self.rates = [self._new_inner_optimizer(team) for team in self.teams]
+            self.lr_schedules = [self._new_inner_optimizer(team) for team in self.teams]
         else:
             rule = gradient_server(method, self.server_task, len(spec.seeds))
-            self.rules, self.rates = [rule], [Rates(rule.optimizer, self.lr_factors, spec)]
+            self.rules, self.lr_schedules = [rule], [LrSchedule(rule.optimizer, self.lr_factors, spec)]
 
         # State.
         self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
@@ -218,9 +218,9 @@ class AsyncWorkers(EventObserver):
         team = self.team_of[worker]
         is_first_of_team = team.compute_step(worker, number)
         if is_first_of_team and self.has_local_steps:
-            rates = self.rates[self.teams.index(team)]
-            rates.set(count)
-            rates.optimizer.step()
+            lr_schedule = self.lr_schedules[self.teams.index(team)]
+            lr_schedule.set_lr(count)
+            lr_schedule.optimizer.step()
         self.losses.append(team.loss_of(worker))
         self.num_steps += 1
         self.steps_since_update[worker] += 1
@@ -279,7 +279,7 @@ class AsyncWorkers(EventObserver):
     def version(self, count: int, server: int) -> None:
         """Make a new version of a server's model from the ``count`` updates that have arrived."""
         if not self.has_local_steps:
-            self.rates[0].set(self.num_updates)
+            self.lr_schedules[0].set_lr(self.num_updates)
         if self._apply_mean_of_team(server):
             self.arrived[server] = []
         self._apply_arrived(server)
@@ -310,12 +310,12 @@ class AsyncWorkers(EventObserver):
         if self.has_local_steps:
             self.steps_since_update[worker] = 0
             team = self.team_of[worker]  # it has no other worker, see `teams_of`
-            self.rates[self.teams.index(team)] = self._new_inner_optimizer(team)
+            self.lr_schedules[self.teams.index(team)] = self._new_inner_optimizer(team)
 
-    def _new_inner_optimizer(self, team: Team) -> Rates:
-        """Return a new inner optimizer of a team's workers, which do not communicate, with its learning rates."""
+    def _new_inner_optimizer(self, team: Team) -> LrSchedule:
+        """Return a new inner optimizer of a team's workers, which do not communicate, with its schedule."""
         optimizer = self.inner_method.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
-        return Rates(optimizer, self.lr_factors, self.spec)
+        return LrSchedule(optimizer, self.lr_factors, self.spec)
 
     # Events of local servers below a global one.
 

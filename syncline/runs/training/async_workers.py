@@ -38,7 +38,7 @@ def inner_of(method: DiLoCoSpec) -> DDPSpec:
     return DDPSpec(**inner_fields)
 
 
-class Rates:
+class LrSchedule:
     """The learning rates of an optimizer, which follow the schedule of the training.
 
     Args:
@@ -50,7 +50,7 @@ class Rates:
         self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
         self.initial_lrs = [group["lr"] for group in optimizer.param_groups]
 
-    def set(self, count: int) -> None:
+    def set_lr(self, count: int) -> None:
         """Set the learning rate for local step number ``count``, counted from 0 over all P workers.
 
         P local steps count as one step of the schedule.
@@ -104,16 +104,16 @@ class LocalWorker:
         self.optimizer: Method | None = None
         if self.inner_method is not None:
             self.optimizer = self.inner_method.build(parameter_groups(self.task), self.comm)
-            self.rates = Rates(self.optimizer, self.factors, self.spec)
+            self.lr_schedule = LrSchedule(self.optimizer, self.factors, self.spec)
 
     def gradients(self, number: int) -> Tensor:
         """Compute the gradients of the worker's step ``number``, and return its loss per seed, ``(S,)``."""
         return self.task.step_gradients(number)
 
     def step(self, count: int) -> None:
-        """Make a step of the optimizer, in methods with local steps; see `Rates.set` for ``count``."""
+        """Make a step of the optimizer, in methods with local steps; see `LrSchedule.set_lr` for ``count``."""
         if self.optimizer is not None:
-            self.rates.set(count)
+            self.lr_schedule.set_lr(count)
             self.optimizer.step()
         self.steps_since_update += 1
 
@@ -294,14 +294,14 @@ class SingleServer:
         self.wire = WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
         self.receives_models = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
-        self.rates: Rates | None = None
+        self.lr_schedule: LrSchedule | None = None
         self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
             (self.rule,) = outer_rules(method, asynchronous, [self.params])
         else:
             self.rule = rule = gradient_server(method, task, len(spec.seeds))
-            self.rates = Rates(rule.optimizer, factors, spec)
+            self.lr_schedule = LrSchedule(rule.optimizer, factors, spec)
 
     @torch.no_grad()
     def take(self, update: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
@@ -319,8 +319,8 @@ class SingleServer:
 
     def version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""
-        if self.rates is not None:
-            self.rates.set(self.num_updates)
+        if self.lr_schedule is not None:
+            self.lr_schedule.set_lr(self.num_updates)
         self.rule.make_version()
         self.num_updates += count
 

@@ -159,7 +159,10 @@ def _parse_worker_count(key: Any, path: str) -> int:
 
 
 def _parse_call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
-    """Return pairs of a number of workers and seconds, and pairs of a collective and its own such pairs."""
+    """Return the seconds that gloo's software takes per call, as pairs of a number of workers and seconds.
+
+    A collective with times of its own is a pair of its name and such pairs.
+    """
     pairs: list[tuple[Any, Any]] = []
     for key, times in _check_mapping(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers").items():
         key_path = f"{path}.{key}"
@@ -177,7 +180,7 @@ def _parse_call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
 
 
 def _parse_byte_times(value: Any, path: str) -> tuple[tuple[str, float], ...]:
-    """Return pairs of a collective and seconds per byte."""
+    """Return pairs of a collective's name and the seconds that gloo's software takes per byte."""
     times = _check_mapping(value, path, "{all_reduce: 0.05 ns}, times per byte by collective")
     for collective, seconds in times.items():
         if collective not in GLOO:
