@@ -256,7 +256,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         return best_s, best_s
 
     def wall_s(interval_s: float) -> float:
-        """Return the expected seconds for a second of work."""
+        """Return the expected seconds in which a second of work is done."""
         return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
     limit_s = (1 + excess) * wall_s(best_s)
@@ -306,7 +306,7 @@ def until_all_work_s(repair_s: float, mtbf_s: float) -> float:
 
 @dataclass(frozen=True)
 class FaultTolerantGroup:
-    """Copies of a model, each on several workers, which continue without a copy that fails.
+    """Copies of a model that train on several workers each and continue without a copy that fails.
 
     The times between failures are exponential. A copy is present for the fraction
     ``a = e^(-R / m) / (1 + (D + t / 2) / m)`` of the time, because it returns after D seconds, half a step and R

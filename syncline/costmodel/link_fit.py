@@ -112,7 +112,7 @@ SCALE_S, SCALE_BYTE_S = 1e-4, 1e-10
 
 
 def errors(calls: Iterable[TimedCall], costs: GlooCosts = FREE) -> Floats:
-    """Return the relative error of the prediction for each call, ``model / measured - 1``."""
+    """Return the relative error of gloo's closed form for each timed collective, ``model / measured - 1``."""
     calls = list(calls)
     return _forms_s(calls, costs) / np.array([call.seconds for call in calls]) - 1
 
@@ -226,7 +226,7 @@ def predicted_s(
 
 
 def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str = "gloo") -> LinkFit:
-    """Return the link and the software costs that fit these measurements best.
+    """Return the link and the software costs that fit timed messages and collectives best.
 
     Args:
         calls: timed messages or broadcasts of several sizes, and other collectives of several sizes.
@@ -267,7 +267,7 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
 
 
 def _errors(calls: Sequence[TimedCall], link: Link, costs: GlooCosts, library: str) -> Floats:
-    """Return ``predicted / measured - 1`` of each call."""
+    """Return the relative error of a fitted link for each timed call, ``predicted / measured - 1``."""
     errors = []
     for call in calls:
         seconds = predicted_s(call.kind, call.workers, call.nbytes, link, costs, library)
@@ -304,7 +304,7 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     rows_by_kind = {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
     def predict(constants: Floats) -> Floats:
-        """Return the predicted seconds of all calls, for each column of ``constants``."""
+        """Return the predicted seconds of all timed calls, for each set of constants."""
         link = Link(constants[0], constants[1])
         seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
         for kind, rows in rows_by_kind.items():

@@ -151,7 +151,7 @@ def collective_s(
 def _flat_s(
     kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network | Topology, rule: Rule
 ) -> FloatOrArray:
-    """Return the seconds of an algorithm without hierarchy on the link that all workers have.
+    """Return the seconds of a collective by an algorithm without hierarchy on the link that all workers have.
 
     Raises:
         NoClosedForm: the workers' links differ.
@@ -175,7 +175,7 @@ def _flat_s(
 def _on_link_s(
     kind: str, name: str, workers: IntOrArray, nbytes: FloatOrArray, link: Link, rule: Rule = "eager"
 ) -> FloatOrArray:
-    """Return the seconds of an algorithm of ``FLAT`` on a link: ``latencies alpha + messages o + bytes / R``."""
+    """Return the seconds of a flat algorithm on a link: ``latencies alpha + messages o + bytes / R``."""
     definition = FLAT[kind][name]
     messages = definition.messages(workers)
     latencies = messages  # each message waits for the arrival of the one before
@@ -271,7 +271,7 @@ def _hierarchical_all_reduce_s(
 def closed_form_s(
     kind: str, workers: int, nbytes: float, network: Network | Topology, algorithm: str, rule: Rule = "eager"
 ) -> float | None:
-    """Return the seconds of `collective_s`, or None if the algorithm has no closed form on this network."""
+    """Return the seconds of a collective by a closed form, or None if the algorithm has none on this network."""
     try:
         return float(collective_s(kind, workers, nbytes, network, algorithm, rule=rule))
     except NoClosedForm:

@@ -140,13 +140,13 @@ def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = N
 
 
 def connection_bytes_per_s(link: Link) -> FloatOrArray:
-    """Return the payload bytes per second of a single connection between two workers, limited by ``link.tcp``."""
+    """Return the payload bytes per second of a single TCP connection between two workers on a link."""
     rate = link.goodput_bytes_per_s
     return rate if link.tcp is None else np.minimum(rate, link.efficiency * link.tcp.flow_bytes_per_s)
 
 
 def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the payload bytes that each worker sends, mean over workers, without headers and notices."""
+    """Return the payload bytes that each worker sends in a collective of gloo, mean over workers, without headers."""
     peers = np.subtract(workers, 1)
     if kind == "all_gather":
         return nbytes * peers
@@ -187,7 +187,7 @@ def window_s(
 
 
 def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of an all-reduce, two rings of segments, with few latencies if the tensor is short."""
+    """Return the seconds of gloo's all-reduce: two rings of segments, with few latencies if the tensor is short."""
     num_segments, segment_bytes = segments(workers, nbytes)
     chunk_segments = num_segments // workers
     rate = connection_bytes_per_s(link)
@@ -199,26 +199,26 @@ def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, 
 
 
 def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of an all-gather, a ring with each part in two halves."""
+    """Return the seconds of gloo's all-gather: a ring with each part in two halves."""
     message_s = nbytes / 2 / connection_bytes_per_s(link)
     ring_s = window_s(2 * (workers - 1), message_s, alpha, one_socket=np.equal(workers, 2))
     return np.where(nbytes > 0, ring_s, 0.0)
 
 
 def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of an all-to-all, whose messages are all posted at once."""
+    """Return the seconds of gloo's all-to-all, whose messages are all posted at once."""
     shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
     return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
 
 
 def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a gather, whose messages share the root's link."""
+    """Return the seconds of gloo's gather, whose messages share the root's link."""
     incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
     return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
 
 
 def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a reduce, a ring and then a chunk from each worker to the root."""
+    """Return the seconds of gloo's reduce: a ring, and then a chunk from each worker to the root."""
     tcp = link.tcp or STEADY
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha)
@@ -230,7 +230,7 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link
 
 
 def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of a broadcast down a tree, where the children of a parent share the parent's link."""
+    """Return the seconds of gloo's broadcast down a tree, in which the children of a parent share the parent's link."""
     seconds: FloatOrArray = 0.0
     rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
     for num_workers in np.unique(workers).tolist():
@@ -245,7 +245,7 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
 
 @lru_cache(maxsize=256)
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
-    """Return the paths down a broadcast's tree that may be the slowest, as the number of children of each parent.
+    """Return the paths down the tree of gloo's broadcast that may be the slowest, as the children of each parent.
 
     Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once. The
     children of a parent share its link, so n bytes for each of them count, whatever the order of the parents. A path
@@ -299,11 +299,11 @@ class WireBytes(NamedTuple):
 
     @property
     def total_bytes(self) -> float:
-        """Return the bytes that a device counts as sent."""
+        """Return the bytes that a network device counts as sent for a collective."""
         return float(sum(self))
 
     def __add__(self, other: object) -> WireBytes:
-        """Return the sums of the bytes for each purpose."""
+        """Return the sum of the bytes of two collectives for each purpose."""
         if not isinstance(other, WireBytes):
             return NotImplemented
         return WireBytes(*(number + other_number for number, other_number in zip(self, other, strict=True)))

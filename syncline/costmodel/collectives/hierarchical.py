@@ -87,7 +87,7 @@ HIERARCHIES: dict[str, dict[str, Hierarchy]] = {
 
 
 def level_parts(kind: str, sizes: Sequence[IntOrArray], nbytes: FloatOrArray) -> Iterator[tuple[int, FloatOrArray]]:
-    """Yield the index of each level and the bytes of the collective at this level, in the order of the hierarchy.
+    """Yield the index of each network level and the bytes of a collective at it, in the order of execution.
 
     Args:
         kind: one of ``HIERARCHIES`` but ``all_reduce``.
@@ -148,7 +148,7 @@ def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, .
 
 
 def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
-    """Return the sizes of the levels of some workers, or None if they do not fill units evenly and in order."""
+    """Return the sizes of the network levels among some workers; None unless they fill units evenly and in order."""
     sizes = level_sizes(topology.whole, topology.whole.workers)
     if sizes is None:
         return None
@@ -168,7 +168,7 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
 
 
 def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """Return the sizes of all levels but the outermost, or None if the network has no levels of equal units."""
+    """Return the sizes of a network's levels but the outermost, or None if it has no levels of equal units."""
     sizes = level_sizes(network, workers)
     return None if sizes is None else sizes[:-1]
 
@@ -299,7 +299,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 
 
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
-    """Return the sizes of all levels, the inner ones and the outermost; their product is the number of workers."""
+    """Return the sizes of all levels of a hierarchy; their product is the number of workers."""
     if inner is None:
         raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
     inner_sizes = (inner,) if isinstance(inner, int) else inner

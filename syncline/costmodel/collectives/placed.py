@@ -53,7 +53,7 @@ from syncline.costmodel.numerics.arrays import FloatOrArray, IntOrArray
 
 
 class PlacedAlgorithm(NamedTuple):
-    """An algorithm whose messages follow the places of the workers; ``is_ring`` of `ordered-ring`."""
+    """An algorithm of a collective whose messages follow the places of the workers; ``is_ring`` of `ordered-ring`."""
 
     is_ring: bool
 
@@ -73,7 +73,7 @@ Owners: TypeAlias = Literal["workers", "places", "server"]
 
 
 class DirectAlgorithm(NamedTuple):
-    """An algorithm whose messages all leave at once, over a connection between each worker and each owner."""
+    """An all-reduce whose messages all leave at once, over a connection from each worker to each owner of a part."""
 
     owners: Owners = "workers"
 
@@ -91,7 +91,7 @@ DIRECT_ALGORITHMS = {
 
 
 def direct_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, owners: Owners = "workers") -> FloatOrArray:
-    """Return the seconds of an all-reduce by direct exchange on equal links, by the formula of this module.
+    """Return the seconds of an all-reduce in which all workers send to the owners of the parts at once, on equal links.
 
     One worker takes no time. Equal links have no places, so that every worker is an owner unless there is one server.
 

@@ -138,7 +138,7 @@ def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
 
 
 def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
-    """Return the algorithm or policy for a kind of collective, or None if ``algorithms`` has none for this kind."""
+    """Return the algorithm or policy that a user chose for a kind of collective, or None without a choice."""
     if algorithms is None or isinstance(algorithms, str):
         return algorithms
     return algorithms.get(kind)

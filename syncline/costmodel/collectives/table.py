@@ -74,7 +74,7 @@ AnyAlgorithm: TypeAlias = (
 
 
 def _algorithms(kind: str) -> dict[str, AnyAlgorithm]:
-    """Return all algorithms of a collective by name."""
+    """Return the definitions of all algorithms of a collective by name."""
     algorithms: dict[str, AnyAlgorithm] = {**FLAT[kind], **HIERARCHIES[kind], **PLACED.get(kind, {})}
     if kind in GLOO:
         algorithms[GLOO[kind]] = GLOO_ALGORITHMS[kind]

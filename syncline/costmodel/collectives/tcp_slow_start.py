@@ -47,7 +47,7 @@ class AfterIdling(NamedTuple):
     longest_s: float
 
     def times(self, factor: FloatOrArray) -> AfterIdling:
-        """Return the extra seconds on a network that is slower by a factor."""
+        """Return the same function for a network that is slower by a factor."""
         return self._replace(opening_s=lambda idle_s: factor * self.opening_s(idle_s))
 
 
@@ -123,7 +123,7 @@ def after_idling(
     shortest_timeout_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
-        """Return the extra seconds after ``idle_s``, with each setting's algorithm."""
+        """Return the extra seconds of a collective after ``idle_s`` idle seconds, with each setting's algorithm."""
         seconds: FloatOrArray = 0.0
         if np.max(idle_s) < shortest_timeout_s:
             return seconds

@@ -130,7 +130,7 @@ _CONFIG_FIELDS = {
 
 
 def _sizes(config: _Fields) -> dict[str, Any]:
-    """Return the fields of a `ModelShape` that all families but gpt2 have under the same config fields."""
+    """Return the sizes of a `ModelShape` from the config fields that all model families but GPT-2 share."""
     return {
         "layers": config.required("num_hidden_layers"),
         "width": config.required("hidden_size"),
@@ -142,7 +142,7 @@ def _sizes(config: _Fields) -> dict[str, Any]:
 
 
 def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
-    """Return the further fields of a `ModelShape` of a family of `MODEL_FAMILIES`."""
+    """Return the further fields of a `ModelShape` from the config of a LLaMA-like model family."""
     biases = [*family.biases]
     if family.bias_fields is not None:
         for field, parts in family.bias_fields.items():
@@ -168,7 +168,7 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
 
 
 def _deepseek(config: _Fields) -> dict[str, Any]:
-    """Return the further fields of a `ModelShape` of DeepSeek-V2 and -V3."""
+    """Return the further fields of a `ModelShape` from a config of DeepSeek-V2 or -V3."""
     config.integer("num_key_value_heads")  # read but unused: latent attention has as many as heads
     return {
         "head_width": config.required("qk_nope_head_dim"),
@@ -190,7 +190,7 @@ def _deepseek(config: _Fields) -> dict[str, Any]:
 
 
 def _gpt_neox(config: _Fields) -> dict[str, Any]:
-    """Return the further fields of a `ModelShape` of GPT-NeoX and Pythia."""
+    """Return the further fields of a `ModelShape` from a config of GPT-NeoX or Pythia."""
     attention_biases = ("qkv", "out") if config.flag("attention_bias", default=True) else ()
     return {
         "tied": config.flag("tie_word_embeddings", default=False),
@@ -201,7 +201,7 @@ def _gpt_neox(config: _Fields) -> dict[str, Any]:
 
 
 def _gpt2(config: _Fields) -> dict[str, Any]:
-    """Return the fields of a `ModelShape` of GPT-2, whose config has its own names of fields."""
+    """Return the fields of a `ModelShape` from a config of GPT-2, which names its fields differently."""
     positions = config.required("n_positions")
     return {
         "layers": config.required("n_layer"),
@@ -220,7 +220,7 @@ def _gpt2(config: _Fields) -> dict[str, Any]:
 
 
 class _Fields:
-    """The fields of a config, with a record of the fields that were read. A null value counts as absent."""
+    """The fields of a ``config.json``, with a record of the fields that were read. Null counts as absent."""
 
     def __init__(self, fields: Mapping[str, Any], path: str) -> None:
         self.fields, self.path = fields, path
@@ -228,19 +228,19 @@ class _Fields:
         self.missing: list[str] = []
 
     def get(self, name: str) -> Any:
-        """Return the value of a field, or None if it is absent, and record that the field was read."""
+        """Return the value of a config field, or None if it is absent, and record that it was read."""
         self.names_read.add(name)
         return self.fields.get(name)
 
     def integer(self, name: str) -> int | None:
-        """Return a whole number of at least 1, or None if it is absent."""
+        """Return a config field that is a whole number of at least 1, or None if it is absent."""
         value = self.get(name)
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise SpecError(f"{self.path}.{name}", value, "a whole number, at least 1")
         return value
 
     def count(self, name: str) -> int:
-        """Return a whole number of at least 0, or 0 if it is absent."""
+        """Return a config field that is a whole number of at least 0, or 0 if it is absent."""
         if self.fields.get(name) == 0:
             return 0
         return self.integer(name) or 0
@@ -253,14 +253,14 @@ class _Fields:
         return value or 1
 
     def flag(self, name: str, default: bool) -> bool:
-        """Return true or false, or ``default`` if the field is absent."""
+        """Return a config field that is true or false, or ``default`` if it is absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
             raise SpecError(f"{self.path}.{name}", value, "true or false")
         return default if value is None else value
 
     def text(self, name: str) -> str:
-        """Return a text, which is empty if the field is absent."""
+        """Return a config field that is a text, or an empty text if it is absent."""
         value = self.get(name)
         if value is not None and not isinstance(value, str):
             raise SpecError(f"{self.path}.{name}", value, "text")

@@ -268,7 +268,7 @@ class BatchTimes:
         return sorted(self.times_s)
 
     def seconds(self, batch: float, extrapolate: bool = False) -> float:
-        """Return the compute seconds at a batch size.
+        """Return the computing seconds of a worker's step at a batch size.
 
         Args:
             batch: size, in the unit of the measured sizes.

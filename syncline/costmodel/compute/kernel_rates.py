@@ -236,7 +236,7 @@ class UpdateRates:
 
 @dataclass(frozen=True)
 class KernelRates:
-    """The rates of a GPU's kernels.
+    """The rates at which a GPU runs kernels: products by number format, attention, memory, launches.
 
     Args:
         products: efficiencies by number format.
@@ -270,14 +270,14 @@ class KernelRates:
         return tuple(name for name, _ in self.products)
 
     def product(self, precision: str) -> ProductRate:
-        """Return the efficiency of products in a number format."""
+        """Return the efficiency of a GPU's matrix products in a number format."""
         for name, rate in self.products:
             if name == precision:
                 return rate
         raise SpecError("precision", precision, one_of(self.formats, precision))
 
     def attention_pass(self, kind: str, backward: bool) -> AttentionRate:
-        """Return the efficiency of one pass of fused attention."""
+        """Return the efficiency of the forward or backward pass of fused attention on a GPU."""
         for name, forward_rate, backward_rate in self.attention:
             if name == kind:
                 return backward_rate if backward else forward_rate

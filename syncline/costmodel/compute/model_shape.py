@@ -211,7 +211,7 @@ class ModelShape:
 
     @property
     def _attention(self) -> list[TensorShape]:
-        """Return the parameters of ordinary attention."""
+        """Return the parameters of a layer's attention with separate or fused queries, keys and values."""
         queries, keys = self.query_width, self.key_width
         rows_by_name = {"query": queries, "key": keys, "value": keys}
         if self.fused_qkv:
@@ -243,7 +243,7 @@ class ModelShape:
         return tensors + self._with_biases([("out", (self.width, values), "out")])
 
     def _mlp(self, hidden_width: int) -> list[NamedMatrix]:
-        """Return the matrices of an MLP of a hidden width."""
+        """Return the matrices of an MLP with a hidden width: up, down and, if there is one, the gate."""
         rows_by_name = {"up": hidden_width}
         if self.gated:
             rows_by_name = {"gate": hidden_width, "up": hidden_width}
@@ -262,7 +262,7 @@ class ModelShape:
         return tensors
 
     def _with_norms(self, part: str, tensors: list[TensorShape]) -> list[TensorShape]:
-        """Return a part of a layer with half of the layer's norms: the first before the part, the rest after it."""
+        """Return a layer's attention or MLP with half of its norms, the first before it and the rest after."""
         norms = [self._norm(f"{part}_norm_{number}") for number in range(self.norms_per_layer // 2)]
         if not norms:
             return tensors
@@ -279,7 +279,7 @@ class ModelShape:
 
     @property
     def tensors(self) -> list[TensorShape]:
-        """Return every parameter in order, matrices as (outputs, inputs).
+        """Return every parameter of the transformer in order, matrices as (outputs, inputs).
 
         Embedding, positions and head do not count as matrices (`TensorShape.is_matrix`).
         """
@@ -321,7 +321,7 @@ class ModelShape:
 
     @property
     def parameters(self) -> int:
-        """Return the exact number of parameters; a tied head counts once."""
+        """Return the exact number of parameters of the transformer; a tied head counts once."""
         ends = (1 if self.tied else 2) * self.vocabulary * self.width
         if self.position_embedding:
             ends += (self.positions or self.sequence) * self.width
@@ -344,7 +344,7 @@ class ModelShape:
         return 6 * self.matmul_parameters + 12 * self.layers * self.scores_width * self.sequence
 
     def block_flops(self, dense: bool = False) -> int:
-        """Return the FLOPs of one layer per token, forward and backward.
+        """Return the FLOPs of one transformer layer per token, forward and backward.
 
         Args:
             dense: whether the layer is one of the first layers, without experts.

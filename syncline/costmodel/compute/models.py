@@ -14,7 +14,7 @@ from syncline.costmodel.compute.model_shape import ModelShape
 
 
 def _gpt2(name: str, width: int, layers: int, heads: int) -> ModelShape:
-    """Return the shape of a GPT-2."""
+    """Return the shape of a GPT-2 with these sizes."""
     sizes = {"n_embd": width, "n_layer": layers, "n_head": heads, "n_positions": 1024, "vocab_size": 50257}
     return shape_of_config(
         sizes, name, source="A. Radford et al., GPT-2 (2019), Table 2; config.json of openai-community/gpt2"
@@ -110,7 +110,7 @@ _MPT = "config of MPT in mosaicml/llm-foundry (scripts/train/yamls), learned pos
 
 
 def _mpt(size: str, width: int, layers: int, heads: int) -> ModelShape:
-    """Return the shape of an MPT."""
+    """Return the shape of an MPT model with these sizes."""
     return ModelShape(
         f"mpt-{size}", layers, width, heads, 50368, 2048, tied=True, position_embedding=True, norms_per_layer=2,
         fused_qkv=True, biases=("qkv", "out", "mlp", "norm"), source=_MPT,
@@ -216,12 +216,12 @@ _MT_DAO = "MT-DAO, Table 2 and Appendix B; tied head inferred"
 
 
 def _curvadion(name: str, width: int, layers: int, heads: int) -> ModelShape:
-    """Return the shape of a model of CurvaDion."""
+    """Return the shape of a model of the paper CurvaDion."""
     return ModelShape(name, layers, width, heads, vocabulary=50304, sequence=1024, source=_CURVADION)
 
 
 def _mt_dao(name: str, layers: int, width: int, heads: int) -> ModelShape:
-    """Return the shape of a model of MT-DAO."""
+    """Return the shape of a model of the paper MT-DAO."""
     return ModelShape(
         name, layers, width, heads, vocabulary=50000, sequence=2048, tied=True, norms_per_layer=4, source=_MT_DAO
     )

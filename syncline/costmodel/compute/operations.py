@@ -24,7 +24,7 @@ UPDATES = ("lists", "view", "qr", "cholesky", "eigh", "largest")
 
 
 class Operation(NamedTuple):
-    """A GPU kernel, or several equal ones.
+    """A GPU kernel of a training step, or several equal ones.
 
     Attributes:
         kind: a matrix product, a pass of fused attention, or ``memory``, a kernel that the memory's bandwidth limits;
@@ -50,7 +50,7 @@ class Operation(NamedTuple):
 
     @property
     def flops(self) -> float:
-        """Return the FLOPs of one such kernel; a causal mask halves those of attention."""
+        """Return the FLOPs of one kernel; a causal mask halves those of attention."""
         if self.kind == "product":
             m, n, k, *groups = self.shape
             return 2.0 * m * n * k * (groups[0] if groups else 1.0)

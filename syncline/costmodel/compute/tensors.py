@@ -60,11 +60,11 @@ class Adapters(NamedTuple):
     parts: tuple[str, ...] = ("qkv", "out", "mlp")
 
     def has(self, name: str) -> bool:
-        """Return whether the matrix of a name has adapters."""
+        """Return whether the matrix with a name has low-rank adapters."""
         return ADAPTED.get(name.rpartition(".")[2]) in self.parts
 
     def trained_tensors(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
-        """Return the trained matrices beside frozen tensors, in order.
+        """Return the low-rank matrices that train beside frozen tensors, in order.
 
         >>> [tensor.shape for tensor in Adapters(4).trained_tensors([TensorShape("0.out", (8, 6), is_matrix=True)])]
         [(4, 6), (8, 4)]

@@ -369,7 +369,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
 
 
 class MicroBatch(NamedTuple):
-    """The seconds of one micro-batch in a layer, and outside of the layers.
+    """The computing seconds of one micro-batch in a transformer layer, and outside of the layers.
 
     Attributes:
         forward: forward pass of one layer.

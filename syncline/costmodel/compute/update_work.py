@@ -70,7 +70,7 @@ class UpdateWork:
 
     @property
     def parts(self) -> tuple[tuple[Operation, ...], ...]:
-        """Return the kernels by part, in the order of the arguments."""
+        """Return the kernels of the update by part, in the order of the arguments."""
         return self.step, self.renewal, self.messages, self.iterations
 
     def __add__(self, other: UpdateWork) -> UpdateWork:
@@ -119,7 +119,7 @@ class UpdateWork:
         return counted_flops(self.step + self.iterations) + renewal_flops
 
     def seconds(self, hardware: Hardware, frequency: float | None, updating: Updating = EAGER) -> float:
-        """Return the seconds per step, by the kernels if their prices are known, otherwise by the FLOPs of products.
+        """Return the seconds of the update per step, by its kernels if their rates are known, else by FLOPs.
 
         Args:
             hardware: hardware; without known kernels it runs products at its peak times its mfu.

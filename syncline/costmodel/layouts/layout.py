@@ -221,7 +221,7 @@ class Layout:
                 raise SpecError("layout.context", self.context, expected)
 
     def describe(self) -> str:
-        """Return the sizes other than 1 as text: ``tensor 8, pipeline 4``."""
+        """Return the degrees of parallelism above 1 as text: ``tensor 8, pipeline 4``."""
         parts = [f"{name} {getattr(self, name)}" for name in WAYS if getattr(self, name) > 1]
         if self.expert_tensor is not None:
             parts.append(f"expert tensor {self.expert_tensor}")

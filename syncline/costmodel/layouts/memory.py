@@ -80,16 +80,16 @@ class Memory:
 
     @property
     def parts(self) -> dict[str, FloatOrArray | IntOrArray]:
-        """Return the fields by name, in bytes."""
+        """Return the bytes of memory by their use."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def total_bytes(self) -> FloatOrArray:
-        """Return the sum of all fields, in bytes."""
+        """Return the bytes of memory for all uses together."""
         return 1.0 * sum(self.parts.values())
 
     def fits(self, hardware: Hardware | None) -> bool | NDArray[np.bool_] | None:
-        """Return whether the total is at most the hardware's usable memory, or None if that memory is unknown."""
+        """Return whether the memory fits into the hardware's usable memory, or None if that is unknown."""
         if hardware is None or hardware.memory_bytes is None:
             return None
         return self.total_bytes <= usable_bytes(hardware)
@@ -251,7 +251,7 @@ class ActivationPolicy(NamedTuple):
 
     @property
     def most_recomputed(self) -> int:
-        """Return the largest number of layers of a chunk that run again."""
+        """Return the largest number of layers of a chunk that run again in the backward pass."""
         if self.kind != "recomputed":
             return 0
         return LARGEST if self.recomputed_layers is None else self.recomputed_layers
@@ -319,7 +319,7 @@ class LayerBytes(NamedTuple):
 
     @property
     def total(self) -> float:
-        """Return the bytes at the peak of a step."""
+        """Return the bytes of activations at the peak of a step."""
         return self.layers + self.ends + max(self.logits, self.working)
 
 

@@ -85,12 +85,12 @@ class StageLayers(NamedTuple):
 
     @property
     def counts(self) -> NDArray[np.int64]:
-        """Return the number of layers of each stage, ``(K,)``."""
+        """Return the number of layers of each pipeline stage, ``(K,)``."""
         return np.array([len(blocks) for blocks in self.blocks], dtype=np.int64)
 
     @property
     def expert_counts(self) -> NDArray[np.int64]:
-        """Return the number of layers with experts of each stage, ``(K,)``."""
+        """Return the number of layers with experts of each pipeline stage, ``(K,)``."""
         counts = [sum(block >= self.dense_layers for block in blocks) for blocks in self.blocks]
         return np.array(counts, dtype=np.int64)
 
@@ -197,7 +197,7 @@ class WorkerTensors:
 
     @cached_property
     def elements(self) -> int:
-        """Return the number of elements of all tensors."""
+        """Return the number of elements of all tensors of the worker."""
         return sum(tensor.elements for tensor in self.tensors)
 
     def with_adapters(self, adapters: Adapters) -> WorkerTensors:
@@ -226,7 +226,7 @@ def _shard(tensor: TensorShape, t: int) -> TensorShape:
 
 
 def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the stage with the most elements, or in the first of several such stages."""
+    """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
     if layout.workers > 1:
         model = layout.check(model)
     return _largest_stage(model, replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers"))
@@ -246,7 +246,7 @@ def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
 
 
 def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
-    """Return the tensors of the first worker of each stage, ``(K,)``."""
+    """Return the tensors of the first worker of each pipeline stage of a layout, ``(K,)``."""
     stages = layout.pipeline
     shards: list[list[TensorShape]] = [[] for _ in range(stages)]
     are_experts: list[list[bool]] = [[] for _ in range(stages)]

@@ -106,7 +106,7 @@ def even_parts(count: int, parts: int) -> list[range]:
 
 
 def block_stages(blocks: int, stages: int) -> list[range]:
-    """Return the consecutive blocks of each stage; stages differ by at most one block."""
+    """Return the consecutive model blocks of each pipeline stage; stages differ by at most one block."""
     if not 1 <= stages <= blocks:
         raise SpecError("stages", stages, f"from 1 to {blocks}: a stage has at least one of the model's blocks")
     return even_parts(blocks, stages)
@@ -119,7 +119,7 @@ AVERAGINGS = (LIBRARY, CENTRAL, *(name for name in TABLE["all_reduce"] if name n
 
 
 def averaging_calls(averaging: str = LIBRARY) -> tuple[tuple[str, str | None], ...]:
-    """Return the collectives by which the replicas of a stage average their gradient.
+    """Return the collectives by which the replicas of a pipeline stage average their gradient.
 
     | averaging          | collectives                                     | software                              |
     |--------------------|-------------------------------------------------|---------------------------------------|
@@ -267,7 +267,7 @@ def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> N
 def _arrivals(
     ready_s: NDArray[np.float64], message_s: NDArray[np.float64], latency_s: NDArray[np.float64], ahead: int
 ) -> NDArray[np.float64]:
-    """Return the arrivals of messages that are ready at these times, ``(..., M)``, on a line.
+    """Return the times at which a pipeline's messages arrive over a line, from those at which they are ready.
 
     A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """

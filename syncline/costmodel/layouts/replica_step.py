@@ -176,7 +176,7 @@ def distinct_share(units: int, copies: int) -> float:
 
 @lru_cache(maxsize=512)
 def _stage_shares(model: ModelShape, layout: Layout) -> NDArray[np.float64]:
-    """Return each stage's fraction of the FLOPs, ``(k,)``."""
+    """Return the fraction of a model's FLOPs on each pipeline stage, ``(k,)``."""
     flops = np.array(stage_flops(model, layout.pipeline, blocks_by_stage=stage_layers(model, layout).blocks))
     return np.asarray(flops / flops.sum())
 

@@ -99,7 +99,7 @@ class Layouts:
         return int(self.layers.size)
 
     def select(self, index: NDArray[Any]) -> Layouts:
-        """Return the trainings at these indices."""
+        """Return the trainings of this set at some indices."""
         return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def layers_of(self, stage: int) -> NDArray[np.int_]:

@@ -19,7 +19,7 @@ from syncline.errors import SpecError, one_of
 
 @dataclass(frozen=True)
 class Edge:
-    """A link between two nodes, which are named.
+    """A link between two named nodes of a network graph.
 
     Args:
         source: name of a node, which sends at the link's upload bandwidth, if the link has one.
@@ -114,7 +114,7 @@ class Graph(CostsOfLinks):
 
     @cached_property
     def ends(self) -> frozenset[str]:
-        """Return the hosts that do not forward, at which routes end."""
+        """Return the hosts that forward no messages of others, so that routes end at them."""
         return frozenset(self.hosts) - frozenset(self.forwards)
 
     def describe(self) -> str:
@@ -124,7 +124,7 @@ class Graph(CostsOfLinks):
 
 
 class _Step(NamedTuple):
-    """A step of a route from a node to the next.
+    """A step of a route through a network graph, from a node to the next.
 
     Attributes:
         channel: number of the channel that the step passes.
@@ -202,7 +202,7 @@ class Routed(NetworkTopology):
         return Paths(channels[pair_index], latency_s[pair_index], overhead_s[pair_index])
 
     def _route(self, sender: int, receiver: int) -> list[_Step]:
-        """Return the steps of the route from a worker to another."""
+        """Return the links that a message passes on its route from a worker to another."""
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._routes:
             start = self.start_of(source)
@@ -217,7 +217,7 @@ class Routed(NetworkTopology):
         return self._routes[source, target]
 
     def has_route(self, source: str, target: str) -> bool:
-        """Return whether the graph names the route from a host to another."""
+        """Return whether the description of the graph contains the route from a host to another."""
         return (source, target) in self._routes or source == target
 
     def start_of(self, source: str) -> str:

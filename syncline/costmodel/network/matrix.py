@@ -109,7 +109,7 @@ class Matrix(CostsOfLinks):
         return tuple(np.bincount(self.ranks[:workers], minlength=len(self.places)).tolist())
 
     def among(self, workers: int) -> MatrixTopology:
-        """Return the topology of the first ``workers``.
+        """Return the topology of the first workers of the places.
 
         Raises:
             SpecError: more workers than the places have, or more than `MOST_WORKERS` with a rate per connection.
@@ -129,7 +129,7 @@ class Matrix(CostsOfLinks):
 
 @dataclass(frozen=True, eq=False)
 class MatrixTopology(ByValue, NetworkTopology):
-    """The topology of the workers of some places.
+    """The topology of workers in places: the channels of all lines, and the path of each message.
 
     The channels are, in this order: the lines, by their owner (see `_rates`); the workers' cards up, then down; the
     places' uplinks up, then down; a connection from each worker to each, if software limits connections.
@@ -149,7 +149,7 @@ class MatrixTopology(ByValue, NetworkTopology):
 
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return P, the number of workers of the topology."""
         return len(self.place)
 
     @cached_property
@@ -240,7 +240,7 @@ class MatrixTopology(ByValue, NetworkTopology):
         return np.concatenate(list(self._rates.values()))
 
     def channel_names(self) -> list[str]:
-        """Return the name of each channel's link: both places of a line, or the sender's if several lines share it."""
+        """Return a name of each channel: both places of a line, or the sender's if lines share the channel."""
         places = self.network.places
         worker_places = [places[place] for place in self.place.tolist()]
         ends = worker_places if self.network.per in ("connection", "host") else places

@@ -285,7 +285,7 @@ class LevelChannels(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LevelTopology(ByValue, NetworkTopology):
-    """The topology of workers on a network of levels.
+    """The topology of workers on a network of levels: its channels, and the path of each message.
 
     The channels are, level by level from the inside out, the rails of every unit up, then down; the rails of the
     innermost level are the workers' own links. Then follow the pools of each oversubscribed level: a channel up and a
@@ -303,7 +303,7 @@ class LevelTopology(ByValue, NetworkTopology):
 
     @property
     def innermost(self) -> tuple[int, Link]:
-        """Return the number of workers of an innermost unit, and the link of each."""
+        """Return the number of workers of an innermost unit, such as a node, and the link of each."""
         return self.shape.capacity[0], self.network.levels[0].link
 
     @cached_property
@@ -374,7 +374,7 @@ class LevelTopology(ByValue, NetworkTopology):
         return channels + [pools.begin + skipped_owners + unit for pools in pool_channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths: up to the lowest level whose unit holds both ends, and down to the receiver.
+        """Return the paths of messages: up to the lowest level whose unit holds both ends, and down again.
 
         Between rails that are joined ``inside`` nodes, a message first passes the innermost link to the worker of the
         sender's node that has the receiver's rail, and leaves the node from there.

@@ -31,7 +31,7 @@ def each_link(part: Any) -> Iterator[Link]:
 
 
 def links_of(network: Any) -> list[Link]:
-    """Return the different links of a network, in the order of its fields.
+    """Return the different links of a network, each once, in the order of its fields.
 
     >>> from syncline.costmodel import Sites
     >>> [link.name for link in links_of(Sites(2, Link(1e-5, 1e9, "lan"), Link(1e-2, 1e8, "up")))]
@@ -99,7 +99,7 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: C
         return network
 
     def change(link: Link) -> Link:
-        """Return the link, scaled if it is selected."""
+        """Return a link of the network, scaled if it is selected."""
         is_selected = selected is None or link in selected
         return scaled_link(link, bandwidth, latency) if is_selected else link
 
@@ -177,7 +177,7 @@ class CostsOfLinks:
         return costs
 
     def check_costs(self) -> None:
-        """Refuse links with different costs of a library, or with costs of two libraries."""
+        """Raise ``SpecError`` for links with different costs of a library, or with costs of two libraries."""
         gloo, nccl = self.gloo, self.nccl
         if gloo is not None and nccl is not None:
             raise SpecError("network.nccl", nccl, "none beside gloo: one library carries what names no algorithm")

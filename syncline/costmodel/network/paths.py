@@ -23,7 +23,7 @@ Ints: TypeAlias = NDArray[np.integer[Any]]
 
 
 class Paths(NamedTuple):
-    """The paths of N messages.
+    """The paths of N messages through the channels of a network.
 
     Attributes:
         channels: ``(N, H)`` the numbers of the channels that each message passes; -1 after the end of a shorter path.
@@ -171,7 +171,7 @@ class Star(ByValue):
         return len(self.latency_s)
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths up the sender's link and down the receiver's."""
+        """Return the paths of messages up the sender's link and down the receiver's."""
         receiving_channels = np.where(self.half_duplex[receivers], receivers, self.workers + receivers)
         latency_s = (self.latency_s[senders] + self.latency_s[receivers]) / 2
         return Paths(np.stack([senders, receiving_channels], axis=1), latency_s, self.overhead_s[senders])

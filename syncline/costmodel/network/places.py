@@ -37,7 +37,7 @@ from syncline.costmodel.numerics.arrays import is_hashed_by_value
 
 
 class Places(NamedTuple):
-    """The workers of each place, and the worker that serves all others best.
+    """The workers of each place of a network, and the worker that serves all others best.
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
@@ -235,7 +235,7 @@ def _widest_lines_ring(rate: Floats) -> Ints:
 
 
 def _order_of(successor: Ints) -> Ints:
-    """Return the places of a single ring in order, from place 0 on."""
+    """Return the places of a ring in order from place 0 on, from the successor of each place."""
     order = [0]
     while len(order) < len(successor):
         order.append(int(successor[order[-1]]))

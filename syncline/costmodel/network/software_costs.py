@@ -129,7 +129,7 @@ class GlooCosts:
         return dict(self.byte_s).get(kind, 0.0)
 
     def software_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-        """Return the seconds of a call on top of its messages: ``call_s(P) + byte_s N``."""
+        """Return the seconds of gloo's software in a collective: ``call_s(P) + byte_s N``."""
         return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
 
 
@@ -182,7 +182,7 @@ NCCL_RUNS = {
 
 @dataclass(frozen=True)
 class NcclCosts:
-    """The sizes of NCCL's pieces, and the seconds of a call on top of its messages.
+    """The sizes of the pieces into which NCCL cuts tensors, and the seconds of a call on top of its messages.
 
     Args:
         buffer_bytes: b, bytes of a channel's buffer; positive.
@@ -216,12 +216,12 @@ class NcclCosts:
 
     @property
     def forwarded_part(self) -> FloatOrArray:
-        """Return the part of a piece that a worker must receive before it forwards the piece."""
+        """Return the fraction of a ring's piece that a worker must receive before it forwards the piece."""
         return 1 / self.slices if self.stored_part is None else self.stored_part
 
     @property
     def slice_parts(self) -> tuple[FloatOrArray, ...]:
-        """Return the part of a ring's piece in each of its S slices, ``(S,)``."""
+        """Return the fraction of a ring's piece in each of its S slices, ``(S,)``."""
         if self.slices == 1:
             return (1.0,)
         first = self.forwarded_part
@@ -229,7 +229,7 @@ class NcclCosts:
         return (first, *[other] * (self.slices - 1))
 
     def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
-        """Return the seconds of a call on top of its messages: ``call_s`` and a number of latencies."""
+        """Return the seconds of NCCL's call on top of its messages: ``call_s`` and some latencies."""
         latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
         return self.call_s + latencies * latency_s
 
@@ -294,7 +294,7 @@ def messages_ahead(network: object, nbytes: float) -> int:
 
 
 class Switches(NamedTuple):
-    """NVLink switches that reduce (NVLS).
+    """NVLink switches that sum tensors themselves (NCCL's algorithm NVLS).
 
     Attributes:
         efficiency: part of NVLink's rate that NCCL counts on.

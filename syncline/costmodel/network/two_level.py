@@ -20,7 +20,7 @@ SERVER_GPUS = 8
 
 @dataclass(frozen=True)
 class TwoLevel(CostsOfLinks):
-    """Nodes of equally many workers with consecutive ranks.
+    """A network of nodes, each with equally many workers of consecutive ranks.
 
     A message within a node pays the inner link. A message between nodes leaves by its sender's network card, arrives by
     its receiver's, and pays the outer link. Local rank l uses card ``l x nics // per_node`` of its node, so about
@@ -69,7 +69,7 @@ class TwoLevel(CostsOfLinks):
         return (self.per_node,) * (workers // self.per_node)
 
     def levels(self) -> MultiLevel:
-        """Return the same network as levels: the first inside nodes, the second between them."""
+        """Return the same network as two levels: the first inside nodes, the second between them."""
         return MultiLevel(levels_of(self), self.name)
 
     def among(self, workers: int) -> LevelTopology:
@@ -178,7 +178,7 @@ MOST_WORKERS = 10**7
 
 @dataclass(frozen=True, eq=False)
 class SitesTopology(ByValue, NetworkTopology):
-    """The topology of the workers of some sites.
+    """The topology of workers at sites: their local links and uplinks, and the path of each message.
 
     The channels are the P workers' local links up, then down, then the S sites' uplinks up, then down. Of a half-duplex
     link both directions are the channel up.
@@ -193,7 +193,7 @@ class SitesTopology(ByValue, NetworkTopology):
 
     @property
     def workers(self) -> int:
-        """Return P, the number of workers."""
+        """Return P, the number of workers of the topology."""
         return len(self.site)
 
     @cached_property
@@ -207,7 +207,7 @@ class SitesTopology(ByValue, NetworkTopology):
         ])  # fmt: skip
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths over local links within a site, and also over both uplinks between sites."""
+        """Return the paths of messages, over local links and, between sites, over both uplinks."""
         lan, uplinks = self.network.lan, self.network.uplinks
         latency_s = np.array([link.latency_s for link in uplinks], dtype=np.float64)
         overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)

@@ -23,19 +23,19 @@ Indices: TypeAlias = NDArray[np.int64]
 
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
-    """Refuse a value, or the first element of an array, for which the condition ``holds`` of equal shape is false."""
+    """Raise ``SpecError`` for a value, or the first element of an array, for which a condition is false."""
     if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
 
 
 def require_call(workers: IntOrArray, nbytes: FloatOrArray) -> None:
-    """Refuse a collective of fewer than one worker or of a negative number of bytes."""
+    """Raise ``SpecError`` for a collective of fewer than one worker or of a negative number of bytes."""
     require(np.greater_equal(workers, 1), "workers", workers, "at least 1")
     require(np.greater_equal(nbytes, 0), "nbytes", nbytes, "at least 0 bytes")
 
 
 def require_finite(path: str, value: FloatOrArray, expected: str, *, positive: bool = False) -> None:
-    """Refuse a number that is not finite or negative, or, if ``positive``, 0."""
+    """Raise ``SpecError`` for a number that is infinite, NaN, negative or, if ``positive``, 0."""
     in_range = np.greater(value, 0) if positive else np.greater_equal(value, 0)
     require(np.isfinite(value) & in_range, path, value, expected)
 
@@ -62,7 +62,7 @@ class BoundedCache(Generic[P, T]):
         self.__doc__, self.__wrapped__ = function.__doc__, function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result for these arguments, from the cache or from the function."""
+        """Return the function's result for these arguments, from the cache if it is there."""
         key = (args, *sorted(kwargs.items()))
         with self._lock:
             if key in self._results:

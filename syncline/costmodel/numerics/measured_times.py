@@ -35,7 +35,7 @@ class Point(NamedTuple):
 
 @dataclass(frozen=True)
 class MeasuredTimes:
-    """The measured times of a collective.
+    """The measured times of a collective by number of ranks and bytes, interpolated between them.
 
     Args:
         kind: name of the collective.

@@ -73,7 +73,7 @@ class MeasuredEnd:
     basis: str
 
     def ratio(self, setting: Setting, exponents: Mapping[str, float]) -> float:
-        """Return the smallest ratio that the measurements support.
+        """Return the smallest ratio of losses that the measurements support.
 
         Between measured settings the ratio is interpolated, all in logarithms. Above the largest measured number of
         replicas or period the ratio grows by the law's exponents; below the smallest it stays constant.
@@ -143,7 +143,7 @@ class RatioCurve:
     end: MeasuredEnd | None
 
     def ratio(self, setting: Setting) -> float:
-        """Return the ratio of the laws for the sizes of a training, but at least that of the measured end."""
+        """Return the ratio of a method's loss to data parallelism's by the laws, at least that of the measured end."""
         ratio = self.law.value(setting) / self.base.value(setting)
         return ratio if self.end is None else max(ratio, self.end.ratio(setting, self.law.exponents))
 

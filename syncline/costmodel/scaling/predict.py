@@ -92,7 +92,7 @@ class FieldOutside(NamedTuple):
 
 @dataclass(frozen=True)
 class PredictedLoss:
-    """The prediction of a loss by a fit.
+    """The prediction of a training's loss by a published fit.
 
     Attributes:
         loss: predicted loss in nats per token.
@@ -116,7 +116,7 @@ class PredictedLoss:
 
     @property
     def extrapolation(self) -> bool:
-        """Return whether any quantity is outside the range of the fit."""
+        """Return whether any quantity of the training is outside the range of the fit's data."""
         return bool(self.beyond)
 
     def row(self) -> dict[str, Any]:
@@ -225,7 +225,7 @@ TOKENS_BASIS = f"spread of {len(TOKEN_LAWS)} laws of parameters and tokens ({', 
 
 
 class _Shift(NamedTuple):
-    """The change of the loss outside a range of a fit, as logarithms of factors.
+    """The change of a predicted loss outside a range of a fit's data, as logarithms of factors.
 
     Attributes:
         mean: change of the predicted loss.

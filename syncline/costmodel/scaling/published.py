@@ -84,7 +84,7 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
 
 
 def batch_source(parameters: float) -> str:
-    """Return the source of `default_batch` as text, with both best batches."""
+    """Return the source of the default batch as text, with the best batches of data parallelism and DiLoCo."""
     parallel, diloco = best_batch_tokens(parameters), best_batch_tokens(parameters, 2)
     return (
         f"between the best of data parallelism ({parallel:,.0f}) and of DiLoCo with 2 replicas ({diloco:,.0f}) by the "
@@ -197,7 +197,7 @@ def _period_drift() -> Drift:
 
 
 def _left_out(losses: Sequence[MeasuredLoss], names: Sequence[str], label: str) -> Uncertainty:
-    """Return the uncertainty of a power law by cross-validation, each size left out in turn."""
+    """Return the uncertainty of a power law of losses by cross-validation, each model size left out in turn."""
     return uncertainty_of(left_out_errors(losses, names, "parameters"), f"each size left out, {len(losses)} {label}")
 
 
@@ -269,7 +269,7 @@ def _douillard() -> list[LossFit]:
 
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
-    """Return a printed loss, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
+    """Return a loss that a paper prints, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
     shift = np.mean(token_shifts(row.parameters, FULL_TOKENS * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
@@ -303,12 +303,12 @@ def _hoffmann() -> list[LossFit]:
 
 @cache
 def loss_fits() -> Mapping[str, LossFit]:
-    """Return all fits by name; the first fit of a method is its default."""
+    """Return all published fits of losses by name; the first fit of a method is its default."""
     return {fit.name: fit for fit in (*_charles(), *_douillard(), *_hoffmann())}
 
 
 def fits_of(method: str) -> list[LossFit]:
-    """Return the fits that cover a method, the default first."""
+    """Return the published fits of losses that cover a method, the default first."""
     return [fit for fit in loss_fits().values() if method in fit.methods]
 
 
@@ -319,7 +319,7 @@ def ddp_fit_of(fit: LossFit) -> LossFit:
 
 
 def fit_named(name: str | None, method: str) -> LossFit:
-    """Return a fit by its name, or the first that covers a method."""
+    """Return a published fit of losses by its name, or the first that covers a method."""
     if name is None:
         fits = fits_of(method)
         if not fits:

@@ -144,7 +144,7 @@ HALVINGS = 40
 
 
 class LawFactors(NamedTuple):
-    """The token factor by the mean of the laws, and the least and the largest factor by a single law."""
+    """The factors of tokens that make up for a larger loss: by the mean of the laws, the least and the largest."""
 
     mean: float
     least: float

@@ -26,7 +26,7 @@ Spans = tuple[tuple[float, float], ...]
 
 
 class Call(NamedTuple):
-    """A collective as one worker calls it.
+    """A collective of a training as one worker calls it.
 
     A training makes hundreds of thousands of calls, so that the constructor does not validate the fields; `check` does.
 
@@ -67,7 +67,7 @@ class Call(NamedTuple):
 
     @property
     def group_size(self) -> int | None:
-        """Return the number of ranks in the group, or None for all workers."""
+        """Return the number of ranks in the call's group, or None for all workers."""
         return None if self.group is None else len(self.group)
 
     @classmethod
@@ -157,7 +157,7 @@ class CallsByStep:
     """
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
-        """Check the calls, and sort them by step."""
+        """Check the collectives, and sort them by step."""
         num_calls = [0] * (steps + 1)  # of step t at index t + 1
         self.calls = list(calls)
         for index, call in enumerate(self.calls):
@@ -169,11 +169,11 @@ class CallsByStep:
         self._begins = array("q", accumulate(num_calls))
 
     def __getitem__(self, step: int) -> list[Call]:
-        """Return the calls of one step, in order."""
+        """Return the collectives of one training step, in order."""
         return self.calls[self._begins[step] : self._begins[step + 1]]
 
 
 def columns_of(calls: Sequence[Call]) -> dict[str, list[Any]]:
-    """Return calls as columns of a table, with the size of each group in place of its ranks."""
+    """Return calls of collectives as columns of a table, with the size of each group in place of its ranks."""
     names = ("step", "label", "collective", "payload_bytes", "group_size", "encoded_bytes", "wait_steps", "in_backward")
     return {name: [getattr(call, name) for call in calls] for name in names}

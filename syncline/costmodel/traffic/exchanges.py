@@ -75,7 +75,7 @@ class Exchange:
             raise SpecError("exchange.stop", self.stop, f"a step, at least start ({self.start}), or none")
 
     def call(self, step: int, group: Ranks | None = None) -> Call:
-        """Return the call of this exchange alone after step ``step``, among the ranks of ``group``."""
+        """Return the collective of this exchange after a step, among the ranks of a group (None: all workers)."""
         return Call(
             step,
             self.collective,
@@ -105,13 +105,13 @@ class Exchange:
 
 
 def _is_due(step: IntOrArray, period: int, offset: int, start: int, stop: int | None) -> bool | NDArray[np.bool_]:
-    """Return whether an exchange with these fields of `Exchange` runs after a step."""
+    """Return whether a periodic exchange runs after a step, elementwise for an array of steps."""
     due = ((step + 1 - offset) % period == 0) & (step >= start)
     return due if stop is None else due & (step < stop)
 
 
 class CallPattern(NamedTuple):
-    """The calls after the first step with a pattern, and the number of steps with that pattern."""
+    """The collectives after the first training step with a pattern, and the number of steps with that pattern."""
 
     calls: tuple[Call, ...]
     steps: int
@@ -175,7 +175,7 @@ def due_steps(exchanges: Sequence[Exchange], begin: int, end: int) -> list[int]:
 
 
 def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern]:
-    """Return the distinct call patterns of T steps, each with its number of steps; these numbers add up to T.
+    """Return the different sets of collectives that follow T training steps, each with its number of steps.
 
     A step without calls has the empty pattern.
 
@@ -200,7 +200,7 @@ def calls_by_step(exchanges: Sequence[Exchange], steps: int) -> list[CallPattern
 
 
 def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, int, int]]:
-    """Return the phases of T steps, in which no exchange starts or stops.
+    """Return the phases of T training steps in which no periodic exchange starts or stops.
 
     Returns:
         For each phase its first step, the step after its last, and the number of steps after which its calls repeat:
@@ -226,7 +226,7 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
 def _due_masks(
     timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
 ) -> list[tuple[tuple[bool, ...], int, int]]:
-    """Return the different sets of exchanges that are due together in a phase.
+    """Return the different sets of periodic exchanges that are due after the same step of a phase.
 
     Args:
         timings: period, offset, start and stop of each exchange.

@@ -84,7 +84,7 @@ def pairs_bytes(pairs: int, entries: int, index_bits: int, value: str, path: str
 def block_pairs_bytes(
     shape: tuple[int, ...], k: int, chunk: int, index_bits: int, value: str, path: str = "index_bits"
 ) -> int:
-    """Return the bytes of k (index, value) pairs for each block of a tensor.
+    """Return the bytes of the k (index, value) pairs that top-k sends for each block of a tensor.
 
     The side of a block is the largest divisor, up to ``chunk``, of the tensor's side. Other arguments and errors are
     those of `pairs_bytes`.

@@ -38,7 +38,7 @@ from syncline.errors import SpecError
 
 
 class PricedCall(NamedTuple):
-    """A call, or one bucket of a call, with its seconds.
+    """A collective, or one bucket of a gradient, with its seconds.
 
     Attributes:
         call: the call.
@@ -95,7 +95,7 @@ class Worker:
 
     @property
     def remaining_s(self) -> FloatOrArray:
-        """Return the seconds that the network still needs for the calls that were started."""
+        """Return the seconds that the network still needs for the collectives that the worker has started."""
         return np.maximum(0.0, self.free_s - self.now_s)
 
     def skip(self, steps: int) -> None:
@@ -370,7 +370,7 @@ def mean_step(
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
     def price(call: Call) -> list[PricedCall]:
-        """Return the call, or its buckets, with their seconds on the link."""
+        """Return a collective, or its buckets, with their seconds on the link."""
         parts = []
         for part in split_call(call, overlap, buckets):
             cost_s = call_s(

@@ -104,7 +104,7 @@ def doublings(workers: IntOrArray) -> IntOrArray:
 
 
 def folds(workers: IntOrArray) -> IntOrArray:
-    """Return 2 f, the rounds for workers beyond a power of two, one in and one out: 0 for a power of two, else 2."""
+    """Return 2 f, the rounds for workers beyond a power of two: one in and one out, or 0 if there are none."""
     return 2 * (tree_depth(workers) - doublings(workers))
 
 
@@ -129,7 +129,7 @@ def other_workers_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArr
 
 
 def reversed_rounds(rounds: Iterable[Round]) -> Iterator[Round]:
-    """Yield the rounds in reverse order, with senders and receivers exchanged."""
+    """Yield the rounds of a collective in reverse order, with senders and receivers exchanged."""
     for senders, receivers, nbytes in tuple(rounds)[::-1]:
         yield Round(receivers, senders, nbytes)
 

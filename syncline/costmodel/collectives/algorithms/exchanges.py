@@ -86,7 +86,7 @@ def _message_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _message_count(workers: IntOrArray) -> IntOrArray:
-    """Return the number of messages: 1, or 0 if there is a single worker."""
+    """Return the number of messages of a send: 1, or 0 if there is a single worker."""
     return np.minimum(np.subtract(workers, 1), 1)
 
 
@@ -108,7 +108,7 @@ def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the bytes that a worker sends in an all-reduce, mean over workers: ``n(Q l + 2(P - Q))/P``."""
+    """Return the mean bytes that a worker sends in recursive doubling: ``n(Q l + 2(P - Q))/P``."""
     power = np.exp2(doublings(workers))
     return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
 
@@ -149,7 +149,7 @@ def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _rabenseifner_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the bytes of the messages on the longest path: ``2n((Q - 1)/Q + f)``."""
+    """Return the bytes on the longest path of Rabenseifner's all-reduce: ``2n((Q - 1)/Q + f)``."""
     power = np.exp2(doublings(workers))
     return nbytes * (2 * (power - 1) / power + folds(workers))
 
@@ -224,7 +224,7 @@ REDUCE_SCATTER_GATHER = replace(
 
 
 def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds, of one message each, of an all-reduce by a naive server."""
+    """Return the rounds of an all-reduce by a parameter server that serves one worker at a time."""
     if workers == 1:
         return ()
     clients = np.arange(1, workers)
@@ -234,7 +234,7 @@ def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
 
 
 def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce by an efficient server."""
+    """Return the rounds of an all-reduce by a parameter server that receives and sends along a tree."""
     block = nbytes / workers
     gathering = reversed_rounds(scatter_rounds(workers, nbytes))
     return (*gathering, *scatter_rounds(workers, block), *all_gather_rounds(workers, block))

@@ -75,7 +75,7 @@ def broadcast_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 
 def _reduce_and_broadcast_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of a reduce to worker 0 and of a broadcast from it."""
+    """Return the rounds of an all-reduce that reduces to worker 0 and then broadcasts from it."""
     down = tuple(broadcast_rounds(workers, nbytes))
     return (*reversed_rounds(down), *down)
 
@@ -132,7 +132,7 @@ GATHER = Algorithm(
 
 
 def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the parent of each worker except the root, in each of the two trees.
+    """Return the parent of each worker except the root, in each of the two trees of a double binary tree.
 
     The first tree is in order, and the left subtree of a range's root is full: it has 2^k - 1 workers, with 2^k the
     largest power of two that fits into the range. So every even worker is a leaf. The second tree is the first with
@@ -156,7 +156,7 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
 
 @lru_cache(maxsize=64)
 def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], ...]:
-    """Return the (child, parent) messages of each round of a reduction up both trees.
+    """Return the (child, parent) messages of each round of a reduction up both trees of a double binary tree.
 
     In every round, workers that have received from all their children send to their parents, the deepest first. No
     worker sends or receives twice in a round.
@@ -194,14 +194,14 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
 
 
 def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce of n bytes up and down both trees, with half of the bytes in each."""
+    """Return the rounds of an all-reduce of n bytes by a double binary tree, with half of the bytes in each tree."""
     columns = (np.array(messages).T for messages in two_tree_reduce_rounds(workers))
     up = tuple(Round(children, receivers, nbytes / 2) for children, receivers in columns)
     return (*up, *reversed_rounds(up))
 
 
 def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
-    """Return the messages one after another up two trees of all workers: 2 l - 1 + e, 0 for a single worker.
+    """Return the number of messages one after another up a double binary tree: 2 l - 1 + e, 0 for a single worker.
 
     Here l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
     """
@@ -210,7 +210,7 @@ def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
 
 
 def _two_tree_latencies(workers: IntOrArray) -> IntOrArray:
-    """Return the latencies up and down two trees of depth l of all workers: 2 (l + 1); 2 for two workers, 0 for one."""
+    """Return the number of latencies up and down a double binary tree: 2 (l + 1); 2 for two workers, 0 for one."""
     return 2 * (doublings(workers) + np.greater(workers, 2))
 
 
