@@ -102,9 +102,9 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
         phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)  # steps of the golden section never fall together
         # Positions on the scaled axis, where equal distances are equally long in the figure.
         positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0]
-        left, right = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
+        axis_start, axis_end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
         for number in range(MARKERS_PER_LINE):
-            marker_position = left + (right - left) * (number + phase) / MARKERS_PER_LINE
+            marker_position = axis_start + (axis_end - axis_start) * (number + phase) / MARKERS_PER_LINE
             if positions[0] <= marker_position <= positions[-1]:
                 marked_points.append(int(np.abs(positions - marker_position).argmin()))
     ax.plot(xs, y, markevery=marked_points, label=label, zorder=3, **_line_properties(style))

@@ -240,7 +240,7 @@ LONG_MS, LONG_LINK = 50.0, "50 ms and more"
 """A delay from which the steps of rings wait for it, in milliseconds."""
 
 
-def _collective(row: Mapping[str, str]) -> _Row:
+def _predict_collective(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a collective; its regime is the library, the collective, and the kind of its link."""
     collective = "in pieces" if in_pieces(row) else row["collective"]
     regime = f"{row['backend']} {collective}, {collective_link(row)}"
@@ -255,7 +255,7 @@ def collective_link(row: Mapping[str, str]) -> str:
     return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
 
 
-def _l40s(row: Mapping[str, str]) -> _Row:
+def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
     """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link."""
     rate = bandwidth_bytes_per_s(row["bw"])
     flow = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
@@ -283,7 +283,7 @@ def bandwidth_bytes_per_s(text: str) -> float | None:
     return float(match[1]) * {"m": 1e6, "g": 1e9}[match[2]] / 8
 
 
-def _nvlink(row: Mapping[str, str]) -> _Row:
+def _predict_nvlink_all_reduce(row: Mapping[str, str]) -> _Row:
     """Return the prediction of an all-reduce over NVLink."""
     gpu, gpus = row["gpu"], int(positive_number(row["gpus"], "gpus"))
     if gpu not in NVLINKS:
@@ -297,7 +297,7 @@ def _nvlink(row: Mapping[str, str]) -> _Row:
     return {"predicted_ms": 1e3 * seconds, "regime": f"{gpu}, {source}"}
 
 
-def _nvlink_collective(row: Mapping[str, str]) -> _Row:
+def _predict_nvlink_collective(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a collective of NCCL among GPUs with NVLink."""
     for name in ("nvlink", "gpus", "nodes", "bytes"):
         positive_number(row[name], name)
@@ -319,12 +319,12 @@ def nvlink_times() -> dict[str, TimesBySize]:
     return {gpu: node_times(gpu) for gpu in RINGS}
 
 
-def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
+def _gpt_step_predictor(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _Row]:
     """Return a predictor of GPT steps on A100 nodes; activations are recomputed in all steps of a table or in none."""
     points = []
     for row in rows:
         with contextlib.suppress(SpecError):  # the prediction of its line reports the error
-            points.append(_point(row))
+            points.append(_gpt_point(row))
     machine = HARDWARE["a100"]
     recomputed = recomputes(points, machine.memory_bytes or math.inf)
     constants = replace(
@@ -335,7 +335,7 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
 
     def predict(row: Mapping[str, str]) -> _Row:
         """Return the prediction for a measured row, with the regime to which it belongs."""
-        point = _point(row)
+        point = _gpt_point(row)
         (seconds,) = step_s(layouts([point], recomputed), constants)
         where = "several nodes" if point.gpus > A100_NODE_GPUS else "one node"
         tensor = "no tensor parallelism" if point.tensor == 1 else "tensor parallelism"
@@ -344,14 +344,14 @@ def _steps(rows: Sequence[Mapping[str, str]]) -> Callable[[Mapping[str, str]], _
     return predict
 
 
-def _training(row: Mapping[str, str]) -> _Row:
+def _predict_training(row: Mapping[str, str]) -> _Row:
     """Return the prediction of a training; its regime is its source and GPU."""
     step_s = float(np.ravel(predicted_step(training_spec(row)).step_time_s)[0])
     regime = ", ".join(text for text in (row.get("source"), row["hardware"].upper()) if text)
     return {"predicted_ms": 1e3 * step_s, "regime": regime}
 
 
-def _training_ms(row: Mapping[str, str]) -> float | None:
+def _measured_training_ms(row: Mapping[str, str]) -> float | None:
     """Return the measured milliseconds of a training's step; None if the row has no measurement."""
     seconds = measured_step_s(row)
     return None if seconds is None else 1e3 * seconds
@@ -369,7 +369,7 @@ Source: vTrain's configurations, ``node_size``, ``inter_node_bandwidth``.
 """
 
 
-def _point(row: Mapping[str, str]) -> Point:
+def _gpt_point(row: Mapping[str, str]) -> Point:
     """Return the configuration of a row of measured steps of a GPT."""
     numbers = {name: int(positive_number(row[column], column, minimum=1.0)) for name, column in COLUMNS.items()}
     point = Point(**numbers, measured_s=math.nan)
@@ -383,14 +383,16 @@ TABLES = {
     "collectives": Table(
         ("collective", "backend", "nodes", "megabytes", "delay_ms", "gbit_s"),
         _column_ms("time_ms"),
-        lambda rows: _collective,
+        lambda rows: _predict_collective,
     ),
     "steps": Table(
-        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"), _column_ms("sync_wall_ms"), lambda rows: _l40s
+        ("algorithm", "bw", "steps", "n_sync", "params", "batch", "seq"),
+        _column_ms("sync_wall_ms"),
+        lambda rows: _predict_l40s_step,
     ),
-    "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _nvlink),
-    "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _nvlink_collective),
-    "trainings": Table(TRAINING_COLUMNS, _training_ms, lambda rows: _training),
-    "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME), _steps),
+    "nvlink": Table(("gpu", "gpus", "bytes"), _column_ms("in_place_ns", 1e6), lambda rows: _predict_nvlink_all_reduce),
+    "nvlink collectives": Table(NVLINK_COLUMNS, _column_ms("time_us", 1e3), lambda rows: _predict_nvlink_collective),
+    "trainings": Table(TRAINING_COLUMNS, _measured_training_ms, lambda rows: _predict_training),
+    "GPT steps": Table(tuple(COLUMNS.values()), _column_ms(TIME), _gpt_step_predictor),
 }
 """Kinds of files, by their content."""
