@@ -82,7 +82,7 @@ def launch(
 
 
 class Ended(NamedTuple):
-    """How a group of launched processes ended.
+    """The end of a group of launched processes: a failure, an interruption, and the time until then.
 
     Attributes:
         failure: the process that died or hung, if one did.

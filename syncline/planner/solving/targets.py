@@ -28,7 +28,7 @@ UNKNOWN_VALUE = BoundedValue(None, None, None)
 
 
 class TargetKind(NamedTuple):
-    """How the margin between a quantity, such as the time of a training, and its target is computed.
+    """The rule that computes the margin between a quantity, such as the time of a training, and its target.
 
     Attributes:
         at_least: whether the quantity must be at least the limit; else at most.
