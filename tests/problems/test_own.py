@@ -76,7 +76,7 @@ def test_what_is_wrong_with_a_problem_of_ones_own_is_one_line(valley, command, p
 
 def test_a_registered_problem_keeps_its_name(valley, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(PROBLEMS, "_known", dict(PROBLEMS._known))
+    monkeypatch.setattr(PROBLEMS, "_registered", dict(PROBLEMS._registered))
     PROBLEMS.register("valley", PROBLEMS["my_valley:Valley"])
     spec = load_spec("rosenbrock-mt-dao", ["problem=valley"], RunSpec)
     assert spec.model_dump(mode="json")["problem"] == {"kind": "valley", "steepness": 1.0}

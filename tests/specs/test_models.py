@@ -191,7 +191,7 @@ def test_an_installed_package_offers_models_by_name() -> None:
         assert model_fields(model("acme-net")) == "acme-net" == model("acme-net").name
     finally:
         for name in ("acme-tiny", "acme-net"):
-            del BY_NAME._known[name]
+            del BY_NAME._registered[name]
 
 
 PIPELINE: dict[str, Any] = {

@@ -240,7 +240,7 @@ def refusal_lines(method: MethodBase, workers: Sequence[int]) -> list[str]:
 def names_of(values: Iterable[Any]) -> list[Any]:
     """Return the distinct values of an option, in order; texts without braces are lists of names with commas between.
 
-    >>> names_of(["ddp,diloco", "ddp", "{kind: diloco}"])
+    >>> names_of(["ddp,diloco,ddp", "ddp", "{kind: diloco}"])
     ['ddp', 'diloco', '{kind: diloco}']
     """
     names: list[Any] = []
@@ -248,8 +248,8 @@ def names_of(values: Iterable[Any]) -> list[Any]:
         items = [value]
         if isinstance(value, str) and "{" not in value:
             items = [item.strip() for item in value.split(",")]
-        names += [item for item in items if item not in names]
-    return names
+        names += items
+    return [name for index, name in enumerate(names) if name not in names[:index]]
 
 
 def counts_of(value: str | int | Sequence[int]) -> list[int]:

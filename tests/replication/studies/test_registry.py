@@ -63,7 +63,7 @@ def answer_tables(rows: list[dict[str, Any]], spec: AnswerSpec) -> list[Any]:
 
 @pytest.fixture
 def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(STUDIES, "_known", dict(STUDIES._known))
+    monkeypatch.setattr(STUDIES, "_registered", dict(STUDIES._registered))
 
 
 @pytest.mark.usefixtures("fresh")
