@@ -9,7 +9,7 @@ from typing import Any
 
 from syncline.api.result import Result, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
-from syncline.planner.assumptions import OF_ROWS, option_origins, projection_assumptions
+from syncline.planner.assumptions import ASSUMPTION_COLUMNS, option_origins, projection_assumptions
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec, project_all
@@ -70,7 +70,7 @@ def answer_project(question: Project) -> Result:
     if searches_placement:
         origins["placement"] = FASTEST
     rows = project_all(specs, question.thresholds)
-    if not training.is_nothing:
+    if not training.is_empty:
         rows = with_training(rows, specs, training)
     return projection_result(specs, rows, transfers, origins)
 
@@ -99,7 +99,7 @@ def projection_result(
     """
     assumptions = projection_assumptions(
         [spec for spec in specs if isinstance(spec, ProjectSpec)],
-        rows.distinct(OF_ROWS) if isinstance(rows, ColumnRows) else rows,
+        rows.distinct(ASSUMPTION_COLUMNS) if isinstance(rows, ColumnRows) else rows,
         origins,
     )
     record = {

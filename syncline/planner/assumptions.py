@@ -51,7 +51,7 @@ class Assumption:
         return {name: value for name, value in asdict(self).items() if name != "text"}
 
 
-OF_ROWS = ("method", "sharding", "micro_batches", "repair_s", "spares")
+ASSUMPTION_COLUMNS = ("method", "sharding", "micro_batches", "repair_s", "spares")
 """Columns of a projection's rows that have assumptions."""
 
 
@@ -84,7 +84,7 @@ def projection_assumptions(
 
     Args:
         specs: the projections.
-        rows: their rows, or each combination of the columns `OF_ROWS` once: the memory plan of each method, and the
+        rows: their rows, or each combination of the columns `ASSUMPTION_COLUMNS` once: the memory plan of each method, and the
             repairs if machines fail.
         origins: origins of the period and the sequence, of `option_origins`, if options set them.
     """

@@ -147,14 +147,10 @@ class CostQuestion:
         if workers is None and starts_s is not None:
             workers = len(starts_s)
         question = cls(
-            workers or worker_count(parsed_networks[0]) or WORKERS,
-            parse_bytes(number_or_text(nbytes), "--bytes"),
-            parsed_networks,
-            tuple(dict.fromkeys(collectives or COLLECTIVES)),
-            starts_s,
-            tuple(dict.fromkeys(algorithms or ())),
-            cast(Rule, protocol),
-        )
+            workers or worker_count(parsed_networks[0]) or WORKERS, parse_bytes(number_or_text(nbytes), "--bytes"),
+            parsed_networks, tuple(dict.fromkeys(collectives or COLLECTIVES)), starts_s,
+            tuple(dict.fromkeys(algorithms or ())), cast(Rule, protocol),
+        )  # fmt: skip
         question._check()
         return question
 

@@ -9,7 +9,7 @@ import pytest
 
 import syncline as sl
 from syncline.costmodel.scaling.published import default_batch
-from syncline.planner.assumptions import OF_ROWS, projection_assumptions
+from syncline.planner.assumptions import ASSUMPTION_COLUMNS, projection_assumptions
 from syncline.planner.projection.project import project_all
 from syncline.specs import ProjectSpec, load_spec, model
 
@@ -107,7 +107,7 @@ def test_combinations_of_columns_are_those_of_the_rows() -> None:
         for count in (4, 8)
     ]
     rows: Any = project_all(specs, False)
-    names = [name for name in (*OF_ROWS, "fits", "network") if name in rows[0]]
+    names = [name for name in (*ASSUMPTION_COLUMNS, "fits", "network") if name in rows[0]]
     wanted = dict.fromkeys(tuple(row[name] for name in names) for row in rows)
     assert [tuple(found.values()) for found in rows.distinct(names)] == list(wanted)
     assert len(wanted) < len(rows) and rows.distinct(("absent",)) == []

@@ -128,14 +128,9 @@ def compute_advice(question: AdviceQuestion) -> Advice:
             plan = {name: row[name] for name in ("method", "layout", "overlap")}
         named_thresholds.append(threshold | {"becomes": plan})
     return Advice(
-        question,
-        ranked,
-        loss_unknown=unranked,
-        infeasible=infeasible,
-        ties=[index for index, row in enumerate(ranked) if row["tied"]],
-        thresholds=named_thresholds,
-        decides=cause_sentences(question, ranked, unranked, infeasible),
-        changes=change_lines,
+        question, ranked, loss_unknown=unranked, infeasible=infeasible,
+        ties=[index for index, row in enumerate(ranked) if row["tied"]], thresholds=named_thresholds,
+        decides=cause_sentences(question, ranked, unranked, infeasible), changes=change_lines,
         unknown=unknown_sentences(question, ranked, unranked),
         verdict=verdict(question, ranked, unranked, change_lines),
-    )
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from syncline.costmodel.scaling.relative import token_factor
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.question import AdviceQuestion
-from syncline.planner.projection.training_totals import method_covered
+from syncline.planner.projection.training_totals import loss_fit_method
 
 DATA_PARALLEL = "ddp-adam"
 
@@ -76,7 +76,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 
     The question sets the loss by a target, or by the tokens of data parallelism.
     """
-    fit_method = method_covered(method)
+    fit_method = loss_fit_method(method)
     try:
         base = _data_parallel_tokens(question)
     except SpecError as error:
@@ -86,13 +86,9 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
     if question.model.experts > 1:
         return TokensNeeded(base.tokens, unknown=NO_EXPERTS)
     training = TrainingAtScale(
-        fit_method,
-        float(question.model.parameters),
-        base.tokens,
-        replicas=float(replicas),
-        period=float(dict(method).get("period", 1)),
-        batch_tokens=float(question.batch_tokens),
-    )
+        fit_method, float(question.model.parameters), base.tokens, replicas=float(replicas),
+        period=float(dict(method).get("period", 1)), batch_tokens=float(question.batch_tokens),
+    )  # fmt: skip
     try:
         needed_factor = token_factor(training, question.extrapolate)
     except SpecError as error:
@@ -102,17 +98,11 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         return TokensNeeded(base.tokens, unknown=reason)
     tokens = base.tokens * needed_factor.factor
     return replace(
-        base,
-        tokens=tokens,
-        factor=needed_factor.factor,
-        factor_low=needed_factor.low,
-        factor_high=needed_factor.high,
-        loss=predicted_loss(replace(training, tokens=tokens), extrapolate=True),
-        ratio=needed_factor.relative.ratio,
-        beyond=_beyond_text(needed_factor.relative.prediction),
-        basis=needed_factor.basis,
-        source=needed_factor.source,
-    )
+        base, tokens=tokens, factor=needed_factor.factor, factor_low=needed_factor.low,
+        factor_high=needed_factor.high, loss=predicted_loss(replace(training, tokens=tokens), extrapolate=True),
+        ratio=needed_factor.relative.ratio, beyond=_beyond_text(needed_factor.relative.prediction),
+        basis=needed_factor.basis, source=needed_factor.source,
+    )  # fmt: skip
 
 
 def _beyond_text(prediction: PredictedLoss) -> str:

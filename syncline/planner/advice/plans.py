@@ -91,16 +91,10 @@ class TrainingPlan:
 def first_spec(question: AdviceQuestion) -> ProjectSpec:
     """Return the projection spec of plain data parallelism, which `specs_of` changes into the spec of a plan."""
     return ProjectSpec(
-        kind="project",
-        name="advise",
-        model=question.model,
-        tokens_per_worker=question.tokens_per_worker,
-        workers=question.workers,
-        steps=question.steps,
-        methods=(method_of("ddp-adam"),),
-        networks=(question.network,),
-        compute=ComputeSpec(hardware=question.hardware),
-    )
+        kind="project", name="advise", model=question.model, tokens_per_worker=question.tokens_per_worker,
+        workers=question.workers, steps=question.steps, methods=(method_of("ddp-adam"),),
+        networks=(question.network,), compute=ComputeSpec(hardware=question.hardware),
+    )  # fmt: skip
 
 
 def specs_of(question: AdviceQuestion, plans: Sequence[TrainingPlan], methods: Sequence[MethodBase]) -> ProjectSpec:

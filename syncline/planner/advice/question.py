@@ -181,23 +181,14 @@ def advice_question(question: Advise) -> AdviceQuestion:
         text = f"{periods[0]:,} steps, for methods that exchange now and then"
         assumptions.append(Assumption("period", periods[0], unit="steps", text=text, origin=GIVEN))
     return AdviceQuestion(
-        model,
-        network,
-        hardware=hardware,
-        workers=workers,
-        batch_tokens=batch_tokens,
-        tokens=tokens,
+        model, network, hardware=hardware, workers=workers, batch_tokens=batch_tokens, tokens=tokens,
         target_loss=question.target_loss,
         budget=None if question.budget is None else parse_count(question.budget, "budget"),
         deadline_s=None if question.deadline is None else parse_seconds(question.deadline, "deadline"),
-        prices=None if question.prices is None else parse_prices(question.prices),
-        extrapolate=question.extrapolate,
-        methods=methods,
-        periods=periods,
-        assumptions=tuple(assumptions),
-        defaults=tuple(_free_costs(failures)),
+        prices=None if question.prices is None else parse_prices(question.prices), extrapolate=question.extrapolate,
+        methods=methods, periods=periods, assumptions=tuple(assumptions), defaults=tuple(_free_costs(failures)),
         failures=failures,
-    )
+    )  # fmt: skip
 
 
 def _cluster(question: Advise) -> tuple[Network, Hardware, int]:

@@ -37,7 +37,7 @@ from syncline.planner.projection.bounds import (
     threshold_bounds,
 )
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.training_totals import method_covered
+from syncline.planner.projection.training_totals import loss_fit_method
 
 
 class VariedStep(NamedTuple):
@@ -68,7 +68,7 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
 
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
     """Return a key that is equal for plans whose predicted losses have the same error: method, period and replicas."""
-    fit_method = method_covered(row["plan"].method)
+    fit_method = loss_fit_method(row["plan"].method)
     if fit_method == "ddp-adam":
         return (fit_method,)
     return fit_method, row["period"], row["replicas"]

@@ -48,7 +48,7 @@ GROUPS = (
 SLIDERS = ("sites", "workers", "bandwidth", "latency", "batch", "tokens", "period", "mtbf", "restart", "storage")
 """Settings with a slider along their stops and a text field."""
 
-OF_SITES = ("sites", "workers", "inside")
+SITE_SETTINGS = ("sites", "workers", "inside")
 """Settings that a network of the command has itself; the style sheet hides them beside it."""
 
 
@@ -63,7 +63,7 @@ def form(settings: PageSettings) -> str:
     """Return all controls, with the settings' values."""
     groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
     further_methods = (name for name in settings.methods if name not in OFFERED)
-    return filled("form", groups, settings, SLIDERS, [*OFFERED, *further_methods], BASELINE, OF_SITES)
+    return filled("form", groups, settings, SLIDERS, [*OFFERED, *further_methods], BASELINE, SITE_SETTINGS)
 
 
 def ranking_table(ranking: Ranking, drawn: str = "") -> str:
@@ -187,15 +187,10 @@ def question_of(settings: PageSettings) -> AdviceQuestion:
     """
     workers = sum(sizes_of_sites(settings))
     question = Advise(
-        model=settings.model,
-        network=network(network_of(settings)),
-        hardware=settings.hardware,
-        workers=workers,
-        tokens=settings.tokens,
-        batch_tokens=settings.batch * workers or None,
-        extrapolate=settings.losses == "extrapolated",
-        failures=failures_of_settings(settings),
-    )
+        model=settings.model, network=network(network_of(settings)), hardware=settings.hardware, workers=workers,
+        tokens=settings.tokens, batch_tokens=settings.batch * workers or None,
+        extrapolate=settings.losses == "extrapolated", failures=failures_of_settings(settings),
+    )  # fmt: skip
     return advice_question(question)
 
 

@@ -26,23 +26,27 @@ from syncline.units import format_seconds
 
 
 def restarted_goodput(
-    failures: FailuresSpec, workers: int, saving: CheckpointTimes, interval_s: float | None, work_s: float | None = None
+    failures: FailuresSpec,
+    workers: int,
+    checkpoints: CheckpointTimes,
+    interval_s: float | None,
+    work_s: float | None = None,
 ) -> float | None:
     """Return the goodput of a training in which all workers restart from the last checkpoint; None if no formula holds.
 
     Args:
         failures: failure model of the machines.
         workers: number of workers.
-        saving: cost and timing of checkpoints.
+        checkpoints: cost and timing of checkpoints.
         interval_s: seconds of work between checkpoints; None: the only checkpoint is at the end.
         work_s: seconds of work in the whole training, if known.
     """
     # The checkpoint at the end costs no goodput, because a training without failures writes it too.
-    stop_s = 0.0 if interval_s is None else saving.stop_s
+    stop_s = 0.0 if interval_s is None else checkpoints.stop_s
     interval_s = work_s if interval_s is None else interval_s
-    if not has_closed_form(failures) or saving.lag_s or interval_s is None:
+    if not has_closed_form(failures) or checkpoints.lag_s or interval_s is None:
         return None
-    restart_s = failures.restart_time + saving.reload_s
+    restart_s = failures.restart_time + checkpoints.reload_s
     mtbf_s = failures.mtbf_s(workers)
     down_s = max(downtime_s(failures), until_all_work_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
     return 1 / expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)
@@ -51,7 +55,7 @@ def restarted_goodput(
 def reformed_goodput(
     failures: FailuresSpec,
     group: FaultTolerantGroup,
-    saving: CheckpointTimes,
+    checkpoints: CheckpointTimes,
     interval_s: float | None,
     work_s: float | None = None,
 ) -> float | None:
@@ -60,14 +64,14 @@ def reformed_goodput(
     Args:
         failures: failure model of the machines.
         group: the model copies that continue.
-        saving: cost and timing of checkpoints.
+        checkpoints: cost and timing of checkpoints.
         interval_s: seconds of work between checkpoints; None: there are no checkpoints.
         work_s: seconds of work in the whole training, if known.
     """
-    if not has_closed_form(failures) or saving.lag_s or failures.min_workers > 1:
+    if not has_closed_form(failures) or checkpoints.lag_s or failures.min_workers > 1:
         return None
     mtbf_s = group.lost_mtbf_s
-    stop_s = 0.0 if interval_s is None else saving.stop_s
+    stop_s = 0.0 if interval_s is None else checkpoints.stop_s
     interval_s = work_s if interval_s is None else interval_s
     if interval_s is None:
         return group.useful_share if math.isinf(mtbf_s) else None
@@ -95,25 +99,31 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     if not math.isfinite(training.step_s) or training.step_s <= 0:  # the step time is unknown
         rejoin_s = training.rejoin_s or 0.0
         return Goodput(recovery, None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
-    saving, work_s = _saving(failures, training), training.step_s * training.steps
-    interval_s = None
-    if saving.every is not None and saving.every <= training.steps:  # otherwise the only checkpoint is at the end
-        interval_s = saving.every * training.step_s
+    checkpoints, work_s = _checkpoint_times(failures, training), training.step_s * training.steps
+    interval_s = None  # the only checkpoint is at the end
+    if checkpoints.every is not None and checkpoints.every <= training.steps:
+        interval_s = checkpoints.every * training.step_s
     if recovery == "restart":
-        goodput = restarted_goodput(failures, training.workers, saving, interval_s, work_s)
+        goodput = restarted_goodput(failures, training.workers, checkpoints, interval_s, work_s)
     else:
         group = fault_tolerant_group(
-            failures, training.workers, load_s=saving.join_s, step_s=training.step_s, copies=training.copies,
+            failures, training.workers, load_s=checkpoints.join_s, step_s=training.step_s, copies=training.copies,
             period=training.exchanges_every,
         )  # fmt: skip
-        goodput = reformed_goodput(failures, group, saving, interval_s, work_s)
-    stuck = _stuck_reason(failures, training, saving, interval_s)
+        goodput = reformed_goodput(failures, group, checkpoints, interval_s, work_s)
+    stuck = _stuck_reason(failures, training, checkpoints, interval_s)
     if stuck is None and goodput is None:
         goodput, stuck = simulated_goodput(failures, training, SEEDS)
     if stuck or goodput is None:
         goodput = 0.0
     return Goodput(
-        recovery, interval_s, goodput=goodput, repair_s=repair_s, spares=spares, rejoin_s=saving.join_s, stuck=stuck
+        recovery,
+        interval_s,
+        goodput=goodput,
+        repair_s=repair_s,
+        spares=spares,
+        rejoin_s=checkpoints.join_s,
+        stuck=stuck,
     )
 
 
@@ -137,7 +147,7 @@ def simulated_goodput(
         training: the training.
         seeds: number of simulations, each with its own failures.
     """
-    saving, steps = _saving(failures, training), max(1, round(training.steps))
+    checkpoints, steps = _checkpoint_times(failures, training), max(1, round(training.steps))
     goodputs = []
     for seed in range(seeds):
         outages = failures.outages_of(training.workers, seed)
@@ -146,21 +156,17 @@ def simulated_goodput(
             min_copies = math.ceil(failures.min_workers / copy_workers)
             group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
             max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
-            work = SavedSteps(max_steps, equal_step_ends(training.step_s), saving)
+            work = SavedSteps(max_steps, equal_step_ends(training.step_s), checkpoints)
             # An outage of workers is an outage of the model copies that have them.
             copies_down = (
                 outage._replace(first=outage.first // copy_workers, stop=math.ceil(outage.stop / copy_workers))
                 for outage in outages
             )
             costs = ElasticTraining(
-                group,
-                steps,
-                work_of=partial(_same_work, work),
-                outages=copies_down,
-                period=training.exchanges_every,
+                group, steps, work_of=partial(_same_work, work), outages=copies_down, period=training.exchanges_every
             ).simulate()
         else:
-            work = SavedSteps(steps, equal_step_ends(training.step_s), saving)
+            work = SavedSteps(steps, equal_step_ends(training.step_s), checkpoints)
             costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
         if costs.stuck is not None:
             return 0.0, costs.stuck
@@ -173,7 +179,7 @@ def _same_work(work: SavedSteps, copies: int) -> SavedSteps:
     return work
 
 
-def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
+def _checkpoint_times(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:
     """Return the cost and timing of the training's checkpoints."""
     return failures.checkpoint_costs(
         training.step_s, training.workers, training.state_bytes, training.copies, training.rejoin_s
@@ -181,7 +187,7 @@ def _saving(failures: FailuresSpec, training: FailingTraining) -> CheckpointTime
 
 
 def _stuck_reason(
-    failures: FailuresSpec, training: FailingTraining, saving: CheckpointTimes, interval_s: float | None
+    failures: FailuresSpec, training: FailingTraining, checkpoints: CheckpointTimes, interval_s: float | None
 ) -> str | None:
     """Return the reason if the training would make no progress in a thousand attempts, else None.
 
@@ -193,7 +199,7 @@ def _stuck_reason(
     if failures.recovery == "restart":
         work_s = interval_s if interval_s is not None else training.step_s * training.steps
         repair_s = 0.0 if failures.spares else failures.repair_s()
-        needed_s = repair_s + failures.restart_time + saving.reload_s + work_s + saving.stop_s
+        needed_s = repair_s + failures.restart_time + checkpoints.reload_s + work_s + checkpoints.stop_s
         phase = f"{'a repair, ' if repair_s else ''}a restart and the steps to a checkpoint"
     else:
         needed_s = failures.detection_timeout + failures.regroup_time + training.step_s

@@ -116,16 +116,11 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     if question.interval is None:
         intervals = [failures.checkpoint.interval]
     return GoodputQuestion(
-        failures,
-        listed(question.workers),
-        step_s=parse_seconds(question.step_time, "--step-time"),
+        failures, listed(question.workers), step_s=parse_seconds(question.step_time, "--step-time"),
         recoveries=[failures.recovery] if question.recovery is None else listed(question.recovery),
-        intervals=intervals,
-        for_s=parse_seconds(question.duration, "--duration"),
-        steps=question.steps,
-        seeds=question.seeds,
-        period=question.period,
-    )
+        intervals=intervals, for_s=parse_seconds(question.duration, "--duration"), steps=question.steps,
+        seeds=question.seeds, period=question.period,
+    )  # fmt: skip
 
 
 MOST_SEEDS = 10_000
@@ -164,7 +159,12 @@ def goodput_rows(question: GoodputQuestion) -> list[dict[str, Any]]:
 
 
 def simulate_training(
-    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes, seed: int
+    question: GoodputQuestion,
+    failures: FailuresSpec,
+    workers: int,
+    recovery: str,
+    checkpoints: CheckpointTimes,
+    seed: int,
 ) -> FailureCosts:
     """Return the costs of failures in a simulated training, with failures drawn from a seed."""
     group, outages = failures.failing_group(workers), failures.outages_of(workers, seed)
@@ -172,24 +172,26 @@ def simulate_training(
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":
         return simulate_independent_workers(
-            group, steps, question.step_s, question.period, load_s=saving.join_s, outages=outages, until_s=until_s
+            group, steps, question.step_s, question.period, load_s=checkpoints.join_s, outages=outages, until_s=until_s
         )
     if recovery == "elastic":
-        work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), saving)
+        work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), checkpoints)
         return ElasticTraining(
             group, steps, work_of=lambda _: work, outages=outages, until_s=until_s, period=question.period
         ).simulate()
-    work = SavedSteps(steps, equal_step_ends(question.step_s), saving)
+    work = SavedSteps(steps, equal_step_ends(question.step_s), checkpoints)
     return RestartedTraining(group, work, outages, until_s).simulate()
 
 
 def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str) -> dict[str, Any]:
     """Return the row of a number of workers and a way to recover, with means over the simulations of all seeds."""
     check_workers(failures, workers)
-    saving = failures.checkpoint_costs(question.step_s, workers)
-    results = [simulate_training(question, failures, workers, recovery, saving, seed) for seed in range(question.seeds)]
+    checkpoints = failures.checkpoint_costs(question.step_s, workers)
+    results = [
+        simulate_training(question, failures, workers, recovery, checkpoints, seed) for seed in range(question.seeds)
+    ]
     writes_checkpoints = recovery != "alone"
-    interval_s = None if saving.every is None or not writes_checkpoints else saving.every * question.step_s
+    interval_s = None if checkpoints.every is None or not writes_checkpoints else checkpoints.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
         interval_s = None  # the only checkpoint is at the end of the training
     best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
@@ -204,7 +206,7 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "recovery": recovery,
         "step_time_s": question.step_s,
         "interval_s": interval_s,
-        "checkpoint_stop_s": saving.stop_s if writes_checkpoints else None,
+        "checkpoint_stop_s": checkpoints.stop_s if writes_checkpoints else None,
         "mtbf_s": failures.mtbf_s(workers),
         "repair_s": failures.repair_s(),
         "spares": failures.spares,
@@ -213,7 +215,7 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
         "goodput": statistics.fmean(goodputs),
         "goodput_low": min(goodputs),
         "goodput_high": max(goodputs),
-        "expected_goodput": _expected_goodput(question, failures, workers, recovery, saving),
+        "expected_goodput": _expected_goodput(question, failures, workers, recovery, checkpoints),
         "interruptions": mean("interruptions"),
         "lost_steps": mean("lost_steps"),
         **{
@@ -228,16 +230,16 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
 
 
 def _expected_goodput(
-    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, saving: CheckpointTimes
+    question: GoodputQuestion, failures: FailuresSpec, workers: int, recovery: str, checkpoints: CheckpointTimes
 ) -> float | None:
     """Return the expected goodput by a formula, or None if no formula holds."""
-    interval_s = None if saving.every is None else saving.every * question.step_s
+    interval_s = None if checkpoints.every is None else checkpoints.every * question.step_s
     if recovery == "restart":
-        return restarted_goodput(failures, workers, saving, interval_s)
+        return restarted_goodput(failures, workers, checkpoints, interval_s)
     if recovery == "alone":
         return None
-    group = fault_tolerant_group(failures, workers, saving.join_s, question.step_s, period=question.period)
-    return reformed_goodput(failures, group, saving, interval_s, question.work_s)
+    group = fault_tolerant_group(failures, workers, checkpoints.join_s, question.step_s, period=question.period)
+    return reformed_goodput(failures, group, checkpoints, interval_s, question.work_s)
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:

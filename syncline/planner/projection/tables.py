@@ -16,8 +16,8 @@ from syncline.costmodel.scaling.published import fit_named
 from syncline.errors import SpecError
 from syncline.planner.assumptions import Assumption, projection_assumptions
 from syncline.planner.prediction_tables import assumptions_block
-from syncline.planner.projection.training_totals import at_scale, method_covered
-from syncline.planner.tables.display import BOUNDED, MORE, few_note, network_title
+from syncline.planner.projection.training_totals import loss_fit_method, training_at_scale
+from syncline.planner.tables.display import BOUNDED, MORE, network_title, step_columns_note
 from syncline.planner.tables.table import EXTRAPOLATED, TOO_LARGE, table, waiting
 from syncline.specs import Experiment, ProjectSpec, study_of
 from syncline.specs.study import Record
@@ -91,12 +91,12 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
     """
     (method,) = [candidate for candidate in spec.methods if candidate.name == row["method"]]
     try:
-        fit = fit_named(None, method_covered(method))
+        fit = fit_named(None, loss_fit_method(method))
     except SpecError:
         return "no published fit covers such a method"
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
-    variables = at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
+    variables = training_at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
     for name, span in fit.seen.items():
         if name in variables and span.factor_outside(variables[name]) != 1:
             seen_range = f"{large_text(span.low)} to {large_text(span.high)}"
@@ -146,7 +146,7 @@ def project_tables(
             ]
             tables.append((title, table_rows))
     baseline = projections[0].methods[0].name
-    note = "Every: steps from one exchange to the next. " + few_note(rows, baseline)
+    note = "Every: steps from one exchange to the next. " + step_columns_note(rows, baseline)
     if "faster_by_5_percent" in columns:
         note += THRESHOLD_NOTE.format(baseline)
     note += training_note(rows, projections) + simulation_note(rows) + places_note(rows, projections[0].networks)

@@ -470,13 +470,9 @@ def _exchanges_between(
             # Bytes of a collective's result over those of its input.
             growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(
-                exchange,
-                payload_bytes=size * growth.get(exchange.collective, 1.0),
-                encoded_bytes=0.0,
-                collective="all_gather",
-                label=f"{exchange.label} inside".strip(),
-                first_group=layout.gradient_group,
-            )
+                exchange, payload_bytes=size * growth.get(exchange.collective, 1.0), encoded_bytes=0.0,
+                collective="all_gather", label=f"{exchange.label} inside".strip(), first_group=layout.gradient_group,
+            )  # fmt: skip
 
 
 def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPolicy | None, ...]:

@@ -153,7 +153,7 @@ class WholeTraining:
             raise SpecError("tokens", self.tokens, "nothing beside a target loss, which decides how many")
 
     @property
-    def is_nothing(self) -> bool:
+    def is_empty(self) -> bool:
         """Return whether no option about a whole training is set."""
         return self.tokens is None and self.target_loss is None and self.prices is None and self.failures is None
 
@@ -190,7 +190,7 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     return ColumnRows(parts)
 
 
-def method_covered(method: MethodBase) -> str:
+def loss_fit_method(method: MethodBase) -> str:
     """Return the name by which fits of losses know a method; a name that no fit has if none covers the method.
 
     Fits of DiLoCo cover an outer Nesterov step on numbers in full precision. Fits of Streaming DiLoCo cover fragments
@@ -281,10 +281,10 @@ FAILURE_FIELDS = ("recovery", "checkpoint_interval_s", "goodput", "repair_s", "s
 """Fields of a row if failures are an option; null if the step time is unknown."""
 
 
-def at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
+def training_at_scale(method: MethodBase, spec: ProjectSpec, tokens: float | None) -> TrainingAtScale:
     """Return a training of a spec's model in the form from which fits predict losses."""
     return TrainingAtScale(
-        method_covered(method),
+        loss_fit_method(method),
         float(spec.model.parameters),
         tokens,
         replicas=float(spec.layout.build().replicas(spec.workers)),
@@ -301,7 +301,7 @@ def _losses(
     The second item is None without a target loss, or if no fit covers it. The field ``loss_unknown`` is the reason if
     no fit gives the loss or the tokens.
     """
-    training = at_scale(method, spec, options.tokens)
+    training = training_at_scale(method, spec, options.tokens)
     columns: dict[str, Any] = {"tokens": options.tokens} | dict.fromkeys(LOSS_FIELDS)
     tokens_to_target: tuple[LossReached, TokenFactor] | None = None
     try:

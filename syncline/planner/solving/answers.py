@@ -21,7 +21,7 @@ from syncline.planner.solving.evaluations import (
     solved_value,
 )
 from syncline.planner.solving.link_selection import place_of
-from syncline.planner.solving.question import OF_METHODS, InverseProblem, OfferedLink
+from syncline.planner.solving.question import METHOD_VARIABLES, InverseProblem, OfferedLink
 from syncline.planner.solving.targets import SolveTargets
 from syncline.planner.solving.variables import ProjectionSetting, has_variable
 from syncline.specs import ProjectSpec
@@ -136,7 +136,7 @@ class SolvedAnswer(NamedTuple):
 
 def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase) -> SolvedAnswer:
     """Return the answer for a method on a network: the value of the question's variable that meets the targets."""
-    if question.variable in OF_METHODS and not has_variable(method, question.variable):
+    if question.variable in METHOD_VARIABLES and not has_variable(method, question.variable):
         return _answer_without_variable(question, spec, network, method)
     variable = question.decision_variable(spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)

@@ -24,7 +24,7 @@ from syncline.planner.projection.bounds import by_link, communication_bounds, co
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, network_groups
 from syncline.planner.projection.project import project_all
-from syncline.planner.projection.training_totals import WholeTraining, method_covered, with_training
+from syncline.planner.projection.training_totals import WholeTraining, loss_fit_method, with_training
 from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
 from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, Sense, settings_on_networks
 from syncline.specs import ProjectSpec
@@ -102,7 +102,7 @@ def evaluate_settings(
         # Rows are sorted by networks, then methods; the method's row is the last on each network.
         rows = project_all([projected_spec], thresholds=False)[len(methods) - 1 :: len(methods)]
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
-        if not training.is_nothing:
+        if not training.is_empty:
             rows = with_training(rows, [method_spec], training).as_plain()
         network_shares = shares(method_spec, 0, networks) if targets.need_shares else [{} for _ in networks]
         for row, step_shares in zip(rows, network_shares, strict=True):
@@ -150,7 +150,7 @@ def _loss_over_ddp(
 ) -> tuple[BoundedValue, str | None]:
     """Return the predicted loss over data parallelism's loss, with bounds, or the reason why it is unknown."""
     scale = TrainingAtScale(
-        method_covered(method),
+        loss_fit_method(method),
         float(spec.model.parameters),
         training.tokens,
         replicas=float(row["replicas"]),

@@ -27,7 +27,7 @@ from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.cluster.links import parse_network_link, preset_link
 from syncline.units import parse_count, parse_seconds, parse_share
 
-OF_METHODS = ("period", "delay")
+METHOD_VARIABLES = ("period", "delay")
 """Variables that are numbers of steps of a method."""
 
 
@@ -97,13 +97,13 @@ class InverseProblem:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
         if any((offer.month is None) != (self.among[0].month is None) for offer in self.among):
             raise SpecError("among", [offer.link.name for offer in self.among], "a price of each network, or of none")
-        if self.variable in OF_METHODS and self.level is not None:
+        if self.variable in METHOD_VARIABLES and self.level is not None:
             raise SpecError("level", self.level, f"none, as a {self.variable} has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
             raise SpecError("over", self.baseline and self.baseline.name, "a baseline beside a speedup, and only there")
         for spec in self.specs:
             for network in spec.networks:
-                if self.variable not in OF_METHODS and (self.variable != "workers" or self.level is not None):
+                if self.variable not in METHOD_VARIABLES and (self.variable != "workers" or self.level is not None):
                     place_of(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
@@ -120,7 +120,7 @@ class InverseProblem:
         Raises:
             SpecError: the method has no such number of steps, or no number of workers is possible.
         """
-        if self.variable in OF_METHODS:
+        if self.variable in METHOD_VARIABLES:
             return method_variable(spec, network, method, name=self.variable)
         if self.variable == "workers":
             level_index = None
@@ -165,16 +165,12 @@ class InverseInputs:
 
         speedup = self.inputs.speedup.removesuffix("x") if isinstance(self.inputs.speedup, str) else self.inputs.speedup
         return SolveTargets(
-            deadline_s=read("deadline", parse_seconds),
-            budget=read("budget", parse_count),
-            step_time_s=read("step_time", parse_seconds),
-            utilisation=read("utilisation", parse_share),
-            compute_utilisation=read("compute_utilisation", parse_share),
-            exposed=read("exposed", parse_share),
+            deadline_s=read("deadline", parse_seconds), budget=read("budget", parse_count),
+            step_time_s=read("step_time", parse_seconds), utilisation=read("utilisation", parse_share),
+            compute_utilisation=read("compute_utilisation", parse_share), exposed=read("exposed", parse_share),
             speedup=None if speedup is None else parse_count(speedup, "speedup"),
-            loss_penalty=read("loss_penalty", parse_share),
-            memory=1.0 if self.inputs.fits else None,
-        )
+            loss_penalty=read("loss_penalty", parse_share), memory=1.0 if self.inputs.fits else None,
+        )  # fmt: skip
 
     def training(self) -> WholeTraining:
         """Return the options of the whole training.
@@ -217,18 +213,10 @@ class InverseInputs:
         if batch is not None and variable != "workers" and not self.inputs.best:
             projections = [with_batch(spec, batch) for spec in projections]
         return InverseProblem(
-            variable,
-            projections,
-            targets,
-            self.training(),
-            baseline,
-            self.inputs.level,
-            among=offered_links(self.inputs.among),
-            most=self.inputs.most,
-            batch_tokens=batch,
-            best=self.inputs.best,
+            variable, projections, targets, self.training(), baseline, self.inputs.level,
+            among=offered_links(self.inputs.among), most=self.inputs.most, batch_tokens=batch, best=self.inputs.best,
             own_methods=own_methods,
-        )
+        )  # fmt: skip
 
     def specs(self, spec: Experiment, options: Options, own_methods: bool) -> Sequence[Experiment]:
         """Return the specs that the options select; with a target speedup, the first method of each is its baseline.

@@ -98,18 +98,11 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     batch = int(question.batch_tokens or spec.batch_tokens)
     given_batch = batch_assumption(batch, spec.workers, GIVEN)
     return AdviceQuestion(
-        shape,
-        network,
-        hardware=machine,
-        workers=spec.workers,
-        batch_tokens=batch,
-        tokens=tokens,
-        target_loss=training.target_loss,
-        prices=training.prices,
-        extrapolate=training.extrapolate,
+        shape, network, hardware=machine, workers=spec.workers, batch_tokens=batch, tokens=tokens,
+        target_loss=training.target_loss, prices=training.prices, extrapolate=training.extrapolate,
         methods=spec.methods if methods else (),
         assumptions=(given_batch if question.batch_tokens else spec_batch(spec),),
-    )
+    )  # fmt: skip
 
 
 def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:

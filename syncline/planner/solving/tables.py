@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from syncline.planner.assumptions import Assumption
 from syncline.planner.prediction_tables import assumptions_block
 from syncline.planner.projection.tables import training_columns, training_note
-from syncline.planner.solving.question import KNOWN, OF_METHODS, InverseProblem
+from syncline.planner.solving.question import KNOWN, METHOD_VARIABLES, InverseProblem
 from syncline.planner.tables.display import bases_note
 from syncline.planner.tables.table import TOO_LARGE, table, waiting
 from syncline.specs.study import Record
@@ -79,7 +79,13 @@ def _subject(row: Record) -> tuple[Any, ...]:
     """Return the fields that the rows of one table have in common, as a key."""
     network_name = row["network"] if _has_levels(row) else None
     plans = row.get("list") or row["layout"]
-    return row["model"], row["hardware"], plans, network_name, row["of"] if row["sought"] not in OF_METHODS else None
+    return (
+        row["model"],
+        row["hardware"],
+        plans,
+        network_name,
+        row["of"] if row["sought"] not in METHOD_VARIABLES else None,
+    )
 
 
 def _has_levels(row: Record) -> bool:
@@ -120,7 +126,7 @@ def _columns(rows: Sequence[Record], losses: bool) -> list[str]:
 
 def _method_text(row: Record) -> str:
     """Return the method's name with its original period, if it has one."""
-    return str(row["of"] if row["sought"] in OF_METHODS else row["method"])
+    return str(row["of"] if row["sought"] in METHOD_VARIABLES else row["method"])
 
 
 def _value_text(row: Record) -> str:
@@ -221,7 +227,7 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     """Return the note below the last table, which explains the columns and the basis of the rows."""
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
-    now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in OF_METHODS else ""
+    now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in METHOD_VARIABLES else ""
     note = f"\nNow: whether the target is met as things stand{now_text}. Nine of ten: what suffices if the clock is as "
     note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
     note += "or at what comes nearest. Waiting: for the network, with nothing to compute."

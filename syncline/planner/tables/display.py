@@ -19,7 +19,7 @@ BOUNDED = ("step_time_s", "speedup")
 BOUNDS_NOTE = " -, + and ±: the range in which nine of ten measured ones are expected."
 
 
-def few_note(rows: list[Record], baseline: str) -> str:
+def step_columns_note(rows: list[Record], baseline: str) -> str:
     """Return the note that explains the columns ``step_time_s``, ``waiting`` and ``speedup``, over a baseline."""
     note = f"Waiting: part of a step with nothing to do but wait for the network. Speedup: over {baseline}."
     if not _have_bounds(rows):
@@ -116,7 +116,7 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     """Return one table per network, of which the last explains the columns; none without a first step."""
     if not rows:
         return []
-    note = few_note(rows, spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE
+    note = step_columns_note(rows, spec.methods[0].name) + spec.compute.source_note() + stuck_note(rows) + MORE
     note = note.replace("\n", target_note(rows) + "\n", 1)
     return [
         table(
@@ -140,7 +140,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if not isinstance(spec, RunSpec):
         return study_of(spec).tables(rows, spec) if rows else []
     title = f"{spec.method.name}, {spec.num_endpoints:,} {spec.endpoint_noun}, {rows[0]['steps']:,} steps"
-    columns = ["seed", *(name for name in rows[0] if name not in OF_CLOCK)]
+    columns = ["seed", *(name for name in rows[0] if name not in CLOCK_FIELDS)]
     note = "Train loss and means: over the last tenth of the steps. The others: the workers' mean, at the end."
     tables: list[Group] = [table(title, columns, rows, note=note, keys=("seed",))]
     if "step_time_s" in rows[0]:
@@ -152,13 +152,13 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     return tables
 
 
-OF_WORKERS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
+PER_WORKER_FIELDS = ("ages", "ages_above", "contributions", "steps_by_worker", "waited_s", "waited_for_s")
 """Fields of a row that are lists, by age or by worker."""
 
-OF_CLOCK = {
+CLOCK_FIELDS = {
     "step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s", "encode_s",
     "trigger_s", "optimizer_s", "bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed",
-    "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", *OF_WORKERS,
+    "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", *PER_WORKER_FIELDS,
 }  # fmt: skip
 """Fields of a row that the table of a run's metrics leaves out: fields of the clock, which seeds share, and names."""
 

@@ -12,7 +12,7 @@ import syncline as sl
 from syncline.costmodel.scaling.predict import TrainingAtScale, predicted_loss, tokens_for_loss
 from syncline.methods import method_of
 from syncline.planner.projection.parquet import write_rows
-from syncline.planner.projection.training_totals import method_covered
+from syncline.planner.projection.training_totals import loss_fit_method
 
 METHODS = ["ddp-adam", {"kind": "diloco", "lr": 0.003, "period": 30}, "demo"]
 SETTING = {
@@ -113,7 +113,7 @@ def test_a_paper_has_no_training_to_pay_for() -> None:
     ],
 )
 def test_fits_cover_methods_as_they_were_trained(fields: dict[str, Any], covered: str) -> None:
-    assert method_covered(method_of({"lr": 0.003} | fields)) == covered
+    assert loss_fit_method(method_of({"lr": 0.003} | fields)) == covered
 
 
 def test_replicas_of_a_layout_are_the_fit_s() -> None:
