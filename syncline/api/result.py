@@ -241,7 +241,9 @@ class Result:
             shutil.rmtree(working, ignore_errors=True)
             with suppress(OSError):
                 working.unlink(missing_ok=True)
-            reason = error.args[0][0][2] if isinstance(error, shutil.Error) else error.strerror
+            reason = error.strerror
+            if isinstance(error, shutil.Error):  # it has a list of (source, target, reason)
+                ((_, _, reason), *_) = error.args[0]
             raise SpecError("save", str(target), f"a place that can be written to ({reason})") from None
         return target
 

@@ -39,8 +39,8 @@ def print_runs(question: Runs) -> None:
         return
     new_console().print(run_index.runs_table(entries, folder))
     if any(entry.state in run_index.UNFINISHED for entry in entries):
-        elsewhere = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
-        say(f"what was killed is removed by: syncline rm --partial{elsewhere}")
+        folder_option = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
+        say(f"what was killed is removed by: syncline rm --partial{folder_option}")
 
 
 def print_show(question: Show) -> None:

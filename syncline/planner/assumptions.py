@@ -84,8 +84,8 @@ def projection_assumptions(
 
     Args:
         specs: the projections.
-        rows: their rows, or each combination of the columns `ASSUMPTION_COLUMNS` once: the memory plan of each method, and the
-            repairs if machines fail.
+        rows: their rows, or each combination of the columns `ASSUMPTION_COLUMNS` once: the memory plan of each method,
+            and the repairs if machines fail.
         origins: origins of the period and the sequence, of `option_origins`, if options set them.
     """
     origins = origins or {}

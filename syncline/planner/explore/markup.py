@@ -242,10 +242,10 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
     """Return the lists of plans, the reasons for their order, and the equivalent command."""
     lists = []
     if advice.ranked:
-        lists.append(_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
+        lists.append(_plan_list("By time to the same loss", advice.ranked, fastest_by_loss(advice.ranked)))
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
-        lists.append(_list(title, advice.loss_unknown, compared_rows(advice.question, advice.loss_unknown)))
+        lists.append(_plan_list(title, advice.loss_unknown, compared_rows(advice.question, advice.loss_unknown)))
     num_hidden = len(advice.infeasible) - MOST_SHOWN
     refusals = [
         f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in advice.infeasible[:MOST_SHOWN]
@@ -259,8 +259,8 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
     return filled("advice_part", advice, lists, refusals, reasons, advise_line(settings))
 
 
-def _list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return the first chosen rows of a list, each with its place among all rows."""
+def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows."""
     shown = list(chosen)[:MOST_SHOWN]
     css_classes = {"plan": "", "time_s": "number", "waiting": "number"}
     if rows[0]["goodput"] is not None:

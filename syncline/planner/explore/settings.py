@@ -310,7 +310,7 @@ class ExploredSpec:
 
 @lru_cache(maxsize=64)
 def explored_spec(settings: PageSettings) -> ExploredSpec:
-    """Return the projection of the settings.
+    """Return the projection that the page's settings describe, from a cache.
 
     Raises:
         SpecError: settings that do not go together.

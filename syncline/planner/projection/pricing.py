@@ -214,7 +214,7 @@ class StepTimeCache:
             self._patterns[pattern_key] = exchanges, patterns, list(calls.values())
         _, patterns, different_calls = self._patterns[pattern_key]
         parts = [part for call in different_calls for part in price_call(call)]
-        if any(part.after_idling is not None for part in parts):
+        if any(part.after_idling is not None for part in parts):  # such times depend on the order of the calls, too
             return priced_step(
                 step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
             )

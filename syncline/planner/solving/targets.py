@@ -151,23 +151,23 @@ class SolveTargets:
 
 def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
     """Return the quantity of each target that a row of a projection has; it has no shares of a step and no losses."""
-    step_s = _bounded_value(row, "step_time{}_s")
+    step_s = BoundedValue(row["step_time_s"], row["step_time_low_s"], row["step_time_high_s"])
+    training_s = cost = UNKNOWN_VALUE
+    if "training_s" in row:
+        training_s = BoundedValue(row["training_s"], row["training_low_s"], row["training_high_s"])
+    if "cost" in row:
+        cost = BoundedValue(row["cost"], row["cost_low"], row["cost_high"])
     utilisations: list[float | None] = []
     for bound_s in step_s:
         is_known = row["utilisation"] is not None and bound_s is not None and step_s.predicted is not None
         utilisations.append(row["utilisation"] * step_s.predicted / bound_s if is_known else None)
     return {
-        "deadline_s": _bounded_value(row, "training{}_s") if "training_s" in row else UNKNOWN_VALUE,
-        "budget": _bounded_value(row, "cost{}") if "cost" in row else UNKNOWN_VALUE,
+        "deadline_s": training_s,
+        "budget": cost,
         "step_time_s": step_s,
         "utilisation": BoundedValue(*utilisations),
         "speedup": BoundedValue(row["speedup"], row["speedup_high"], row["speedup_low"]),
     }
-
-
-def _bounded_value(row: Mapping[str, Any], name: str) -> BoundedValue:
-    """Return a field of a row with its bounds, of which the lower is the optimistic bound."""
-    return BoundedValue(row[name.format("")], row[name.format("_low")], row[name.format("_high")])
 
 
 def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) -> tuple[Floats, str]:

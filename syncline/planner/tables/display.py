@@ -158,7 +158,8 @@ PER_WORKER_FIELDS = ("ages", "ages_above", "contributions", "steps_by_worker", "
 CLOCK_FIELDS = {
     "step_time_s", "compute_s", "communication_s", "communication_share", "exposed_communication_s", "encode_s",
     "trigger_s", "optimizer_s", "bytes_per_worker", "wall_clock_s", "method", "network", "workers", "steps", "seed",
-    "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s", *PER_WORKER_FIELDS,
+    "diverged_at", "basis", "step_time_low_s", "step_time_high_s", "wall_clock_low_s", "wall_clock_high_s",
+    *PER_WORKER_FIELDS,
 }  # fmt: skip
 """Fields of a row that the table of a run's metrics leaves out: fields of the clock, which seeds share, and names."""
 
