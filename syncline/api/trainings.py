@@ -215,7 +215,7 @@ def answer_replicate(question: Replicate) -> Result:
 
 
 def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResult:
-    """Train the configurations of a sweep, and return their rows; without a listener, warnings are Python's."""
+    """Train the configurations of a sweep, and return their rows; ``listener`` gets its progress and its warnings."""
     from syncline.runs.sweep.search import Search
     from syncline.runs.sweep.sweep import sweep
 

@@ -68,7 +68,7 @@ def write_grid(question: Project) -> None:
 
 
 def print_reproduce(question: Reproduce) -> None:
-    """Print the numbers of the papers next to Syncline's, and draw a summary of each paper with ``--plot``."""
+    """Print published numbers of papers next to Syncline's, and draw a summary of each paper if ``--plot`` is given."""
     from syncline.checkout import import_replication
 
     figures = import_replication("summaries").save_summaries(question.plot, question.paper) if question.plot else []

@@ -227,7 +227,7 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
 
 
 def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: Ints) -> tuple[float, FoundPlacement]:
-    """Return the score and the placement that swaps reach from one start, see `search_placement`."""
+    """Swap positions of ranks from one start until no swap lowers the score, and return score and placement."""
     ranks = len(start)
     # The position of each rank, and then the positions without a rank.
     positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])

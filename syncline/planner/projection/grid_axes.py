@@ -157,7 +157,7 @@ class NetworkGrid:
         return math.prod(self.shape)
 
     def part(self, begin: int, end: int) -> tuple[list[Network], GridColumns]:
-        """Return some of the networks, and columns: latency and bandwidth of links, and the value of each grid."""
+        """Return the networks with these indices, and table columns of their links' numbers and the grids' values."""
         # A network is a base network with a value from each grid.
         base_indices, *grid_indices = np.unravel_index(np.arange(begin, end), self.shape)
         all_indices = np.stack([base_indices, *grid_indices], axis=1).tolist()

@@ -88,7 +88,7 @@ class DecisionVariable:
     place: LinkPlace | None = None
 
     def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
-        """Return values to try between two values, one of which meets a target; none if the two are close.
+        """Choose values to try next between two values of which exactly one meets a target; none if the two are close.
 
         The values lie near the point where a line through both margins crosses 0, and in the middle, so that every
         round halves the interval.
