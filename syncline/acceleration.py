@@ -23,7 +23,7 @@ COMPILE_S = 10
 
 
 def announce_compiling(name: str) -> None:
-    """Print a line on standard error before something is compiled that this machine will keep."""
+    """Tell on standard error that code is compiled now, and that this machine keeps the result."""
     print(f"compiling {name}, once on this machine: about {COMPILE_S} s", file=sys.stderr, flush=True)
 
 

@@ -153,7 +153,7 @@ def specs_as_data() -> Iterator[None]:
 
 
 def specs_are_data() -> bool:
-    """Return whether a folder of results is being read."""
+    """Return whether this is called in a block of `specs_as_data`, where specs run no code."""
     return _specs_are_data.get()
 
 

@@ -142,7 +142,7 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
 
 
 def name_of_training(spec: CompareSpec, method: MethodBase, network: Network) -> str:
-    """Return the name of the training of a method that is timed on a network."""
+    """Return the name of a method's training: with the network's, if its losses differ between the spec's networks."""
     is_single = not goes_by_clock(spec, method) or len(spec.networks) == 1
     return method.name if is_single else f"{method.name} on {network.name}"
 

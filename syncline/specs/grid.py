@@ -120,7 +120,7 @@ def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Seq
 
 
 def flat_value(value: Any) -> Any:
-    """Return a value as a cell of a table."""
+    """Return a swept value as a number or text for a table's cell: an object's name or label, or else its JSON."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if hasattr(value, "name"):

@@ -266,7 +266,7 @@ class PipelineSpec(Experiment):
         )  # fmt: skip
 
     def message_bytes(self) -> float:
-        """Return the bytes of a micro-batch's message to the next stage: given, or tokens times width numbers."""
+        """Return the bytes of a micro-batch's activations: the spec's, or those of ``tokens x width`` numbers."""
         if self.activation_bytes is not None:
             return self.activation_bytes
         if self.model is None or self.tokens_per_microbatch is None:

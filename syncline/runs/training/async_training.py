@@ -377,7 +377,7 @@ def batch_sizes_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float,
 
 
 def problems_of(spec: Training, batch_sizes: Sequence[float]) -> list[Problem]:
-    """Return the problem with each worker's batch size."""
+    """Return the spec's problem once for each worker, with the worker's own batch size."""
     problems = []
     for batch_size in batch_sizes:
         is_changed = batch_size != getattr(spec.problem, "batch_size", 1)

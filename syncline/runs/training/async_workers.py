@@ -186,7 +186,7 @@ class Team:
         return is_first
 
     def loss_of(self, worker: int) -> Tensor:
-        """Return a worker's loss in the last step, ``(S,)``."""
+        """Return a worker's losses in its last step, one for each of the S seeds."""
         assert self._losses is not None
         return self.worker_rows(self._losses, worker)
 
