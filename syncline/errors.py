@@ -41,7 +41,7 @@ class SpecError(SynclineError):
         return _with_short_words(f"{path}: got {value}; expected {self.expected}")
 
 
-names_options: ContextVar[bool] = ContextVar("names_options", default=False)
+called_by_command: ContextVar[bool] = ContextVar("called_by_command", default=False)
 """True while error lines name a command's options (``--out``); else they name a function's parameters (``out``)."""
 
 MOST_SHOWN = 200

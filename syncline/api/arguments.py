@@ -11,7 +11,7 @@ from functools import wraps
 from types import SimpleNamespace
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
-from syncline.errors import SpecError, names_options
+from syncline.errors import SpecError, called_by_command
 from syncline.fields import checked_argument, plain_argument
 from syncline.questions.declare import SHELL, Question, flag_of
 
@@ -100,7 +100,9 @@ def _with_check(
                     )
             return call(bound)
         except SpecError as error:
-            raise error if names_options.get() else _error_with_parameter(error, signature.parameters, flags) from None
+            raise (
+                error if called_by_command.get() else _error_with_parameter(error, signature.parameters, flags)
+            ) from None
 
     return check_and_call
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from syncline import costmodel
 from syncline.api.arguments import checked
-from syncline.errors import SpecError, names_options
+from syncline.errors import SpecError, called_by_command
 from syncline.fields import kind_of_model
 from syncline.questions.declare import PYTHON, SHELL, Question, flag_of
 from syncline.specs import STUDIES, Experiment, Override, load_spec, network, study_of
@@ -25,7 +25,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         paths: path in the spec of those of these fields whose path is not their name.
     """
     changes = []
-    field_by_name = {field.name: field for field in question.declared(SHELL if names_options.get() else PYTHON)}
+    field_by_name = {field.name: field for field in question.declared(SHELL if called_by_command.get() else PYTHON)}
     for name in names:
         value, path = getattr(question, name), (paths or {}).get(name, name)
         if path == "network" and isinstance(value, list):
@@ -34,7 +34,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
                 raise SpecError("--network", value, expected)
             (value,) = value
         if value is not None:
-            option = flag_of(field_by_name[name]) if names_options.get() else path
+            option = flag_of(field_by_name[name]) if called_by_command.get() else path
             changes.append(Override.option(option, path, value))
     field_values: Any = question.fields or ()  # type: ignore[attr-defined]
     if not isinstance(field_values, Mapping):
@@ -77,7 +77,7 @@ def spec_of(
 
 def warn_lines(lines: list[str]) -> None:
     """Print each line as a warning of a command; in Python, warn at the line outside Syncline that called."""
-    if names_options.get():
+    if called_by_command.get():
         for line in lines:
             print(f"warning: {line}", file=sys.stderr)
         return

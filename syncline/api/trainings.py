@@ -14,7 +14,7 @@ from syncline.api.arguments import checked
 from syncline.api.result import Result, check_results, later
 from syncline.api.spec_arguments import changes_of, spec_of, warn_lines
 from syncline.checkout import import_replication
-from syncline.errors import SpecError, SynclineError, names_options
+from syncline.errors import SpecError, SynclineError, called_by_command
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.questions.catalogue import Reproduce
 from syncline.questions.clock import Pipeline
@@ -150,7 +150,7 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
             spec, target.path, options, exact=target.exact, on_progress=question.on_progress or _single_update(update)
         )
     result = training_result("launch", spec, answer, target.scratch)
-    if result.failed and not names_options.get():
+    if result.failed and not called_by_command.get():
         warn_lines([result.failed])
     return result
 
@@ -161,7 +161,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     Raises:
         SynclineError: a process died or hung, so there is no calibration.
     """
-    command = shlex.join(["syncline", *sys.argv[1:]]) if names_options.get() else "sl.calibrate"
+    command = shlex.join(["syncline", *sys.argv[1:]]) if called_by_command.get() else "sl.calibrate"
     if question.logs:
         from syncline.measure.calibration.from_logs import calibrate_from_logs
 

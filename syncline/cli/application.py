@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from syncline import interrupts
 from syncline.cli.commands import COMMANDS, FLAG, SETTINGS, NoCodeOption, command_of, write_parameters, write_rows
 from syncline.cli.shell import check_width, say
-from syncline.errors import SpecError, SynclineError, is_out_of_memory, names_options, one_of
+from syncline.errors import SpecError, SynclineError, called_by_command, is_out_of_memory, one_of
 from syncline.files import open_standard_streams
 from syncline.interrupts import exit_code
 from syncline.questions import question_of
@@ -54,7 +54,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
-        plugins_before, token = os.environ.get(PLUGINS), names_options.set(True)
+        plugins_before, token = os.environ.get(PLUGINS), called_by_command.set(True)
         os.environ.setdefault(PLUGINS, "__all__")
         try:
             return super().invoke(ctx)
@@ -62,7 +62,7 @@ class Commands(TyperGroup):
             print("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]), file=sys.stderr)
             raise typer.Exit(exit_code()) from None
         finally:
-            names_options.reset(token)
+            called_by_command.reset(token)
             if plugins_before is None:
                 os.environ.pop(PLUGINS, None)
 

@@ -452,7 +452,7 @@ def full_rotation(
 
     Args:
         source: matrix whose eigenvectors are the basis: an average of ``g g^T`` for gradients g, or the symmetric
-            matrix ``(R, d, d)`` that a function returns at a step (from 0), such as an exact Hessian.
+            matrix ``(R, d, d)`` of R workers that a function returns at a step (from 0), such as an exact Hessian.
         frequency: number of steps between renewals of the basis; None for never.
         estimate: see ``RotatedAdam``.
         **options: ``beta1``, ``beta2``, ``eps``, ``covariance_beta``, ``refresh``, ``momentum``, ``carry``.

@@ -169,7 +169,7 @@ class AdamScaling(Scaling):
         return self._divide_by_roots(ds, vs, h, t)
 
     def _divide_by_roots(self, ds: list[Tensor], vs: list[Tensor], h: Hyperparameters, t: int) -> list[Tensor]:
-        """Divide each mixture d of ``ds`` in place by ``sqrt(v_hat) + eps``, and return them."""
+        """Divide each d of ``ds``, a mixture of momenta, in place by ``sqrt(v_hat) + eps``, and return them."""
         roots = list(torch._foreach_sqrt(vs))
         if self.bias_correction:
             torch._foreach_div_(roots, (1 - h["beta2"] ** (t + 1)) ** 0.5)

@@ -33,8 +33,8 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
     replica_counts, periods = listed(question.replicas), listed(question.period) or [None]
     settings: list[tuple[str, Any, Any]] = []
     for method in listed(question.method):
-        if method == "ddp-adam":  # neither replicas nor a period matter
-            settings += [(method, replicas, None) for replicas in replica_counts[:1]]
+        if method == "ddp-adam":  # it has no replicas and no period, so one row tells all
+            settings.append((method, replica_counts[0], None))
         else:
             settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
     if question.parameters is None:

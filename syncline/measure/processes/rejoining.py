@@ -272,6 +272,9 @@ class ServedProcesses:
     def _reported_failure(self, rank: int) -> Failure:
         """Return the failure that a process wrote to a file before it ended."""
         _, _, is_mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
-        if is_mistake:
-            return Failure(rank, None, text, mistake=True)
-        return Failure(rank, self.progress.step_of(rank), f"failed ({text})", who="" if rank < self.workers else SERVER)
+        if is_mistake:  # made before the first step
+            return Failure(rank, step=None, reason=text, mistake=True)
+        is_worker = rank < self.workers  # the server has the rank after the last worker's
+        return Failure(
+            rank, step=self.progress.step_of(rank), reason=f"failed ({text})", who="" if is_worker else SERVER
+        )

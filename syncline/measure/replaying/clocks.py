@@ -173,7 +173,10 @@ def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
 
 
 def reachable_loss(records: Iterable[Floats]) -> float | None:
-    """Return the highest final loss among the records whose loss fell, by trailing means; None if there is none."""
+    """Return a loss that each record reached whose loss fell, by trailing means: the highest of their final losses.
+
+    A record that diverged counts up to its last finite loss. The result is None if no loss fell.
+    """
     final_losses = []
     for losses in records:
         means = trailing_means(losses)

@@ -167,9 +167,10 @@ def unit_sizes(network: Network, workers: int) -> tuple[int, ...]:
 
 def candidate_layouts(question: AdviceQuestion) -> Iterator[Layout]:
     """Yield the layouts of a replica that shard matrices only inside nodes, and give each worker whole sequences."""
-    inner = unit_sizes(question.network, question.workers)[0]
-    for layout in possible_layouts(question.model, question.workers, max_tensor=inner):
-        if batch_misfit(question, layout) is None:
+    node_size = unit_sizes(question.network, question.workers)[0]
+    for layout in possible_layouts(question.model, question.workers, max_tensor=node_size):
+        gives_whole_sequences = batch_misfit(question, layout) is None
+        if gives_whole_sequences:
             yield layout
 
 

@@ -265,7 +265,7 @@ def from_query(query: str | Mapping[str, str]) -> tuple[PageSettings, list[str]]
 
 
 def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
-    """Return the settings with one value replaced; another network brings the numbers of its line.
+    """Return the settings with one value replaced; another network also sets the sliders of bandwidth and latency.
 
     Raises:
         SpecError: there is no such setting, or the value is not allowed.

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from syncline.errors import names_options
+from syncline.errors import called_by_command
 
 
 class Place(NamedTuple):
@@ -39,7 +39,7 @@ def place(question: Any, name: str, folder: str | Path | None = "runs") -> Itera
     """
     if question.out is not None:
         yield Place(Path(question.out), exact=getattr(question, "exact", True))
-    elif names_options.get():
+    elif called_by_command.get():
         yield Place(None if folder is None else Path(folder) / name)
     else:
         scratch = Path(tempfile.mkdtemp(prefix="syncline-"))

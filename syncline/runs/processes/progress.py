@@ -120,13 +120,13 @@ class Pace:
         """
         now_s = self._now()
         passed_s = now_s - self._start_s
-        interval_s, remaining = passed_s, ""
+        interval_s, remaining = passed_s, ""  # before anything is done, the interval doubles the time that has passed
         if share > 0:
             expected_s = passed_s / share
             interval_s = max(expected_s / LINES, FIRST_LINE_S)
             if share < 1:
                 remaining = f", about {rough(expected_s - passed_s)} left"
-        self._interval_s = min(interval_s, max(passed_s, FIRST_LINE_S))
+        self._interval_s = min(interval_s, max(passed_s, FIRST_LINE_S))  # early estimates of the end are unsure
         self._due_s = now_s + self._interval_s
         return f"{share:.0%} after {rough(passed_s)}{remaining}"
 

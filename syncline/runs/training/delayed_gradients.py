@@ -106,7 +106,7 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
         return dict.fromkeys(names, stages - 1)
     per_stage = stage_delays(stages).tolist()
     if names == ["x"]:
-        num_coordinates = task.params["x"][0].numel()
+        num_coordinates = task.params["x"][0].numel()  # of the first worker
         if stages > num_coordinates:
             raise SpecError("stages", stages, f"at most {num_coordinates}, as many as there are coordinates")
         return {"x": coordinate_delays(num_coordinates, stages, per_stage).to(task.params["x"].device)}

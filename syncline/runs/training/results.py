@@ -100,7 +100,10 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 
 
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
-    """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds."""
+    """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds.
+
+    Workers that train at their own pace also have columns of their server and their delays.
+    """
     labels = {"method": trained.method, "network": network.name, "workers": workers}
     timing: dict[str, Any] = {} if clock is None else clock_record(clock)
     if trained.asynchronous is not None:
