@@ -100,9 +100,9 @@ def _with_check(
                     )
             return call(bound)
         except SpecError as error:
-            raise (
-                error if called_by_command.get() else _error_with_parameter(error, signature.parameters, flags)
-            ) from None
+            if called_by_command.get():
+                raise
+            raise _error_with_parameter(error, signature.parameters, flags) from None
 
     return check_and_call
 
