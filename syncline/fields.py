@@ -387,7 +387,7 @@ def _has_type(value: Any, accepted_type: Any) -> bool:
 
 
 def _is_finite(number: float) -> bool:
-    """Return whether a number is finite and small enough for a float."""
+    """Return whether a number is finite; a whole number too large for a float is not."""
     try:
         return math.isfinite(number)
     except OverflowError:  # the whole number is too large for a float

@@ -73,7 +73,12 @@ class UpdateRule(Protocol):
         return [(self, group)]
 
     def init(self, x: Tensor, param_index: int) -> dict[str, Tensor]:
-        """Return the initial states of parameter ``x (R, *s)`` by name, equal on all workers; by default zeros."""
+        """Return the initial states of a parameter by name, equal on all workers; by default zeros.
+
+        Args:
+            x: the parameter of R workers, ``(R, *shape)``.
+            param_index: index of the parameter in the method, from 0.
+        """
         return {name: torch.zeros_like(x) for name in self.states}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:

@@ -263,7 +263,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         return directions
 
     def _as_matrices(self, x: Tensor) -> Tensor:
-        """Return a tensor ``(R, *s)`` as the matrices ``(R, m, n)`` to rotate: a column for geometry ``full``."""
+        """Return a tensor of R workers as R matrices ``(R, m, n)``; of geometry ``full`` each is a single column."""
         return x.reshape(x.shape[0], -1, 1) if self.geometry == "full" else as_matrix(x)
 
     def _adam_direction(self, param: RotatedParam, t: int) -> Tensor:

@@ -234,7 +234,7 @@ def copy_containers(value: Any) -> Any:
 
 
 def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, written: Any) -> None:
-    """Set one field in place; a name that is short for fields, such as a method's, is expanded if the path needs it.
+    """Set one field in place; a method's or GPU's name on the path is first replaced by the fields that it stands for.
 
     Args:
         fields: fields of the spec, which change.

@@ -87,10 +87,10 @@ class TwoLevel(CostsOfLinks):
 
 @dataclass(frozen=True)
 class Sites(CostsOfLinks):
-    """Sites of consecutive ranks, each with one uplink to the core of a wide-area network that its workers share.
+    """Sites of consecutive ranks on a wide-area network; the workers of a site share one uplink to the network's core.
 
-    A message within a site pays the local link. A message between sites passes its sender's local link up, both sites'
-    uplinks and its receiver's local link down; its latency is the sum of those of the local link and of both uplinks.
+    A message within a site passes the local links of two workers, with one local latency. A message between sites also
+    passes both sites' uplinks, with one local latency and the latencies of both uplinks.
     To describe two sites joined by one link of latency L, use two uplinks of L / 2 each.
 
     Args:

@@ -195,7 +195,11 @@ class ServedProcesses:
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
-        """Watch the processes, and return the failure of the training; None if the server has ended regularly."""
+        """Watch workers and server until the server ends; return the failure of the training, or None if there is none.
+
+        Args:
+            on_poll: function that is called with the progress again and again meanwhile.
+        """
         while True:
             raise_if_interrupted()
             on_poll(self.progress)

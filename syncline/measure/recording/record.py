@@ -150,10 +150,10 @@ class RankRecord:
 
     Args:
         events: the events in their order.
-        segments: the operations of each segment, without duplicates.
+        segments: the operations of each segment, the computing between two collectives, without duplicates.
         cpu_s: CPU seconds of the rank, for information; the simulation does not use them.
         segment_cpu_s: median CPU seconds of each segment over its runs; empty if they were not measured.
-        notes: sentences about differences between the run and the script, for the user.
+        notes: sentences for the user, on what the recorded run did otherwise than the script would without recording.
     """
 
     events: list[Event] = field(default_factory=list)

@@ -275,7 +275,7 @@ class MethodBase(Spec):
         """
 
         def bytes_by_period(matrix_elements: int, other_elements: int) -> dict[int, float]:
-            """Return the bytes of a worker's exchanges with each period, for a matrix and a vector of these sizes."""
+            """Return the bytes that a worker exchanges every T steps, by T, for a matrix and a vector."""
             shapes = [TensorShape("", (matrix_elements, 1), is_matrix=True), TensorShape("", (other_elements,))]
             nbytes: dict[int, float] = {}
             for exchange in self.exchanges(shapes, workers):

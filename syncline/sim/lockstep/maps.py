@@ -40,9 +40,14 @@ from syncline.sim.program.timeline import Timeline, Words
 
 
 class Spans(NamedTuple):
-    """One span of every worker, or of the workers in ``members``.
+    """A piece of work that P workers do, each in its own time: when it begins and ends for each of them.
 
-    Times and bytes are ``(P,)``; values of other workers mean nothing.
+    Args:
+        stream, what, label: the stream, the kind and the name of the work.
+        start_s, end_s: begin and end by worker, ``(P,)`` seconds, or a number for all.
+        nbytes: bytes that each worker sends.
+        step: the training step.
+        members: workers that do the work, with unused values for the others; None for all.
     """
 
     stream: str

@@ -217,7 +217,7 @@ class _AsyncSimulation:
     # The clock of the servers.
 
     def time_s(self) -> float:
-        """Return the seconds since the beginning of the simulation, at an event of a server."""
+        """Return the present time of the simulation: the seconds since its beginning."""
         return float(self.simulation.env.now)
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:

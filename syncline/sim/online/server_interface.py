@@ -143,7 +143,7 @@ class EventObserver:
         """Send the upper server what a local server's model has changed since it last merged the upper server's."""
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Make a version at the upper server from a local server's update, which is ``age`` versions old."""
+        """Apply an update of local server ``server``, ``age`` versions old, at the upper server: its next version."""
 
     def reply_up(self, server: int) -> None:
         """Send a local server the current model of the upper server."""
@@ -317,10 +317,10 @@ class ServerTopology(DerivedTopology):
 
 
 def with_server(network: Network | Topology, workers: int) -> tuple[Topology, int]:
-    """Return a network with the workers and their server, and the server's place.
+    """Return a network with places for the workers and for their server, and the index of the server's place.
 
-    The server's place is the next place after the workers; on a network of nodes it is the first of a new node. If the
-    network has no place that is free, as on sites or a graph, the server is on worker 0's machine.
+    Workers have the places 0 to ``workers - 1``, and the server the next one; on a network of nodes, places are added
+    up to a whole node. On a network whose places are all taken, such as sites or a graph, the server shares place 0.
     """
     for places in range(workers + 1, 2 * workers + 2):
         try:
