@@ -33,8 +33,8 @@ from syncline.measure.recording.ranks import (
     ForeignScript,
     free_port,
     import_before_forking,
-    rank_environment,
-    traced,
+    set_rank_environment,
+    trace_program,
 )
 from syncline.measure.recording.record import (
     Computed,
@@ -73,7 +73,7 @@ def alone(program: ForeignScript) -> None:
         if not pid:
             import torch
 
-            rank_environment(rank, RANKS, port, DEFAULT_OPTIONS)
+            set_rank_environment(rank, RANKS, port, DEFAULT_OPTIONS)
             torch.set_num_threads(1)
             sys.argv = [program.target, *program.args]
             runpy.run_path(program.target, run_name="__main__")
@@ -95,7 +95,7 @@ def script_s(run: Callable[[ForeignScript], object], *arguments: str) -> float:
 def added_s(rounds: int, *arguments: str) -> tuple[float, float]:
     """Seconds alone, and how much more recorded: medians of turns."""
     taken = [
-        (script_s(alone, *arguments), script_s(lambda program: traced(program, RANKS), *arguments))
+        (script_s(alone, *arguments), script_s(lambda program: trace_program(program, RANKS), *arguments))
         for _ in range(rounds)
     ]
     return statistics.median(one for one, _ in taken), statistics.median(two - one for one, two in taken)

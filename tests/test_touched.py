@@ -16,7 +16,7 @@ from tests.touched import files_in, touched
         ("syncline/units.py", {"syncline/units.py", "tests/test_units.py"}),
         ("syncline/methods/ddp.py", files_in("tests/methods")),
         ("replication/theory/demo.py", {"replication/theory/demo.py", "tests/replication/theory/test_demo.py"}),
-        ("benchmarks/headline/kept.py", {"tests/benchmarks/test_headline.py"}),
+        ("benchmarks/headline/finals.py", {"tests/benchmarks/test_headline.py"}),
         ("tests/test_units.py", {"tests/test_units.py"}),
         ("examples/README.md", {"tests/test_examples.py"}),
         ("LICENSE", set()),

@@ -59,7 +59,7 @@ def mirrored(path: Path) -> set[str]:
     names = re.compile(rf"\b{re.escape(module)}\b(?!\.)")
     name = path.stem if path.stem != "__init__" else path.parent.name
     found = {one for one in files_in(str(folder)) if Path(one).stem == f"test_{name}" or names.search(texts()[one])}
-    for parent in path.parts[1:-1]:  # benchmarks/headline/kept.py: tests/benchmarks/test_headline.py
+    for parent in path.parts[1:-1]:  # benchmarks/headline/finals.py: tests/benchmarks/test_headline.py
         found |= {one for one in files_in(str(folder)) if Path(one).stem == f"test_{parent}"}
     return found or files_in(str(folder))
 

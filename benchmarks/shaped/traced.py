@@ -25,7 +25,7 @@ from benchmarks.shaped.report import markdown, percent, prose, versions_line
 from syncline.analysis import save
 from syncline.analysis.validation import predicted_against_measured
 from syncline.costmodel.network.software_costs import GlooCosts
-from syncline.measure.recording.ranks import ForeignScript, traced
+from syncline.measure.recording.ranks import ForeignScript, trace_program
 from syncline.measure.recording.record import RankRecord
 from syncline.measure.replaying.replay import MeasuredComputing, replay
 from syncline.units import format_bandwidth, format_seconds
@@ -55,7 +55,7 @@ def in_real_time() -> Iterator[None]:
 def recorded(script: Path) -> list[RankRecord]:
     """What the ranks of a script do, and how long its computing takes here."""
     with in_real_time():
-        return traced(ForeignScript(str(script)), HOSTS)
+        return trace_program(ForeignScript(str(script)), HOSTS)
 
 
 def measured_steps_s(script: Path, network: Network) -> np.ndarray:

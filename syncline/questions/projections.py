@@ -99,7 +99,7 @@ class Solve(
     >>> asked = {"model": "llama-7b", "cluster": "two-sites-a100", "layout": "data=32", "methods": "diloco"}
     >>> (row,) = sl.solve("bandwidth", **asked, tokens="140B", deadline="30d").rows
     >>> f"{row['holds']} {8 * row['value'] / 1e6:.0f} Mbit/s, {8 * row['low'] / 1e6:.0f} to {8 * row['high'] / 1e6:.0f}"
-    'from 899 Mbit/s, 545 to 2901'
+    'from 899 Mbit/s, 545 to 2902'
     """
 
     variable: str = option(

@@ -119,5 +119,5 @@ def test_the_command_writes_each_training_and_none_without_time(tmp_path, monkey
 
 
 def test_a_step_is_timed_without_what_comes_with_a_training(monkeypatch):
-    monkeypatch.setattr(command, "trained", lambda problem, name, steps, *rest: {"seconds": 3.0 + 0.25 * steps})
+    monkeypatch.setattr(command, "train_network", lambda problem, name, steps, *rest: {"seconds": 3.0 + 0.25 * steps})
     assert command.step_seconds(None, 0, "cpu") == pytest.approx((0.25, 3.0))

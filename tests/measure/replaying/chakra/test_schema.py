@@ -47,7 +47,7 @@ def fields(file: Any) -> dict[str, Any]:
 
 
 def test_the_declaration_is_the_schema_s(theirs: Any) -> None:
-    ours, known = fields(schema._file()), fields(theirs)
+    ours, known = fields(schema._schema()), fields(theirs)
     assert ours == {name: known[name] for name in ours}
     assert set(known) - set(ours) <= {"Tensor"}  # which is in no file
     enums = {of.name: [value.name for value in of.value] for of in theirs.enum_type}
