@@ -288,9 +288,9 @@ class Communicator:
     def _append_call(
         self, collective: str, xs: Sequence[Tensor], wire: WireFormat, group: Ranks, label: str, details: Details
     ) -> None:
-        """Append a call to the ledger, with the bytes that each worker sends and those that it has encoded to them."""
+        """Append a call to the ledger: the bytes that each worker sends, and the fp32 bytes that it encodes before."""
         encoded_bytes = details.encoded_bytes
-        if encoded_bytes is None:
+        if encoded_bytes is None:  # the method has not encoded the payload itself
             encoded_bytes = 0 if wire.exact_dtype else fp32_bytes(*xs)
         self.ledger.append(
             Call(
@@ -313,6 +313,7 @@ class Communicator:
     def _check_arguments(self, xs: Sequence[Tensor], wire: WireFormat, details: Details) -> None:
         """Raise a SpecError for an argument of the wrong type, or a tensor without a row per local worker."""
         check_tensors(xs)
+        # The common formats are checked first, because ``isinstance`` with a protocol is slow.
         if not isinstance(wire, Dense | Cast) and not isinstance(wire, WireFormat):
             raise SpecError("wire", wire, "a wire format, as those in syncline.comm")
         if not isinstance(details, Details):
@@ -339,7 +340,7 @@ class Communicator:
 
     def _start_all_gather(self, x: Tensor, wire: WireFormat) -> Callable[[], Tensor]:
         """Start an all-gather of a tensor; return the function that waits for the result and returns it."""
-        gathered = self._all_gather(x, wire).clone()
+        gathered = self._all_gather(x, wire).clone()  # ``x`` may change before the wait
         return lambda: gathered
 
     def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
@@ -376,7 +377,7 @@ class Communicator:
 
 
 def elements_per_row(x: Tensor) -> int:
-    """Return the number of elements of one worker's tensor in ``x (R, *s)``."""
+    """Return the number of elements of one worker's tensor in ``x (R, *s)``; 0 for a tensor without rows."""
     return x.numel() // x.size(0) if x.dim() and x.size(0) else 0
 
 
@@ -406,7 +407,7 @@ def check_tensors(xs: Sequence[Tensor]) -> None:
 
 
 def check_blocks(size: int, workers: int) -> None:
-    """Raise a SpecError if a block size does not divide the number of workers."""
+    """Raise a SpecError, about the field ``per_node``, if a block size does not divide the number of workers."""
     if not is_whole(size) or not 1 <= size <= workers or workers % size:
         raise SpecError("per_node", size, f"a divisor of the number of workers ({workers})")
 

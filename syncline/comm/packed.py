@@ -33,7 +33,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
         bits: 1 to 64; at 64 the integers are int64's own bits, sign included.
     """
     _check_width(bits)
-    if 8 % bits == 0:
+    if 8 % bits == 0:  # no integer crosses the border of a byte
         one_byte_values = values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8)
         return _join_fields(one_byte_values, bits)
     if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":  # the machine's own layout
@@ -55,6 +55,7 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
+        # The mask undoes the minus sign that a signed word reads from its highest bit.
         return (words if bits == 64 else words & (2**bits - 1)).to(dtype)
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
@@ -181,7 +182,7 @@ class PackedIntegers:
             return pack(values, self.bits)
         padded_values = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
         words = padded_values[..., -1].to(torch.int32)
-        for field in range(self.fields - 2, -1, -1):  # Horner's rule
+        for field in range(self.fields - 2, -1, -1):  # Horner's rule for sum_i field_i 2^(bits i)
             words = torch.add(padded_values[..., field], words, alpha=2**self.bits)
         return words
 
@@ -205,7 +206,7 @@ class PackedIntegers:
         """Return the smallest integer type that holds a field."""
         if self.bits <= 8:
             return torch.uint8
-        return torch.int16 if self.bits <= 15 else torch.int32
+        return torch.int16 if self.bits <= 15 else torch.int32  # signed types, whose highest bit is the sign
 
 
 @dataclass(frozen=True)
@@ -328,24 +329,25 @@ class E3M0:
     def encode(self, x: Tensor) -> Tensor:
         """Encode numbers ``(R, n)`` as bytes ``(R, nbytes(n))``, each row with its own scale."""
         largest = x.abs().amax(1, keepdim=True).to(torch.float32)
-        # The nearest power of two: largest = mantissa 2^exponent with the mantissa in [0.5, 1).
+        # largest = mantissa 2^exponent, with the mantissa in [0.5, 1): below 0.75, half of 2^exponent is nearer.
         mantissa, exponent = torch.frexp(largest)
         nearest_exponent = exponent - (mantissa < 0.75).to(exponent.dtype)
         scale = torch.ldexp(torch.ones_like(largest), nearest_exponent)
-        scale = torch.where(largest > 0, scale, torch.ones_like(scale))
+        scale = torch.where(largest > 0, scale, torch.ones_like(scale))  # a row of zeros must not divide by 0
         middles = torch.tensor(E3M0_MIDDLES, dtype=x.dtype, device=x.device)
-        exponent_fields = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True)
+        exponent_fields = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True)  # a tie goes up
         codes = exponent_fields + E3M0_SIGN * (x < 0)
         return torch.cat([scale.contiguous().view(torch.uint8), pack(codes, E3M0_BITS)], 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:
         """Decode bytes ``(..., nbytes(count))`` to numbers ``(..., count)`` in ``dtype``."""
+        # Copied, because a view as wider numbers must start at a multiple of their size.
         scale = encoded[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32).to(dtype)
         codes = look_up(encoded[..., SCALE_BYTES:], fields_of_bytes(E3M0_BITS, encoded.device), count).long()
         return code_values(dtype, encoded.device)[codes] * scale
 
 
 def code_values(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """Return the value of each of the 16 codes, in units of the largest magnitude."""
+    """Return the value of each of the 16 codes of `E3M0`, ``(16,)``, in units of the scale."""
     magnitudes = [0.0, *(E3M0_LEAST * 2.0**power for power in range(7))]
     return torch.tensor([*magnitudes, *(-magnitude for magnitude in magnitudes)], dtype=dtype, device=device)

@@ -75,7 +75,7 @@ class ProcessGroupCommunicator(Communicator):
         wait = self._transport.all_to_all(_bytes(received), _bytes(sent))
 
         def finish() -> Tensor:
-            wait()
+            wait()  # then ``received`` is (P, R senders, R receivers, *s)
             return received.movedim(2, 0).reshape(rows, processes * rows, *blocks.shape[2:])
 
         return finish
@@ -95,7 +95,7 @@ class ProcessGroupCommunicator(Communicator):
     def _start_by_type(self, xs: Sequence[Tensor], op: ReduceOp) -> Callable[[], list[Tensor]]:
         """Start an exact reduction for each run of tensors of equal type; return the function that awaits all."""
         pending: list[tuple[list[Tensor], Callable[[], Tensor]]] = []
-        for _, same_type in groupby(xs, key=lambda x: x.dtype):
+        for _, same_type in groupby(xs, key=lambda x: x.dtype):  # only neighbours, so that the order stays
             tensors = list(same_type)
             joined = torch.cat([flatten_rows(x) for x in tensors], 1)
             if self._reproducible:
@@ -115,6 +115,7 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
         """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``, which it may overwrite."""
+        # A mean is a sum over the processes that is divided at the end.
         reduced = reduce_along(x, 0, "max" if op == "max" else "sum").flatten()
         wait = self._transport.all_reduce(reduced, op == "max")
 
@@ -191,7 +192,7 @@ class ProcessGroupCommunicator(Communicator):
     @override
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
         root_process, root_row = divmod(root, self._rows)
-        message = wire.encode(x)[root_row].contiguous().clone()
+        message = wire.encode(x)[root_row].contiguous().clone()  # the transport writes into it on other processes
         self._transport.broadcast(_bytes(message), root_process)
         return wire.decode(message, x.dtype).unsqueeze(0).expand_as(x)
 
@@ -215,10 +216,11 @@ class ProcessGroupCommunicator(Communicator):
         subgroup_comm = self._subgroup_communicator(subgroup)
         if subgroup_comm is not None:
             return subgroup_comm.all_gather(x)
-        gathered = self._start_gather(x)()[0]
+        gathered = self._start_gather(x)()[0]  # of all M workers, (M, *s), equal in all rows
         if subgroup.step == 1:  # a block of neighbours
             size = len(subgroup)
             return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
+        # The workers at one position of all blocks, (positions, blocks, *s).
         by_position = gathered.unflatten(0, (-1, subgroup.step)).transpose(0, 1)
         return by_position[[worker % subgroup.step for worker in self.local_workers]]
 

@@ -121,8 +121,8 @@ class SimulatedCommunicator(Communicator):
             raise SpecError("membership", given_workers, f"a membership of {workers} workers")
         self.ledger, self.world_size, self.replicas = Ledger(), workers, replicas
         self.local_workers = list(range(workers)) * replicas
-        changes = membership is not None and (membership.absences or membership.joined)
-        self.membership = membership if changes else None
+        has_changes = membership is not None and (membership.absences or membership.joined)
+        self.membership = membership if has_changes else None  # None, if all workers always take part
 
     def _by_replica(self, x: Tensor) -> Tensor:
         """Return ``(R, *s)`` as a view ``(replicas, M, *s)``."""
@@ -157,21 +157,21 @@ class SimulatedCommunicator(Communicator):
 
     def _reduce_tensor(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         """Return the reduction of a tensor over each replica's present workers, in all rows, ``(R, *s)``."""
-        if wire.exact_dtype and self.replicas == 1 and self.membership is None:
+        if wire.exact_dtype and self.replicas == 1 and self.membership is None:  # the common case, without copies
             return reduce_along(x, 0, op).expand(x.shape)
         received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)
         if self.membership is not None:
             received = received[:, list(self.membership.present(self.ledger.step))]
         reduced = reduce_along(received, 1, op)
-        if not wire.exact_dtype:
+        if not wire.exact_dtype:  # the result travels too, and is rounded as the tensors were
             reduced = wire.decode(wire.encode(reduced.flatten(0, 1)), x.dtype).unflatten(0, (self.replicas, 1))
         return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
 
     @override
     def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
         received = self._decode_received(x, wire)
-        workers = received.shape[1]
-        return received.unsqueeze(1).expand(self.replicas, workers, workers, *x.shape[1:]).flatten(0, 1)
+        receivers = senders = received.shape[1]
+        return received.unsqueeze(1).expand(self.replicas, receivers, senders, *x.shape[1:]).flatten(0, 1)
 
     @override
     def _gather_to_root(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
@@ -192,7 +192,8 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
-        return self._decode_received(x, wire).transpose(1, 2).flatten(0, 1)
+        sent = self._decode_received(x, wire)  # (replicas, senders, receivers, *s)
+        return sent.transpose(1, 2).flatten(0, 1)
 
     @override
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
@@ -218,6 +219,7 @@ class SimulatedCommunicator(Communicator):
         block_size = subgroup.step
         by_block = self._by_replica(x).unflatten(1, (-1, block_size))
         by_position = by_block.transpose(1, 2)  # (replicas, block_size, number of blocks, *s)
+        # A worker of any block, the new axis, gets the tensors at its own position.
         return by_position.unsqueeze(1).expand(-1, len(subgroup), *by_position.shape[1:]).flatten(0, 2)
 
 

@@ -151,6 +151,9 @@ class SharedMemory(Transport):
         capacity_bytes: bytes of the largest tensor.
         timeout_s: seconds to wait for the other processes.
         idle_s: returns the seconds that a network would take for a collective.
+
+    Attributes:
+        stood_in_ns: nanoseconds of copies, waiting and idling so far, which stand in for the network.
     """
 
     def __init__(
@@ -168,20 +171,21 @@ class SharedMemory(Transport):
         if not 0 <= rank < processes:
             raise SpecError("rank", rank, f"a number from 0 to {processes - 1}")
         self.processes, self.rank = processes, rank
-        self.stood_in_ns = 0
+        self.stood_in_ns = 0  # see the class
         self._capacity_bytes, self._timeout_s, self._barrier = capacity_bytes, timeout_s, 0
         self._idle_s = idle_s
         self._carried: list[CarriedCollective] = []
         counter_bytes = processes * LINE_BYTES
+        # Exchanges use two sets of buffers in turn, so that a fast process does not overwrite what a slow one reads.
         total_bytes = counter_bytes + 2 * processes * capacity_bytes
-        if rank == 0:
+        if rank == 0:  # the file gets its name when it is complete, because the others wait for this name
             unfinished = file.with_name(file.name + ".making")
             with unfinished.open("wb") as empty:
                 empty.truncate(total_bytes)
             unfinished.rename(file)
         self._wait_until(file.exists, "rank 0 did not begin")
         mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
-        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // 8]  # passed by each process
+        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // 8]  # by rank, the barriers reached
         self._buffers = torch.from_numpy(mapped[counter_bytes:]).view(2, processes, capacity_bytes)
 
     def take_carried(self) -> list[CarriedCollective]:
@@ -211,13 +215,16 @@ class SharedMemory(Transport):
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
-        buffers = self._buffers[self._barrier % 2, :, :nbytes]
+        buffers = self._buffers[self._barrier % 2, :, :nbytes]  # the two sets of buffers in turn
         buffers[self.rank].copy_(x.reshape(-1).view(torch.uint8))
         self.barrier()
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
 
     def _exchange_and_wait(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
-        """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds."""
+        """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds.
+
+        The function that it returns has nothing left to wait for.
+        """
         call = CarriedCollective(collective, x.numel() * x.element_size())
         self._carried.append(call)
         start_ns = time.perf_counter_ns()

@@ -266,10 +266,10 @@ def look_ahead(method: Method, p: Tensor, delay: int | Tensor) -> Tensor:
     state = method.state.get(p)
     if not state:
         return p.detach().clone()
-    for group in method.param_groups:
+    for group in method.param_groups:  # until the group of ``p``, whose hyperparameters are used below
         if any(group_param is p for group_param in group["params"]):
             break
-    last_step = method.steps_done - 1
+    last_step = method.steps_done - 1  # number of the step that made the present moments
     (momentum_name,) = momentum_names(1)
     momentum = state[momentum_name].clone()
     if bias_correction:

@@ -96,7 +96,7 @@ def random_matrix(n: int, step: int) -> Tensor:
     """Return a random orthonormal n by n matrix in fp64, which is new in each step and equal on all workers."""
     source = torch.Generator().manual_seed(seed64(0, "random basis", n, step))
     q, r = torch.linalg.qr(torch.randn(n, n, dtype=torch.float64, generator=source))
-    return q * torch.sign(r.diagonal())
+    return q * torch.sign(r.diagonal())  # these signs make the distribution uniform
 
 
 def change_basis(blocks: Tensor, matrices: list[Tensor | None]) -> Tensor:
@@ -209,7 +209,7 @@ class Coefficients:
         total = value.new_zeros(replicas, num_blocks, block_size).scatter_add_(-1, index, value)
         if average == "senders":
             senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
-            total.div_(senders.clamp_(min=1))
+            total.div_(senders.clamp_(min=1))  # a coefficient without senders stays 0
         else:
             total.div_(workers)
         inverse_matrices = self._matrices(like, t, inverse=True)
@@ -356,8 +356,9 @@ def gather_from_nodes(sent: Tensor, size: int, comm: Communicator, details: Deta
     share_bytes = math.ceil(nbytes / size)
     shares = torch.nn.functional.pad(sent, (0, share_bytes * size - nbytes)).unflatten(1, (size, share_bytes))
     positions = [worker % size for worker in comm.local_workers]
-    own_shares = shares[list(range(len(sent))), positions]
+    own_shares = shares[list(range(len(sent))), positions]  # (R, share_bytes)
     shares_of_nodes = comm.all_gather_across(own_shares, size, "top-k", details)  # (R, nodes, share_bytes)
+    # Forwarded bytes are not encoded a second time.
     all_shares = comm.all_gather_within(shares_of_nodes.flatten(1), size, "top-k", Details(encoded_bytes=0))
     by_node = all_shares.unflatten(2, (nodes, share_bytes)).transpose(1, 2)  # (R, nodes, size, share_bytes)
-    return by_node.flatten(2)[..., :nbytes]
+    return by_node.flatten(2)[..., :nbytes]  # without the padding

@@ -108,7 +108,7 @@ class DionRule(UpdateRule):
             state[RIGHT] = right
         right.copy_(keep_old_where_zero(new=unit_columns(r, self.eps), old=right))
         direction = p @ right.mT
-        if m < n:
+        if m < n:  # the factors are those of the transposed matrix
             direction = direction.mT
         direction = direction * shape_factor(m, n, "spectral")
         return direction.reshape(-1, *state[MOMENTUM].shape[1:])
@@ -203,7 +203,7 @@ class DionMethod(Method):
         self._exchanging = self.trigger.fires(matrix_rows, self.comm, t)
         if not self._exchanging:
             return [] if self.hold else rows
-        if self.hold:
+        if self.hold:  # exchange copies of the sums, which start again from zero
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
                 row.state_or_zeros(GRADIENT_SUM).zero_()
@@ -217,7 +217,7 @@ class DionMethod(Method):
         exchanged_rows = []
         for row in rows:
             g = mean_of.get(row.param_index, row.g)
-            if g is not None:
+            if g is not None:  # None: the reducer leaves the parameter where it is
                 exchanged_rows.append(row._replace(g=g))
         return exchanged_rows
 

@@ -72,6 +72,7 @@ def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
             changed_options[name] = group[name]
     original_lr, other_lr = original_options["lr"], other_options["lr"]
     if "lr" in changed_options and other_lr != original_lr:
+        # There is no proportion to a learning rate of 0.
         changed_options["lr"] = other_lr * (group["lr"] / original_lr) if original_lr else other_lr
     if "betas" in changed_options:
         del changed_options["betas"]

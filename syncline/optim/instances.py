@@ -157,7 +157,7 @@ class TorchOptimizers:
 
     def copy_private_state(self, source_row: int, target_row: int) -> None:
         """Copy counters and generators from one worker's torch optimizer to that of another worker."""
-        if self._is_elementwise:
+        if self._is_elementwise:  # a single optimizer has nothing that is private to a worker
             return
         source, target = self._optimizers[source_row], self._optimizers[target_row]
         state_dict = copy.deepcopy(self._private_state_dict(source))
@@ -165,6 +165,7 @@ class TorchOptimizers:
             for name, tensor in self._states[param_index].items():
                 values[name] = self._worker_part(tensor, target_row)
         target.optimizer.load_state_dict(state_dict)
+        # Loading put copies in the place of the views.
         for param_index, states in enumerate(self._states):
             for name, tensor in states.items():
                 self._set_state_views(param_index, name, tensor)
@@ -179,7 +180,7 @@ class TorchOptimizers:
             for worker_optimizer in self._optimizers:
                 worker_optimizer.optimizer.step()
             return
-        with preserved(device):
+        with preserved(device):  # rows are in order of replicas, and within a replica in order of workers
             for worker_row, (worker_optimizer, worker) in enumerate(zip(self._optimizers, workers, strict=True)):
                 replica = worker_row * len(seeds) // len(workers)
                 seed_all(device, seeds[replica], "optimizer", worker, self._method.steps_done)
@@ -218,6 +219,7 @@ class TorchOptimizers:
         """Add parameter groups of the method to the torch optimizer of one worker; make the optimizer if needed."""
         params_by_group = [self._worker_params(group, worker_row) for group in groups]
         all_params = [p for group_params in params_by_group for p in group_params]
+        # Only a class takes groups with options; a user's function gets a list of parameters.
         torch_groups: list[Any] = [{"params": all_params}]
         if self._rule.is_class:
             torch_groups = []
@@ -405,7 +407,7 @@ def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group
         params_by_group: dict[int, list[Tensor]] = {}
         for p in group["params"]:
             params_by_group.setdefault(method_group_of[id(p)], []).append(p)
-        if not params_by_group:
+        if not params_by_group:  # an empty group stays
             split_groups.append(group | {"params": []})
         for params in params_by_group.values():
             split_groups.append(group | {"params": params})

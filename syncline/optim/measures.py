@@ -136,7 +136,7 @@ def vote_agreements(
         for name, vote in votes.items():
             try:
                 directions = vote.reduce(list(rows), comm, DENSE, t)
-            except SpecError:
+            except SpecError:  # too few bits for the number of workers
                 continue
             result = first_row_per_replica(torch.cat([flatten_rows(direction) for direction in directions], 1), comm)
             agreements[name] = sign_agreement(result, exact_sum)
@@ -217,6 +217,7 @@ class Watch:
                 self._record(t, values)
 
     def _record(self, t: int, values: Iterable[MeasuredValue]) -> None:
+        """Store measured values of step ``t`` (from 0), after which ``t + 1`` steps are completed."""
         self._step_values += [(t + 1, value) for value in values]
 
     def values(self, seeds: Sequence[int]) -> list[WatchedValue]:

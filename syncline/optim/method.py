@@ -152,6 +152,7 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
+        # A stepping rule moves the parameters itself, so that there are no directions to combine.
         directions = () if isinstance(rule, SteppingRule) else ("direction",)
         sync.check(("gradient", *directions, "params", *rule.states))
         self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
@@ -191,7 +192,7 @@ class Method(torch.optim.Optimizer):
         for index, (rule, rule_group) in enumerate(rules_and_groups):
             del rule_group["other_lr"]  # ``split_group`` has used it
             rule_groups.append(checked_hyperparameters(rule, rule_group))
-            is_other_rule = index > 0
+            is_other_rule = index > 0  # the first part of a split group has the matrices
             rules += [(rule, is_other_rule)] * len(rule_group["params"])
         torch_group = join_groups(rule_groups)
         try:
@@ -237,7 +238,7 @@ class Method(torch.optim.Optimizer):
             is_included = has_gradient or (without_gradient and p.requires_grad)
             if not is_included or not p.numel():
                 continue
-            gradient = p.grad if has_gradient else p
+            gradient = p.grad if has_gradient else p  # a placeholder of the same shape
             check_gradient(gradient, param_index, lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
@@ -257,10 +258,10 @@ class Method(torch.optim.Optimizer):
             state.update(self.outer_optimizer.init(x))
         if self._compressed is None:
             return
-        assert isinstance(self.sync, Periodic)
+        assert isinstance(self.sync, Periodic)  # the constructor refuses a compressor with another policy
         for name in self.sync.periods:
             if name == "params":
-                has_reference = self.outer_optimizer is None
+                has_reference = self.outer_optimizer is None  # a pseudo-gradient is a difference already
                 state.update(self._compressed.init(name, x, has_reference))
             elif name in rule.states:
                 state.update(self._compressed.init(name, state[name], has_reference=True))
@@ -381,10 +382,11 @@ class Method(torch.optim.Optimizer):
             return directions
 
         rule_rows = [self._shared.row_for_rule(row) for row in rows] if self._shares_rows else rows
+        # Each rule gets all of its parameters together, because some rules compute several at once.
         indices_by_rule: dict[int, list[int]] = {}
         for index, row in enumerate(rule_rows):
             indices_by_rule.setdefault(id(row.rule), []).append(index)
-        may_move = "direction" not in self.sync.states_due(t)
+        may_move = "direction" not in self.sync.states_due(t)  # else directions are combined before the move
         for indices in indices_by_rule.values():
             same_rule_rows = [rule_rows[index] for index in indices]
             rule = same_rule_rows[0].rule
@@ -400,7 +402,7 @@ class Method(torch.optim.Optimizer):
             for index, direction in zip(indices, rule_directions, strict=True):
                 directions[index] = direction
         for row, rule_row in zip(rows, rule_rows, strict=True):
-            if rule_row is not row:
+            if rule_row is not row:  # the rule worked on the row that all workers share
                 store_states(row, rule_row)
         return directions
 
@@ -425,6 +427,7 @@ class Method(torch.optim.Optimizer):
         for index in moving_indices:
             row, d = rows[index], directions[index]
             assert d is not None
+            # A reducer combines the field ``g`` of rows, which has the directions here.
             moving_rows.append(row._replace(g=expand_rows(d, num_rows=len(row.x))))
         combined = list(directions)
         for index, d in zip(moving_indices, self.reducer.reduce(moving_rows, self.comm, self.wire, t), strict=True):

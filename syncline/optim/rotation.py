@@ -223,7 +223,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         for name in (MOMENTUM, SECOND_MOMENT):
             state[name] = torch.zeros_like(x, memory_format=torch.contiguous_format)
         for side in self.rotated_sides(x):
-            d = self._as_matrices(x).shape[-2 + side]
+            d = self._as_matrices(x).shape[-2 + side]  # m on the left, n on the right
             eye = torch.eye(d, dtype=x.dtype, device=x.device).expand(x.shape[0], d, d)
             state[BASES[side]] = eye.contiguous()
             if self.source == "2nd":
@@ -258,6 +258,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         directions: list[Tensor | None] = [None] * len(params)
         if t > 0:  # the first step only computes bases
             for index, (param, g) in enumerate(zip(params, gradients, strict=True)):
+                # The moments have one update less than the steps, as the first step has none.
                 directions[index] = self._adam_direction(param, t - 1).view_as(g)
         self._renew_bases(params, t, num_updates=t)
         return directions
@@ -325,7 +326,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
         bases = [renewal.param.state[BASES[renewal.side]] for renewal in renewals]
         num_workers = [len(basis) for basis in bases]
         curvatures = torch.cat([renewal.curvature for renewal in renewals])
-        if t == 0:
+        if t == 0:  # the bases are still the identity: there is nothing to improve or to sort by
             new = exact_basis(curvatures)
         else:
             old = torch.cat(bases)
@@ -337,11 +338,12 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             if self.tolerance is not None:
                 is_unchanged = off_diagonal_share(rotate(curvatures, old, old)) <= self.tolerance
                 new = torch.where(is_unchanged, old, new)
+                # Where a basis stays, the second moments stay in their order too.
                 order = torch.where(is_unchanged[..., 0], torch.arange(len(order[0]), device=order.device), order)
             if self.carry:
                 for renewal, basis_order in zip(renewals, order.split(num_workers), strict=True):
                     v = self._as_matrices(renewal.param.state[SECOND_MOMENT])
-                    v.copy_(reordered(v, basis_order, dim=-2 + renewal.side))
+                    v.copy_(reordered(v, basis_order, dim=-2 + renewal.side))  # rows for the left basis
         for basis, new_basis in zip(bases, new.split(num_workers), strict=True):
             basis.copy_(new_basis)
 
@@ -356,6 +358,7 @@ class RotatedAdam(UpdateRule, BatchedUpdateRule):
             return param.state[COVARIANCES[side]]
         if self.source == "gradient":
             return gram(param.g, side)
+        # With the source ``1st``, C includes the gradient of this step, whether or not the momentum does already.
         includes_gradient = self.refresh == "after" and t > 0
         if not includes_gradient:
             (beta1,) = param.h["betas"]
@@ -463,4 +466,5 @@ def full_rotation(
         return RotatedAdam(source, "full", frequency, estimate, **options)
     if source != "gradient-covariance":
         raise SpecError("source", source, "'gradient-covariance' or a function of the step")
+    # The average of g g^T is what the source ``2nd`` is for a single vector g.
     return RotatedAdam("2nd", "full", frequency, estimate, **options)

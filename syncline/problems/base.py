@@ -30,7 +30,7 @@ class DrawnBlocks:
 
     def get(self, key: tuple[object, ...], draw: Callable[[], Tensor]) -> Tensor:
         """Return the block of a key; draw it if it is not cached, and drop the least recently used block."""
-        block = self._blocks.pop(key, None)
+        block = self._blocks.pop(key, None)  # and inserted last below, so that the oldest use comes first
         if block is None:
             block = draw()
             while len(self._blocks) >= self._capacity:
@@ -193,7 +193,7 @@ def site_part(worker: int, workers: int, sites: int | None) -> tuple[int, int]:
         return worker, workers
     if sites > workers:
         raise SpecError("problem.sites", sites, f"at most {workers}, the workers")
-    size = -(-workers // sites)
+    size = -(-workers // sites)  # rounded up, so that fewer sites may have workers
     return worker // size, -(-workers // size)
 
 

@@ -173,7 +173,7 @@ def rosenbrock(point: Tensor) -> tuple[Tensor, Tensor]:
     along = 1 - x
     valley_offset = y - x * x
     steep = 200 * valley_offset
-    value = along * along + valley_offset * (0.5 * steep)
+    value = along * along + valley_offset * (0.5 * steep)  # the second term is 100 r^2
     return value, torch.stack((-2 * along - 2 * x * steep, steep), dim=-1)
 
 

@@ -93,12 +93,12 @@ def compiling_recorder(backend: str) -> Record:
 
     def record(run: Pass, values: Values, inputs: Tensor, targets: Tensor) -> Pass:
         """Return the pass as a function that torch has compiled."""
-        from torch.fx.experimental.proxy_tensor import make_fx  # half a second
+        from torch.fx.experimental.proxy_tensor import make_fx  # takes half a second to import
 
         with _torch_errors_as_spec_errors("compiled"):
             operations = make_fx(run)(values, inputs, targets)
             compiled: Pass = torch.compile(operations, backend=backend, dynamic=False)
-            compiled(values, inputs, targets)
+            compiled(values, inputs, targets)  # torch compiles at the first call, which may raise an error
         return compiled
 
     return record
@@ -165,6 +165,7 @@ def graph_recorder(graphs: Graphs) -> Record:
             (gradients, losses), replay = graphs.capture(lambda: run(values, graph_inputs, graph_targets))
 
         def replay_pass(_: Values, inputs: Tensor, targets: Tensor) -> tuple[Values, Tensor]:
+            """Replay the graph on a batch; return copies of its results, which the next replay overwrites."""
             graph_inputs.copy_(inputs)
             graph_targets.copy_(targets)
             replay()
@@ -182,7 +183,7 @@ Measured on one core: a row of the loop costs about 0.11 ms beyond its arithmeti
 loop keeps the activations of larger rows in cache."""
 
 Execution = Literal["auto", "loop", "vmap", "compiled", "graph"]
-"""Execution gradients are computed, see `gradient_function`."""
+"""Ways to compute the gradients of all workers, see `gradient_function`."""
 
 WAYS = ("auto", "loop", "vmap")
 """Ways of `PerWorkerGradients` to compute gradients."""
@@ -233,6 +234,7 @@ class PerWorkerGradients:
         self, params: Mapping[str, torch.nn.Parameter], inputs: Tensor, targets: Tensor, gradients: GradientRows
     ) -> Tensor:
         """Compute all workers' gradients in as few batched passes as memory allows; return the losses ``(R,)``."""
+        # On a CPU ``auto`` batches only small models, for which unfused attention is faster.
         run = batched_pass(self._loss, fused=inputs.is_cuda or self._execution == "vmap")
         values = {name: param.detach() for name, param in params.items()}
 
@@ -250,6 +252,7 @@ class PerWorkerGradients:
     ) -> Tensor:
         """Compute the gradients of one worker after another; return the losses ``(R,)``."""
         losses = []
+        # If all rows are the same memory, the leaves of the first row serve all rows.
         all_equal = all(rows_share_memory(param) for param in params.values())
         leaves: dict[str, Tensor] = {}
         for row, (row_inputs, row_targets) in enumerate(zip(inputs, targets, strict=True)):

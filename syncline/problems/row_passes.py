@@ -153,7 +153,7 @@ class _AttentionGradients(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[tuple[Tensor, ...], Any]:
         gradients = _AttentionGradients.apply(*_fold_rows_into_batch(info.batch_size, in_dims, tensors))
-        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in gradients), (0, 0, 0)
+        return tuple(x.unflatten(0, (info.batch_size, -1)) for x in gradients), (0, 0, 0)  # rows first
 
 
 class _CausalAttention(torch.autograd.Function):

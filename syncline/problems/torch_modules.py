@@ -24,7 +24,7 @@ def map_leaves(function: Callable[[Any], Any], batch: Any) -> Any:
     """Return a batch with ``function`` of each of its leaves; mappings of any class become dicts."""
     if isinstance(batch, Mapping):
         return {key: map_leaves(function, value) for key, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):  # a named tuple, which is made from its fields
         return type(batch)(*(map_leaves(function, value) for value in batch))
     if isinstance(batch, list | tuple):
         return type(batch)(map_leaves(function, value) for value in batch)
@@ -62,6 +62,7 @@ def stacked(batches: Sequence[Any]) -> Any | None:
         if not all(isinstance(leaf, Tensor) and leaf.shape == same_leaf[0].shape for leaf in same_leaf):
             return None
         stacked_leaves.append(torch.stack(same_leaf))
+    # Put the stacked leaves, in order, into the structure of the first batch.
     remaining = iter(stacked_leaves)
     return map_leaves(lambda _: next(remaining), batches[0])
 

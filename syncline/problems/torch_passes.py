@@ -104,7 +104,7 @@ def gradients_by_loop(
         module_gradients = swappable.take_gradients()
         gradients = []
         for name, param in tensors.params.items():
-            g = module_gradients[name]
+            g = module_gradients[name]  # None if the parameter took no part in this row's loss
             gradients.append(torch.zeros_like(param[:1]) if g is None else g.unsqueeze(0))
         gradient_rows.add(gradients)
     gradient_rows.store()
@@ -113,7 +113,8 @@ def gradients_by_loop(
 
 def load_row(swappable: SwappableModule, tensors: RowTensors, rows: Rows, row: int) -> dict[str, Tensor]:
     """Let the module use the tensors of a row, and return the row's buffers by name."""
-    frozen = tensors.frozen_params(row // len(rows.workers))
+    replica = row // len(rows.workers)
+    frozen = tensors.frozen_params(replica)
     swappable.set_parameters({name: param.detach()[row] for name, param in tensors.params.items()} | frozen)
     buffers = {name: buffer[row] for name, buffer in tensors.buffers.items()}
     swappable.set_buffers(buffers)
@@ -150,6 +151,7 @@ def gradients_by_vmap(
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
         part_params = {name: param[part] for name, param in params.items()}
         part_frozen = {name: param[part] for name, param in frozen.items()}
+        # Copies, so that a pass that runs out of memory has changed nothing.
         buffers = {name: buffer[part].clone() for name, buffer in tensors.buffers.items()}
         total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
         with attention_kernels(fused=settings.device.type == "cuda"):
@@ -162,13 +164,13 @@ def gradients_by_vmap(
         means = sums if count == 1 else {name: gradient / count for name, gradient in sums.items()}
         return means, total / count, buffers
 
-    gradient_rows, all_losses, first = GradientRows(tensors.params, settings.keeps_mean), [], 0
+    gradient_rows, all_losses, first_row = GradientRows(tensors.params, settings.keeps_mean), [], 0
     for gradients, losses, buffers in settings.pass_size.results(len(rows), run):
         gradient_rows.add(gradients[name] for name in tensors.params)
         all_losses.append(losses)
         for name, buffer in tensors.buffers.items():
-            buffer[first : first + len(losses)] = buffers[name]
-        first += len(losses)
+            buffer[first_row : first_row + len(losses)] = buffers[name]
+        first_row += len(losses)
     gradient_rows.store()
     return torch.cat(all_losses).to(next(iter(params.values())).dtype)
 
@@ -215,7 +217,7 @@ class Validation:
             indices = self._reader.order(self._device, 0, "evaluation", "items")
         if not self._is_training_data:
             return indices
-        indices = indices.unique()
+        indices = indices.unique()  # a sampler may draw an item more than once
         return indices[torch.randperm(len(indices), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
 
     def batches(self) -> Iterator[tuple[Any, int]]:

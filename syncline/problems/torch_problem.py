@@ -118,7 +118,7 @@ class TorchProblem:
                 raise SpecError(f"problem.{field}", function, "a function")
         if not isinstance(self.name, str):
             raise SpecError("problem.name", self.name, "text")
-        if not self.name:
+        if not self.name:  # the class is frozen, so the name is set by ``object``
             word = type_name(self.make_model)
             object.__setattr__(self, "name", word if word.isidentifier() else "torch")
         reader = self.training_reader()
@@ -243,7 +243,7 @@ class TorchTask:
         self._settings = PassSettings(loss_on_device(problem.loss, device, dtype), device, autocast)
         self._training_modes = [(part, part.training) for part in modules[0].modules()]
         self._data: Shards
-        with preserved(device):
+        with preserved(device):  # readers and modules may draw from the global generators
             reader = problem.training_reader()
             self._data = make_shards(reader, rows, problem.accumulate, device=device, dtype=dtype)
             self._validation = Validation(*problem.validation_reader(reader), device, dtype)
@@ -277,6 +277,7 @@ class TorchTask:
                     self._swappable.set_parameters(replica_means | self._tensors.frozen_params(replica))
                     buffers = {}
                     for name, buffer in self.buffers.items():
+                        # A buffer without a mean is that of the first worker; the module may change the copy.
                         first_worker = buffer[replica * len(self.rows.workers)]
                         buffers[name] = replica_means.get(name, first_worker).clone()
                     self._swappable.set_buffers(buffers)
@@ -343,6 +344,7 @@ class TorchTask:
         """Return the reason why one batched pass cannot compute the rows; None if a trial shows that it can."""
         if len(self.rows) == 1:
             return None
+        # Two rows: two workers of one replica, or the only worker of two replicas.
         workers = min(len(self.rows.workers), TRIAL_ROWS)
         rows = Rows(self.rows.seeds[: TRIAL_ROWS // workers], self.rows.workers[:workers], self.rows.world_size)
         trial = RowTensors(
@@ -354,7 +356,7 @@ class TorchTask:
         if batches is None:
             return "batches hold what is no tensor, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)
-        for name, buffer in trial.buffers.items():
+        for name, buffer in trial.buffers.items():  # undo the changes by the loop
             buffer.copy_(self.buffers[name][:TRIAL_ROWS])
         try:
             vmap_losses = gradients_by_vmap(self._swappable, trial, batches, rows, self._settings)
