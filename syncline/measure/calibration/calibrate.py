@@ -85,7 +85,13 @@ def block_means_s(run: Callable[[], object], window_s: float, device: torch.devi
 
 
 def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
-    """Return the seconds of the gradients of a training step in each block, see `block_means_s`."""
+    """Return the mean seconds of the gradients of a training step in each block of a time window, ``(blocks,)``.
+
+    Args:
+        task: the problem whose steps are timed.
+        window_s: seconds of all blocks together, see `block_means_s`.
+        device: the device of the problem.
+    """
     step = 0
 
     def run() -> None:
@@ -93,13 +99,19 @@ def step_seconds(task: Task, window_s: float, device: torch.device) -> Floats:
         task.step_gradients(step)
         step += 1
 
-    for _ in range(2):
+    for _ in range(2):  # warms up
         run()
     return block_means_s(run, window_s, device)
 
 
 def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int, ...] = ()) -> float:
-    """Return the FLOP/s of fp32 matrix products, ``2 n^3`` FLOPs each, at the fastest of the sizes."""
+    """Return the FLOP/s of fp32 matrix products, ``2 n^3`` FLOPs each, at the fastest of the sizes.
+
+    Args:
+        window_s: seconds for all sizes together.
+        device: the device that multiplies.
+        sizes: sizes n of the square matrices; empty: `PRODUCTS` of the device.
+    """
     sizes = sizes or PRODUCTS[device.type]
     rates = []
     for size in sizes:
@@ -113,7 +125,7 @@ def product_flops_per_s(window_s: float, device: torch.device, sizes: tuple[int,
 
 def copy_bytes_per_s(window_s: float, device: torch.device, nbytes: int = COPIED_BYTES) -> float:
     """Return the bytes read and written per second by a copy within memory: twice its size over its time."""
-    source = torch.zeros(nbytes // 4, device=device).fill_(1.0)
+    source = torch.zeros(nbytes // 4, device=device).fill_(1.0)  # the write allocates the pages of the memory
     target = torch.empty_like(source).fill_(0.0)
     return 2 * nbytes / float(np.median(block_means_s(lambda: target.copy_(source), window_s, device)))
 
@@ -131,6 +143,7 @@ def wire_seconds(
     seconds: dict[str, list[tuple[int, float, float]]] = {}
     for count in elements:
         for name, (encode, decode) in _codecs(count, device).items():
+            # The median of three blocks leaves out one that something else has disturbed.
             encode_s = float(np.median(block_means_s(encode, window_s, device, blocks=3)))
             decode_s = float(np.median(block_means_s(decode, window_s, device, blocks=3)))
             num_encoded = count // KEPT if name.startswith("sparse") else count
@@ -205,14 +218,21 @@ def calibrate(
                 return {"failed": failure_line(measurement, plan)}
             measured.append(measurement)
         facts = {"command": command, "seconds": round(time.perf_counter() - start_s, 1), "machines": 1}
-        result = cluster_of(plan, measured, facts | {"backend": devices.backend, "device": devices.kind})
-        return file.write(result)
+        sections = cluster_of(plan, measured, facts | {"backend": devices.backend, "device": devices.kind})
+        return file.write(sections)
 
 
 def calibrate_under_torchrun(
     plan: Calibration, out: Path, options: Launch, *, command: str = "", exact: bool = False
 ) -> dict[str, Any]:
-    """Measure the machines of the processes that torchrun started.
+    """Measure the machines of the processes that torchrun started; rank 0 writes the cluster file.
+
+    Args:
+        plan: the measurements.
+        out: the file to write. If it exists, a number is added; with ``exact`` it is an error.
+        options: device, backend, timeout.
+        command: the user's command, for the file.
+        exact: refuse an existing file.
 
     Returns:
         On rank 0 the same as `calibrate`; nothing on the others. A rank that fails, or loses another, has ``failed``.
@@ -226,7 +246,7 @@ def calibrate_under_torchrun(
         devices = options.devices(place.local_processes)
         check_process_counts([place.processes])
         file = ClusterFile(out, exact) if place.rank == 0 else None
-    except SynclineError as error:
+    except SynclineError as error:  # the other ranks must know, because they would wait for this one
         mistake = str(error)
     with file or nullcontext():
         shared_identity = {"device": "", "backend": ""} | identity(plan.identity())
@@ -262,6 +282,14 @@ def measure(
 ) -> dict[str, Any]:
     """Join the other ranks and measure; every rank returns the same.
 
+    Args:
+        plan: the measurements.
+        options: device, backend, timeout.
+        store: the store at which the ranks meet.
+        place: the place of this process among all processes.
+        machines: name of each rank's machine.
+        progress: counters that show a watching process what this rank measures.
+
     Returns:
         ``workers``, ``steps`` (each rank's seconds, block by block), ``flops_per_step``, ``product_flops_per_s``,
         ``copy_bytes_per_s``, ``wires`` (see `wire_seconds`; of each rank), ``collectives``, ``spread`` (of the steps).
@@ -270,6 +298,7 @@ def measure(
     devices = options.devices(place.local_processes)
     device = options.use_device(place.local_rank, place.local_processes)
     with group(store, place, devices.backend, 1.5 * options.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
+        # Ranks agree on start times by tensors on the CPU, which NCCL does not send.
         agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
         gate = Gate(clock_offset_ns(place, machines), agreements)
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)

@@ -94,7 +94,9 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         SpecError: the measurements do not determine a network.
     """
     rows = [row for measurement in measured for row in measurement["collectives"]]
-    runs = "gloo" if facts["backend"] == "gloo" else "textbook"
+    runs = (
+        "gloo" if facts["backend"] == "gloo" else "textbook"
+    )  # the algorithms that the fit takes for the measured ones
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
     fit = _determined_fit(calls, plan, runs)
     collectives = []
@@ -156,7 +158,7 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     if "mfu" not in compute:
         return None
     workers = compute["workers"]
-    (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]
+    (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]  # all differ
     steps_s = np.array([seconds for rank in measurement["steps"] for seconds in rank])
     width = float(getattr(plan.problem, "width", 0) or 0)
     basis = f"training steps of {plan.problem.name} on {workers} workers"
@@ -164,14 +166,24 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
         "memory_bytes_per_s": compute["memory_bytes_per_s"],
     }  # fmt: skip
-    return hardware | bounds_section(np.median(steps_s) / steps_s - 1, basis, Scope(width=(width, width)))
+    errors = np.median(steps_s) / steps_s - 1  # the median step predicts each timed step
+    return hardware | bounds_section(errors, basis, Scope(width=(width, width)))
 
 
 def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
-    """Return the link fitted to the times of collectives; with a known link only the costs of its software."""
+    """Return the link fitted to the times of collectives; with a known link only the costs of its software.
+
+    Args:
+        calls: the timed collectives.
+        plan: the measurements that were made.
+        runs: ``gloo`` or ``textbook``, the algorithms of the collectives.
+
+    Raises:
+        SpecError: the times do not determine a bandwidth.
+    """
     if plan.link is not None:
         return fit_link(calls, plan.link, runs)
-    with suppress(SpecError):
+    with suppress(SpecError):  # the errors below name the option to change
         fit = fit_link(calls, None, runs)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
@@ -243,7 +255,7 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
         seconds: the measured seconds for each.
     """
     slope = (seconds[-1] - seconds[0]) / (elements[-1] - elements[0])
-    start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]
+    start = [seconds[0] / 2, max(slope, seconds[0] / elements[-1])]  # noise may make the slope negative
     fit = relative_fit(lambda constants: constants[0] + constants[1] * elements, seconds, start, scale=0.05)
     fixed_s, element_s = fit.constants.tolist()
     # A constant that is negligible even at the size at which it matters most is 0.

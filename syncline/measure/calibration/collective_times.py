@@ -87,7 +87,15 @@ class Work(NamedTuple):
 
 
 def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
-    """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes."""
+    """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes.
+
+    Args:
+        kind: name of the collective.
+        nbytes: bytes of the full tensor, which are rounded up to whole blocks of 4 bytes for each rank.
+        ranks: number of ranks P.
+        rank: this rank.
+        device: the device of the tensors.
+    """
 
     def zeros(elements: int) -> torch.Tensor:
         return torch.zeros(elements, device=device).fill_(0.0)  # the write allocates the tensor's pages
@@ -178,6 +186,8 @@ def time_collectives(
     """Time collectives of the default group, on all its ranks.
 
     Args:
+        timing: the collectives and sizes to time.
+        gate: the barrier from which the ranks start together.
         device: the device of the tensors; the CPU if None.
         on_point: called with the number of the next point, below ``TIMING_TURNS * len(timing.points)``.
 
@@ -192,6 +202,7 @@ def time_collectives(
     for kind in timing.collectives:  # opens the connections and their TCP windows
         for _ in range(2):
             work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
+    # By collective and size: the start and the end of each repetition on this rank.
     times_ns: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
     repetitions: dict[tuple[str, int], int] = {}  # in each turn; 0 for a size that takes too long
     too_slow: set[str] = set()  # collectives of which a size takes too long, so that larger sizes are skipped
@@ -230,12 +241,12 @@ def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> t
 
 def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
     """Run a collective twice, and return the number of its repetitions in each turn; 0 if it takes too long."""
-    begin_ns, end_ns = run()
+    begin_ns, end_ns = run()  # the maximum over the ranks lets all of them choose the same
     if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:
         return 0
     start_ns = gate.now()
     run()
-    run_s = gate.max_over_ranks(gate.now() - start_ns) / 1e9
+    run_s = gate.max_over_ranks(gate.now() - start_ns) / 1e9  # with the agreement on a start time
     total = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
     return math.ceil(total / TIMING_TURNS)
 
@@ -250,6 +261,7 @@ def summary(rank_times: Sequence[Sequence[tuple[int, int]]], timed: Work) -> dic
     times = np.array([rank_times[rank] for rank in dict.fromkeys(timed.ranks)])
     skews_ns = np.ptp(times[..., 0], axis=0)
     selected = np.argsort(skews_ns, kind="stable")[: max(3, math.ceil(len(skews_ns) / 2))]
+    # A collective takes from the start of the last rank to the end of the last rank.
     taken_s = (times[:, selected, 1].max(axis=0) - times[:, selected, 0].max(axis=0)) / 1e9
     return {
         "repetitions": len(selected),

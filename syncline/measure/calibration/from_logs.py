@@ -66,8 +66,14 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     if len(logged) < FEWEST:
         raise SpecError("--from", f"{len(logged)} collectives", f"{FEWEST} at least, of several sizes")
     measured_s = np.array([entry.value for entry in logged])
+
+    def squared_error(fit: tuple[Network, np.ndarray]) -> float:
+        """Return the sum of squared logarithmic errors, in which twice and half the time weigh the same."""
+        _, fitted_s = fit
+        return float(np.square(np.log(fitted_s / measured_s)).sum())
+
     fits = [_fit(logged, build_network) for build_network in _candidates(logged)]
-    network, predicted_s = min(fits, key=lambda fit: float(np.square(np.log(fit[1] / measured_s)).sum()))
+    network, predicted_s = min(fits, key=squared_error)
     errors = predicted_s / measured_s - 1
     scope = Scope.of_values(
         workers=[float(entry.setting["workers"]) for entry in logged],
@@ -77,7 +83,7 @@ def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     section = network_fields(network)
     assert isinstance(section, dict), "candidates are described by fields"
     del section["name"]
-    link_section = section if isinstance(network, Link) else section["between"]
+    link_section = section if isinstance(network, Link) else section["between"]  # the link that was fitted
     link_section |= bounds_section(errors, f"{kinds} in the logs", scope)
     rows = []
     for entry, seconds, error in zip(logged, predicted_s, errors, strict=True):
@@ -142,6 +148,7 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
 
     measured_s = [entry.value for entry in logged]
     largest = max(logged, key=lambda entry: entry.setting["nbytes"])
+    # The largest collective is all bandwidth; the fastest one is all latency, of about 2 P messages.
     bytes_per_s = largest.setting["nbytes"] / largest.value
     latency_s = min(measured_s) / (2 * max(entry.setting["workers"] for entry in logged))
     # The fit starts from four rough guesses, because it may end in a minimum that is only local.
@@ -152,7 +159,7 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
 
 
 def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
-    """Return the section of a matrix of lines, and a row for each rate.
+    """Return the network section of a matrix of lines between places, and a row for each measured rate.
 
     A line without measurements has that of its other direction. All places have one worker, which a user changes.
     """
@@ -184,7 +191,7 @@ def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
         for entry in line.rates:
             streams = entry.setting["streams"]
             rate = law.rate_bytes_per_s(streams)
-            error = entry.value / rate - 1
+            error = entry.value / rate - 1  # that of the time, which is inverse to the rate
             if streams > fewest_streams:  # the fewest streams give the window
                 errors.append(error)
             rows.append({

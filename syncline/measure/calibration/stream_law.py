@@ -39,18 +39,18 @@ def lines_by_ends(logged: Iterable[Logged]) -> dict[tuple[str, str], Line]:
         SynclineError: a rate without a round trip.
     """
     lines: dict[tuple[str, str], Line] = {}
-    pinged: dict[frozenset[str], list[float]] = {}
+    round_trips_s: dict[frozenset[str], list[float]] = {}  # by the two ends in any order
     for entry in logged:
         if entry.quantity not in ("rate", "round trip"):
             continue
         ends = entry.setting["source"], entry.setting["target"]
         rtt_s = entry.value if entry.quantity == "round trip" else entry.setting["rtt_s"]
         if rtt_s is not None:
-            pinged.setdefault(frozenset(ends), []).append(rtt_s)
+            round_trips_s.setdefault(frozenset(ends), []).append(rtt_s)
         if entry.quantity == "rate":
             lines.setdefault(ends, Line()).rates.append(entry)
     for ends, line in lines.items():
-        line.round_trips_s = pinged.get(frozenset(ends), [])
+        line.round_trips_s = round_trips_s.get(frozenset(ends), [])
         if not line.round_trips_s:
             first = line.rates[0]
             raise log_error(
@@ -84,14 +84,14 @@ class StreamLaw(NamedTuple):
         rates = np.array([entry.value for entry in line.rates])
         has_fewest_streams = streams == streams.min()
         window_bytes = float(np.median(rates[has_fewest_streams] * rtt_s / streams[has_fewest_streams]))
-        is_capped = rates < FULL * streams * window_bytes / rtt_s
+        is_capped = rates < FULL * streams * window_bytes / rtt_s  # slower than their windows allow
         cap = float(rates[is_capped].mean() if is_capped.any() else rates.max())
         law = cls(window_bytes, rtt_s, cap, bool(is_capped.any()))
         time_errors = []
         for count, rate in zip(streams[~has_fewest_streams], rates[~has_fewest_streams], strict=True):
             rate_error = law.rate_bytes_per_s(count) / rate - 1
             time_errors.append(1 / (1 + rate_error) - 1)  # times are inverse to rates
-        if len(time_errors) < 2:
+        if len(time_errors) < 2:  # a single error gives no bounds
             return law
         return law._replace(bounds=uncertainty_of(time_errors, UNKNOWN.basis))
 

@@ -52,6 +52,7 @@ def launch(
     """Train on local processes, one per worker unless ``options`` says more, measure, and write the folder of a run.
 
     Args:
+        spec: the run.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, backend, timeout; the defaults of `Launch` if None.
         on_progress: called with the number of steps that all processes have completed, of ``steps * len(seeds)``.
@@ -184,7 +185,11 @@ def write_launch(
     """Write the measurements of a launch into its folder, next to the simulator's results for the same traffic.
 
     Args:
+        folder: the folder of the run.
+        spec: the run.
+        options: the number of workers in each process, and whether to keep the parameters.
         parts: the folder with the lines of the processes, which is removed.
+        ended: how and when the processes ended.
         step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
 
     Returns:
@@ -265,7 +270,7 @@ def join_timelines(timelines: dict[str, Timeline]) -> tuple[Timeline, list[str]]
     names: list[str] = []
     for key, timeline in timelines.items():
         columns = timeline.to_columns()
-        columns["worker"] = columns["worker"] + len(names)
+        columns["worker"] = columns["worker"] + len(names)  # behind the workers of the timelines before
         columns_of_timelines.append(columns)
         names += [f"{key} {worker}" for worker in range(timeline.workers)]
     joined_columns = {

@@ -116,7 +116,10 @@ def read_parts(
     """Return the training in the files of all processes, up to the last step that all have completed.
 
     Args:
-        interrupted: whether it was stopped before its end.
+        folder: the folder with a file ``RANK.jsonl`` of each process.
+        spec: the run.
+        wall_s: seconds from the start to the end of all processes.
+        interrupted: whether the training was stopped before its end.
         processes: number of processes P; one per worker if None.
 
     Returns:
@@ -132,12 +135,13 @@ def read_parts(
         if histories and not steps:
             break  # a seed that was not started
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
-        mean_losses = losses.reshape(len(ranks), steps).mean(0)[:, None]
+        mean_losses = losses.reshape(len(ranks), steps).mean(0)[:, None]  # (T, 1): the mean over the processes
         evaluations = []
         for line in ranks[0].evaluations[seed]:
             metrics = {name: [value] for name, value in line["metrics"].items()}  # a list of values, one per seed
             evaluations.append(line | {"metrics": metrics})
         histories.append(measured_history((seed,), mean_losses, evaluations, interrupted))
+    # Traffic and times are those of the first seed alone.
     first_seed, steps = spec.seeds[0], histories[0].steps
     lines = ranks[0].steps[first_seed][:steps]
     trained = Trained(
@@ -206,7 +210,7 @@ def _step_times(ranks: Sequence[_RankLines], seed: int, steps: int) -> tuple[Tim
         return np.array(times_ns).reshape(len(ranks), steps).T - offsets_ns
 
     start_ns, end_ns = times_on_clock_of_rank_0("begun_ns"), times_on_clock_of_rank_0("ended_ns")
-    zero_ns = int(start_ns[0].min()) if steps else 0
+    zero_ns = int(start_ns[0].min()) if steps else 0  # the first process begins its first step
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
@@ -250,7 +254,7 @@ def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained:
         end_s=ends[-1],
         step_time_s=wall_s / steps,
         compute_s=float(seconds["compute_s"].mean()),
-        encode_s=0.0,
+        encode_s=0.0,  # the stopwatch does not time these two by themselves
         trigger_s=0.0,
         optimizer_s=float(seconds["optimizer_s"].mean()),
         communication_s=float(timeline.communication_s().mean()) / steps,

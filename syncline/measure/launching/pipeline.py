@@ -87,7 +87,7 @@ class Stages:
 
         def inputs(microbatch: int) -> Tensor:
             inputs_by_row, _ = self.task.batch(first_batch + microbatch)
-            return inputs_by_row[0]
+            return inputs_by_row[0]  # a stage holds one worker, which is one row
 
         def loss(logits: Tensor, microbatch: int) -> Tensor:
             _, targets_by_row = self.task.batch(first_batch + microbatch)
@@ -112,6 +112,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
     machines = meet(spec, options, store, place)
     device = options.use_device(rank, spec.stages)
     progress = Progress.shared(folder / "progress", spec.stages, rank)
+    # The launching process ends a training that hangs; the group's own timeout is longer.
     with group(store, place, "gloo", 1.5 * options.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
         offset_ns = clock_offset_ns(place, machines)
         watch = Stopwatch(progress, device)
@@ -151,6 +152,8 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
 
     Args:
         schedule: a schedule with a task order for each stage; stage k is rank k.
+        stage: the stage of this process.
+        math: the forward and backward passes and updates of a repeat.
         message: the shape and type of the tensors between stages.
         watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
             ``optimizer``, and receives and sends; a record's step is the micro-batch.
@@ -172,6 +175,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
             math.effect(stage, task)()
             watch.end()
             if target is not None:
+                # Activations go to the next part of the model, gradients to the previous one.
                 part = task.chunk * stages + stage + (1 if task.kind == "forward" else -1)
                 next_task = task._replace(chunk=part // stages)
                 tag = _tag(schedule, next_task, stage=part % stages, stages=stages)
@@ -193,7 +197,7 @@ def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, w
     """Return the input of a task when its message has arrived, and record the wait."""
     received = torch.empty(message.shape, dtype=message.dtype)
     start_ns = watch.now_ns()
-    watch.progress.enter()
+    watch.progress.enter()  # a stage that waits for others is not the one that hangs
     dist.recv(received, source, tag=tag)
     watch.progress.leave()
     watch.record_receive(start_ns, watch.now_ns(), task.kind, message.nbytes, task.microbatch)
@@ -332,7 +336,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
         repeat_s = [timeline.makespan_s for timeline in repeats]
         median_repeat = repeats[int(np.argsort(repeat_s)[len(repeat_s) // 2])]
         last_stage_losses = []
-        for line in lines[-1][name]:
+        for line in lines[-1][name]:  # only the last stage has losses
             last_stage_losses += [line["losses"][str(microbatch)] for microbatch in range(spec.microbatches)]
         losses["schedule"] += [name] * len(last_stage_losses)
         losses["microbatch"] += range(len(last_stage_losses))
@@ -361,7 +365,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
 
 def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Schedule) -> Any:
     """Return the report of a measured timeline's tasks, in which updates count as computing."""
-    task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)
+    task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)  # an update is no task
     utilisation = timeline.utilisation()
     stage_reports = []
     for stage_report, utilisation_of_stage in zip(task_report.stages, utilisation, strict=True):
@@ -433,11 +437,11 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
             activities = [kind] if schedule.chunks == 1 else [f"{kind}.{chunk}" for chunk in range(schedule.chunks)]
             task_s[kind][stage] = np.mean([median_s(stage, activity) for activity in activities])
         last_task = order[-1]
-        update_s = median_s(stage, UPDATE) / schedule.chunks
+        update_s = median_s(stage, UPDATE) / schedule.chunks  # the chunks share it, as they share a task time
         if schedule.updates == "every":
             task_s[last_task.kind][stage] += update_s
         else:
             task_s[last_task.kind][stage, last_task.microbatch] += update_s
     durations = Durations(task_s["forward"], task_s["backward"], task_s["weight"])
-    instant_link = Link(0.0, 1e15)
+    instant_link = Link(latency_s=0.0, bandwidth_bytes_per_s=1e15)
     return float(run_pipeline(Pipeline(schedule, stages, durations), instant_link).makespan_s)

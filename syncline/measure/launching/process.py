@@ -132,7 +132,17 @@ def train_as_rank(
     progress: Progress,
     folder: Path,
 ) -> None:
-    """Join the other processes, train every seed, and write this process's lines into the folder."""
+    """Join the other processes, train every seed, and write this process's lines into the folder.
+
+    Args:
+        spec: the run.
+        options: device, backend, timeout, workers in each process.
+        store: the store at which the processes meet.
+        place: the place of this process.
+        machines: name of each rank's machine.
+        progress: counters that show the watching process how far this one has come.
+        folder: the folder that gets ``RANK.jsonl``.
+    """
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
@@ -153,7 +163,7 @@ def train_as_rank(
                     "flops_per_step": task.flops_per_step, "tensors": tensors_to_json(shapes),
                 })  # fmt: skip
             train_seed(spec, seed, task, comm, watch, rank_file, wait_for_all=dist.barrier)
-            if options.keep_parameters and index == 0:
+            if options.keep_parameters and index == 0:  # of the first seed
                 parameters = {name: p.detach().cpu() for name, p in task.params.items()}
                 with atomic_path(folder / f"{place.rank}.pt") as working:
                     torch.save(parameters, working)
@@ -173,6 +183,8 @@ def train_seed(
     """Train one seed, and write a line with the laps and the traffic of each step.
 
     Args:
+        spec: the run.
+        seed: the seed to train.
         task: the problem of this process's workers, with this seed.
         comm: the communicator of all workers.
         watch: the stopwatch that times the steps.
@@ -180,11 +192,11 @@ def train_seed(
         wait_for_all: function that waits for all processes.
         extra_fields: function that gives further fields of each step's line.
     """
-    previous_steps = watch.done
+    previous_steps = watch.done  # of the seeds before, which the same stopwatch has timed
     num_written_calls = len(comm.ledger)
 
     def write_evaluation(metrics: dict[str, torch.Tensor]) -> None:
-        values = {name: float(value[0]) for name, value in metrics.items()}
+        values = {name: float(value[0]) for name, value in metrics.items()}  # of the only seed
         rank_file.write_evaluation(seed, watch.done - previous_steps, values)
 
     has_first_worker = comm.local_workers[0] == 0  # which evaluates for all
@@ -197,7 +209,7 @@ def train_seed(
     def on_step(done: int) -> None:
         """Write the line of a completed step with the calls that it made."""
         nonlocal num_written_calls
-        if done:
+        if done:  # the call before the first step has nothing to write
             calls, readbacks = comm.ledger.records[num_written_calls:], comm.ledger.readbacks[done - 1]
             num_written_calls = len(comm.ledger)
             step_fields = {"readbacks": readbacks} | extra_fields()

@@ -49,7 +49,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
 
     Args:
         spec: the run; its workers live in torchrun's processes.
-        out: the folder that rank 0 writes.
+        out: the folder that rank 0 writes; see ``RunFolder`` for ``exact``.
         options: device, backend, timeout.
 
     Returns:
@@ -65,8 +65,8 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
     store, place = store_of_environment(options.meeting_s)
     machines = meet(spec, options, store, place)
     run_store = PrefixStore("syncline", store)
-    if place.rank:
-        if spec.compute.measure:
+    if place.rank:  # not 0
+        if spec.compute.measure:  # the seconds must be equal on all ranks, so that rank 0 measures for them
             spec = with_seconds(spec, float(run_store.get("step_s")))
         return {"failed": _run_follower(spec, options, store, run_store, place, machines)}
     spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
@@ -84,19 +84,33 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         run_store.set("blamed", "1")  # rank 0 has found the cause of a failure, if there is one
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
+        # Ranks on the machine of rank 0 write into its folder; the others send their files.
         remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         ended_early = failure is not None or leader.interrupted
         _receive_files(run_store, remote_ranks, parts, timeout_s=GRACE_S if ended_early else options.timeout_s)
         ended = Ended(failure, leader.interrupted, time.perf_counter() - started_s)
         result = write_launch(folder, spec, options, parts, ended, step_s)
-    run_store.set("written", "1")
+    run_store.set("written", "1")  # the other ranks wait for this
     return result | {"folder": str(folder.path)}
 
 
 def _run_follower(
     spec: RunSpec, options: Launch, store: Store, run_store: Store, place: Place, machines: dict[int, str]
 ) -> str | None:  # fmt: skip
-    """Train as a rank other than 0; return a failure if rank 0 has died, on rank 1 only."""
+    """Train as a rank other than 0, and report the end to rank 0.
+
+    Args:
+        store: the store at which the processes meet.
+        run_store: the part of the store for the messages between rank 0 and the others.
+        place: the place of this process.
+        machines: name of each rank's machine.
+
+    Returns:
+        On rank 1 a line about a rank 0 that died, because one rank has to report it; otherwise None.
+
+    Raises:
+        SystemExit: the training failed.
+    """
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
         parts = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
@@ -205,7 +219,7 @@ class _Leader:
                 self._is_over.set()
 
         # A signal only ends the watch, so that the measurements are written before the process ends.
-        signals: list[int] = []
+        signals: list[int] = []  # those that came
 
         def note_signal(number: int, _: Any) -> None:
             signals.append(number)
@@ -293,6 +307,7 @@ class _Leader:
             else:
                 dead.append(rank)
         if dead:
+            # Of several, the one that came least far has died first.
             rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, COUNT]))
             return Failure(rank, self._step(rank), "died")
 
@@ -311,7 +326,7 @@ def _send_files(store: Store, rank: int, folder: Path) -> None:
             pieces = [packed[start : start + MAX_VALUE_BYTES] for start in range(0, len(packed), MAX_VALUE_BYTES)]
             for index, piece in enumerate(pieces):
                 store.set(f"file/{path.name}/{index}", piece)
-            store.set(f"file/{path.name}", str(len(pieces)))
+            store.set(f"file/{path.name}", str(len(pieces)))  # the receiver reads the number of pieces first
         store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
 
 

@@ -207,6 +207,7 @@ class ServedProcesses:
             if server.exitcode is not None:
                 if ended_early(self.workers, server, self.folder):
                     return self._server_failure()
+                # The server has ended as it should, and has told the workers to end.
                 until_s = time.monotonic() + ENDING_S
                 for rank in range(self.workers):
                     self.processes[rank].join(max(0.0, until_s - time.monotonic()))
@@ -215,7 +216,7 @@ class ServedProcesses:
                 process = self.processes[rank]
                 if rank in self.over or process.exitcode is None:
                     continue
-                if (self.folder / f"{rank}.failed").exists():
+                if (self.folder / f"{rank}.failed").exists():  # an error of the program would come again
                     return self._reported_failure(rank)
                 if ended_early(rank, process, self.folder):
                     self._handle_death(rank)
@@ -254,11 +255,13 @@ class ServedProcesses:
             else:
                 allowed_s = self.timeout_s
                 quiet_s = (now_ns - int(self.progress.words[rank, CHANGED_NS])) / 1e9
-                is_still = quiet_s > allowed_s and not self.progress.words[rank, INSIDE]
+                is_still = (
+                    quiet_s > allowed_s and not self.progress.words[rank, INSIDE]
+                )  # a process may wait for others
             if is_still and rank == self.workers:
                 return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", who=SERVER)
             if is_still:
-                process.kill()
+                process.kill()  # `_watch` finds it dead, and restarts the worker
                 process.join()
         if all_begun and self.progress.quiet_s(now_ns) > self.timeout_s:
             return Failure(None, self.progress.step_of(self.workers), f"did nothing for {self.timeout_s:g} s")

@@ -86,6 +86,7 @@ class ShapedDataParallel(nn.Module):
         self.limit_bytes: float = BUCKET_BYTES
         self.first_limit_bytes: int | None = FIRST_BUCKET_BYTES
         if bucket_cap_mb is not None:
+            # A user's limit holds for the first bucket too; 0 means the default.
             self.limit_bytes, self.first_limit_bytes = bucket_cap_mb * 2**20 or BUCKET_BYTES, None
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_average = [
@@ -98,6 +99,7 @@ class ShapedDataParallel(nn.Module):
         # Without unused parameters, the first step shows the order of the gradients, in which the buckets are rebuilt.
         self.has_final_buckets = find_unused_parameters
         limits = (self.limit_bytes, self.first_limit_bytes) if find_unused_parameters else (math.inf, None)
+        # Backward passes compute the gradients of the last parameters first.
         self.buckets = assign_to_buckets(self.parameters_to_average[::-1], *limits)
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
         self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes

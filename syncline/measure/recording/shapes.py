@@ -83,7 +83,7 @@ class Families:
         Returns:
             For each family the size of the rank's group and, if the family has messages, the rank's number in it.
         """
-        role: list[tuple[int, int | None] | None] = []
+        role: list[tuple[int, int | None] | None] = []  # ranks with equal roles may have equal records
         for family, group_of_rank in enumerate(self._group_of_rank):
             group = group_of_rank.get(rank)
             if group is None:
@@ -157,7 +157,7 @@ def find_representatives(
         for rank in range(workers):
             ranks_by_role.setdefault(families.role(rank, families_with_messages), []).append(rank)
         unrecorded = set()
-        for ranks in ranks_by_role.values():
+        for ranks in ranks_by_role.values():  # the first and the last rank of a role are compared below
             unrecorded |= {ranks[0], ranks[-1]} - set(records)
         if not unrecorded:
             break
@@ -247,7 +247,7 @@ def record_by_shapes(
                     raise SynclineError(f"rank {rank} makes other groups than the ranks before it")
                 groups[:] = rank_groups
 
-        record_more(ranks or [0])
+        record_more(ranks or [0])  # rank 0 shows the groups
         families = Families(groups)
         if not ranks:
             representatives = find_representatives(families, workers, records, record_more)
@@ -312,7 +312,7 @@ def run_ranks(
                     rank_by_pid[pid] = rank
             if not rank_by_pid:
                 return started
-            pid, status = os.waitpid(-1, os.WNOHANG)
+            pid, status = os.waitpid(-1, os.WNOHANG)  # of any child
             if pid == 0:  # no process has ended
                 time.sleep(POLL_S)
             raise_if_interrupted()

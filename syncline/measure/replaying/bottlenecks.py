@@ -45,6 +45,7 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
     """Return the traffic of a record on the links of a network, one row for all links of one name.
 
     Args:
+        record: the record of the script.
         network: the network without changes.
         step_s: seconds of a mean step on it.
         question: the algorithm of collectives, and the changes.
@@ -78,7 +79,16 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
 
 
 def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algorithm: str | None) -> Floats:
-    """Return the bytes that each channel of a network carries in a window of steps, ``(C,)``."""
+    """Return the bytes that each of the C channels of a network carries in a window of steps, ``(C,)``.
+
+    A channel is one direction of a link.
+
+    Args:
+        record: the record of the script.
+        window: the steps that count.
+        network: the network that joins the ranks.
+        algorithm: algorithm of all collectives; None: ``auto``, or that of the network's library.
+    """
     workers = len(record.ranks)
     paths = topology(network, workers)
     algorithm_of = algorithm_chooser(network, workers, algorithm_or_auto(algorithm, network))
@@ -127,6 +137,7 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
     """Return the sensitivities of a record's step time on a network.
 
     Args:
+        timed: the replay of the record on the network.
         question: the algorithm of collectives, and the changes.
         lines: rows of the lines of the script, the longest waits first.
 
@@ -167,7 +178,10 @@ def _row(timed: TimedReplay, kind: str, name: str, **values: float) -> dict[str,
 def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: LinkGroup | None = None) -> float:
     """Return the elasticity of the step time to the speed of computing, or to a field of links.
 
+    It is the percentage by which the step time changes if the field grows by 1 %.
+
     Args:
+        timed: the replay of the record on the network.
         question: the algorithm of collectives, and the changes.
         field: ``compute``, ``bandwidth`` or ``latency``.
         group: the links whose field changes; None: all links.
@@ -219,6 +233,7 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
     waited_s = np.zeros(timeline.workers)
     waits = window.select(timeline[timeline.what == "wait"])
     for worker, start_s, end_s in zip(waits.worker.tolist(), waits.start_s.tolist(), waits.end_s.tolist(), strict=True):
+        # A wait that ends with no collective, such as that for a message, counts for no rank.
         last_rank, arrived_s = last_arrivals.get((worker, end_s), (worker, start_s))
         if last_rank != worker:
             waited_s[last_rank] += max(0.0, min(arrived_s, end_s) - start_s)

@@ -85,7 +85,7 @@ class Window(NamedTuple):
 
 
 def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
-    """Return the clock of a replay, which splits a mean step into parts; the mean is over the steps after the first."""
+    """Return the clock of a replayed record, which splits the seconds of a mean step over the steps of `Window`."""
     timeline = replayed.timeline
     window = Window.for_steps(record.steps)
     spans = window.select(timeline)
@@ -96,14 +96,14 @@ def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
         step_s = timeline.makespan_s
         sent_bytes = bytes_by_step(record).sum()
     else:
-        step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps
+        step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps  # from the end of step 0
         sent_bytes = bytes_by_step(record)[window.first : window.last].sum()
     return Clock(
         step_end_s=replayed.step_end_s,
         end_s=end_s,
         step_time_s=step_s,
         compute_s=float(spans.compute_s().sum()) * per_worker_and_step,
-        encode_s=0.0,
+        encode_s=0.0,  # a record does not split computing any further
         trigger_s=0.0,
         optimizer_s=0.0,
         communication_s=float(spans.communication_s().sum()) * per_worker_and_step,
@@ -180,10 +180,10 @@ def reachable_loss(records: Iterable[Floats]) -> float | None:
     final_losses = []
     for losses in records:
         means = trailing_means(losses)
-        means = means[np.isfinite(means)]
-        if len(means) and means[-1] < means[0]:
-            final_losses.append(float(means[-1]))
-    return max(final_losses, default=None)
+        finite_means = means[np.isfinite(means)]  # without steps that have no loss, or that follow a divergence
+        if len(finite_means) and finite_means[-1] < finite_means[0]:
+            final_losses.append(float(finite_means[-1]))
+    return max(final_losses, default=None)  # a record with a lower final loss has passed this one on its way
 
 
 def list_calls(record: TraceRecord) -> list[Call]:
@@ -195,7 +195,7 @@ def list_calls(record: TraceRecord) -> list[Call]:
         for step, event in rank.by_step():
             if isinstance(event, Started) and len(event.ranks) > 1 and event.key not in listed_keys:
                 listed_keys.add(event.key)
-                group = None if event.ranks == all_ranks else event.ranks
+                group = None if event.ranks == all_ranks else event.ranks  # None stands for all ranks
                 calls.append(Call(step, event.kind, event.payload_bytes, group, label=event.site))
             elif isinstance(event, MessageSent):
                 calls.append(Call(step, "send", event.payload_bytes, group=(sender, event.to), label=event.site))
@@ -233,7 +233,7 @@ def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list
     for column, selected in (("exposed_communication_s", is_wait), ("communication_s", ~spans.on_compute)):
         labels, seconds = spans.label[selected], spans.duration_s[selected]
         sums = np.bincount(labels.codes, seconds, minlength=len(labels.words)) if len(labels) else np.zeros(0)
-        for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=False):
+        for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=False):  # no sums without spans
             if seconds_of_line:
                 totals[line][column] += seconds_of_line
     per_worker_and_step = 1 / (len(record.ranks) * window.steps)
@@ -301,7 +301,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
     variants_s = []
     for factors in at_bounds(computing, communication):
-        is_prediction = factors == AS_PREDICTED
+        is_prediction = factors == AS_PREDICTED  # which is simulated above already
         step_s = clock.step_time_s if is_prediction else replay_step_s(record, network, question, factors)
         variants_s.append(np.array(step_s))
     unchanged_step_s = clock.step_time_s
@@ -334,7 +334,13 @@ def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[di
 def _row(
     timed: TimedReplay, base: TimedReplay, losses: Floats, target: float | None, question: ReplayedOn
 ) -> dict[str, Any]:
-    """Return the row of a replay; ``base`` is the replay that its speedup is over."""
+    """Return the row of a replay, with its clock, its speedup, and the seconds to a target loss.
+
+    Args:
+        base: the replay of the first record on the same network, over which the speedup is.
+        losses: the loss of each step, ``(T,)``; NaN for a step without a loss.
+        target: the loss whose time is reported; None: no loss is.
+    """
     clock = timed.clock
     diverged_at = first_step_without_finite_loss(timed.record)
     is_finite = np.isfinite(losses)

@@ -126,7 +126,7 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
         if kernels is None or (flops and not shape):  # other programs' traces have no shapes
             seconds += max(flops / flops_per_s, nbytes / memory_bytes_per_s)
         else:
-            attention_kernel = kernels.attention[0][0]
+            (attention_kernel, _, _), *_ = kernels.attention  # the first is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
             seconds += operation_s(operation, hardware, attention_kernel)
     return seconds if kernels is None else max(seconds, len(operations) * kernels.dispatch_s)
@@ -177,6 +177,7 @@ def build_programs(
     for rank in ranks:
         is_ahead = host == "ahead"
         builder = _ProgramBuilder(rank, segment_seconds(rank, hardware), build_collective, is_ahead)
+        # A host that runs ahead queues instructions on its device's streams; otherwise there is one sequence.
         programs.append(Queued(builder.instructions, builder.streams) if is_ahead else builder.instructions)
     return programs
 
@@ -264,6 +265,11 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
     The default holds if ``policy`` is None, and for groups whose fastest algorithm no closed form gives.
+
+    Args:
+        network: the network of all workers.
+        workers: number of workers P.
+        policy: an algorithm or a policy such as ``auto``; None: the default.
     """
 
     @cache
@@ -294,7 +300,7 @@ def stream_chooser(network: Network, algorithm_of: Callable[[Started], str | Non
         group_name, number = event.key
         algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
         if algorithm in OF_GLOO[event.kind]:
-            return f"group {group_name}, {number % GLOO_THREADS + 1}"
+            return f"group {group_name}, {number % GLOO_THREADS + 1}"  # the threads take the calls by turns
         return f"group {group_name}"
 
     return stream_of
@@ -343,6 +349,7 @@ def replay(
         raise SpecError("script", "no computing and no communication", "one that computes or communicates")
     steps = max((rank.steps for rank in ranks), default=0)
     last_end_s = np.zeros(steps + 1)  # of the spans of each step; the last entry is for spans after the last step
+    # A step ends with its last span of computing or waiting; transfers count as 0, as they may outlast the step.
     np.maximum.at(last_end_s, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
     step_end_s = np.maximum.accumulate(last_end_s)[:steps]
     return Replayed(timeline, step_end_s)
@@ -377,7 +384,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
         first_group = first_group_like(event.ranks, workers)
         if first_group is not None:
             seconds = simultaneous_groups_s(event.kind, event.payload_bytes, first_group)
-            if not math.isnan(seconds):
+            if not math.isnan(seconds):  # NaN: the network cannot join such groups
                 return seconds
         return single_group_s(event.kind, event.payload_bytes, event.ranks)
 

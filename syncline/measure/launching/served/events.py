@@ -160,21 +160,26 @@ KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version"
 
 
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
-    """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down."""
+    """Return the costs of failures of worker processes: lost steps, lost seconds, and seconds down.
+
+    Args:
+        wall_s: seconds of the training.
+        steps: completed steps, each of P workers.
+    """
     costs = FailureCosts(spec.workers, wall_s, steps)
     unsent_since_s: dict[int, float] = {}  # time since which a worker has steps that have not arrived
-    away_since_s: dict[int, float] = {}
+    away_since_s: dict[int, float] = {}  # time since which a worker is down
     for event in lines.events:
         worker, at_s = event.get("worker", -1), event["at_s"]
         if event["event"] == "sent":
             unsent_since_s[worker] = at_s
         elif event["event"] == "arrive":
             unsent_since_s.pop(worker, None)
-        elif event["event"] == "join" and worker in away_since_s:
+        elif event["event"] == "join" and worker in away_since_s:  # it is back; a first join is no return
             costs.down_s += at_s - away_since_s.pop(worker)
         elif event["event"] == "fail" and worker not in away_since_s:
             costs.interruptions += 1
-            costs.lost_steps += event["lost"] / spec.workers
+            costs.lost_steps += event["lost"] / spec.workers  # a step of the training is one of each worker
             costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)
             away_since_s[worker] = at_s
     costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in away_since_s.values())
@@ -237,7 +242,7 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
         else:
             workers.fail(int(worker))
     done = workers.num_steps // spec.workers
-    if recorder.eval_step[-1] != done:
+    if recorder.eval_step[-1] != done:  # the end has no evaluation yet
         workers.evaluate(done)
     parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}
     return parameters, recorder.history(spec.seeds)

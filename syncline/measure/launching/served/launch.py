@@ -106,11 +106,11 @@ def launch_served(
 
         def on_poll(seen: Progress) -> None:
             if on_progress:
-                on_progress(int(seen.words[spec.workers, DONE]))
+                on_progress(int(seen.words[spec.workers, DONE]))  # the server's row, behind those of the workers
 
         started_s, interrupted = time.perf_counter(), False
         try:
-            processes.run(listener.close, on_poll)
+            processes.run(listener.close, on_poll)  # the server's process has a copy of it by then
         except KeyboardInterrupt:
             interrupted = True
         if processes.failure is not None and processes.failure.mistake:
@@ -139,6 +139,7 @@ def _write_served(
     record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
     record["failed"] = lines.end.get("stuck") or record["failed"]
     record["departures"] = [asdict(departure) for departure in departures]
+    # The first P joins are the starts of the workers; later ones are returns.
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
     measured = _measured(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
     if measured is not None:
@@ -161,7 +162,12 @@ def _write_served(
 
 
 def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
-    """Return the measured training and the simulated one; None if no step of the training was completed."""
+    """Return the measured training and the simulated one; None if no step of the training was completed.
+
+    Args:
+        wall_s: seconds from the start to the end of all processes.
+        early: whether the training ended before its last step.
+    """
     if not lines.facts:
         return None
     history = history_of(lines, spec, early)
@@ -185,6 +191,7 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         wall_s=wall_s, tensors=tensors,
         asynchronous=measured_training,
     )  # fmt: skip
+    # The simulation takes as many steps as were measured, so that both can be compared after an early end.
     completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
     simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
     clock = measured_training.time(measured_plan.network, Factors())
@@ -194,7 +201,11 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
 
 
 def _rows_and_simulated(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
-    """Return the rows and the simulator's record; ``timed`` says whether its computing time was measured."""
+    """Return a measured row for each seed, and the simulator's row of the same training with bounds.
+
+    Args:
+        timed: whether the computing time of the simulation was measured.
+    """
     steps = measured.trained.history.steps
     is_worker = measured.clock.timeline.worker < spec.workers
     updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]

@@ -91,7 +91,7 @@ class _Server(EventObserver):
         served = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).served
         self.model_bytes = int(served.model_bytes)
         self.serving = ServerPolicy(served, self, self)
-        self.sent_as = self.math.params
+        self.sent_as = self.math.params  # tensors with the shapes and types of a worker's update
         if not self.math.wire.exact_dtype:
             self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
         head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
@@ -189,7 +189,7 @@ class _Server(EventObserver):
     def _process_join(self, message: Message) -> None:
         """Register a worker whose process has started, for the first time or again."""
         worker, request = message.worker, read_head(JoinRequest, message.head)
-        unpack_tensors(message.frames, ())
+        unpack_tensors(message.frames, ())  # refuses a request that comes with tensors
         if worker in self.connections:  # the end of its old process was not noticed yet
             self._lose_worker(worker)
         self.connections[worker] = message.connection
@@ -216,8 +216,9 @@ class _Server(EventObserver):
         self.arrived_steps[worker] += count
         self.losses += map(list, report.losses)
         self.computing.discard(worker)
+        *_, last_step_ended_ns = report.steps[-1]
         self.serving.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
-        self.serving.sent_s[worker] = (report.steps[-1][-1] - self.zero_ns) / 1e9
+        self.serving.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
         self.latest_update = tensors, count
         self.serving.take([worker])
         rounds_done = sum(self.arrived_steps) // self.spec.workers
@@ -307,6 +308,7 @@ class _Server(EventObserver):
         every = self.spec.eval_every
         rounds_done = min(count // self.spec.workers, self.spec.steps - 1)
         if every and self.last_evaluation >= 0:
+            # Several are due at once if the workers have passed several rounds since the last event.
             for evaluated_step in range((self.last_evaluation // every + 1) * every, rounds_done + 1, every):
                 self._evaluate(evaluated_step)
 
@@ -315,7 +317,7 @@ class _Server(EventObserver):
     def arrive(self, worker: int, age: int) -> None:
         """Apply the update of a worker's steps."""
         sent_tensors, steps = self.latest_update
-        if not self.math.wire.exact_dtype:
+        if not self.math.wire.exact_dtype:  # the update came encoded
             sent_tensors = [
                 self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
             ]
@@ -349,7 +351,7 @@ class _Server(EventObserver):
     def _diverged(self) -> bool:
         """Return whether each seed has had an infinite loss or NaN among the last steps."""
         num_checked = CHECK_EVERY * self.spec.workers
-        if len(self.losses) < num_checked or math.isfinite(sum(self.losses[-1])):
+        if len(self.losses) < num_checked or math.isfinite(sum(self.losses[-1])):  # quick, as it usually is finite
             return False
         losses_by_seed = zip(*self.losses[-num_checked:], strict=True)
         return all(any(not math.isfinite(loss) for loss in losses) for losses in losses_by_seed)

@@ -141,6 +141,7 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     server = WorkerSocket(port, keys, options.timeout_s)
     try:
         server.send({"pid": os.getpid()})
+        # The fastest worker does not sleep; the others take longer by the ratio of the speeds.
         _work(server, local_worker, rank, watch, register, slower=max(speeds) / speeds[rank] - 1)
     except (ConnectionLost, MalformedMessage):
         os._exit(WITHOUT_SERVER)
@@ -160,7 +161,7 @@ def _work(
         slower: how long the worker sleeps after each step, relative to the duration of the step.
     """
     while True:
-        waited_ns = watch.now_ns()
+        waiting_since_ns = watch.now_ns()
         head, frames = server.receive()
         if "end" in head:
             return
@@ -170,7 +171,7 @@ def _work(
         watch.progress.leave()
         local_worker.take(model)
         begun_ns = watch.now_ns()
-        watch.record_receive(waited_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
+        watch.record_receive(waiting_since_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
         steps: list[list[int]] = []
         losses = []
         for number in range(head["first"], head["first"] + head["steps"]):

@@ -96,7 +96,7 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
     for node in nodes:
         if node.id in node_of:
             raise SpecError("trace", path, f"nodes of different numbers (two have {node.id})")
-        if node.type not in (0, *KNOWN_TYPES):
+        if node.type not in (0, *KNOWN_TYPES):  # type 0, a node without a type, takes no time
             name = NODE_TYPES[node.type] if node.type < len(NODE_TYPES) else str(node.type)
             supported = ", ".join(NODE_TYPES[kind] for kind in KNOWN_TYPES)
             raise SpecError("trace", path, f"nodes of the types {supported} (node {node.id} is {name})")
@@ -113,7 +113,7 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
     ready = [number for number, count in num_waiting.items() if count == 0]
     heapq.heapify(ready)
     ordered: list[OrderedNode] = []
-    stands_for: dict[int, list[int]] = {}  # the nodes for which a dependency on each node waits
+    stands_for: dict[int, list[int]] = {}  # by node: the nodes that take time and that its dependents wait for
     while ready:
         number = heapq.heappop(ready)
         node = node_of[number]
@@ -141,12 +141,12 @@ def order_nodes(nodes: Iterable[ChakraMessage], path: str) -> list[OrderedNode]:
 
 
 def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, ...]]:
-    """Return the process groups that PyTorch's own traces have: JSON among the inputs of a METADATA node."""
+    """Return the ranks of process groups by name, which PyTorch's own traces have as JSON inputs of a METADATA node."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
         if node.type == METADATA and "pg_name" in node.inputs.values:
             try:
-                (text,) = json.loads(node.inputs.values)
+                (text,) = json.loads(node.inputs.values)  # a list with one string, which is JSON again
                 for group in json.loads(text):
                     groups[str(group["pg_name"])] = tuple(int(rank) for rank in group["ranks"])
             except (ValueError, TypeError, KeyError):
@@ -158,6 +158,7 @@ class RecordBuilder:
     """A translation of a rank's Chakra nodes into a record.
 
     Args:
+        rank: number of the rank.
         head: attributes of the file's head.
         trace_groups: groups and messages of the whole trace.
         path: path of the file, for error messages.
@@ -206,7 +207,7 @@ class RecordBuilder:
         # Insert marks from the last one backwards, so that the positions of the others stay valid.
         for node_id, mark in sorted(self._marks.items(), key=lambda item: -self._num_events_to[item[0]]):
             self.record.events.insert(self._num_events_to[node_id], Marked(mark, self._stream_of[node_id]))
-        if self._stored_segments is None or self._stored_s:
+        if self._stored_segments is None or self._stored_s:  # other programs' nodes always have seconds
             self.record.segment_cpu_s = self._segment_s
         return self.record
 
@@ -217,7 +218,7 @@ class RecordBuilder:
         if default is not None:
             return default
         if node.dependencies in ([], [self._last_node.get(0)]):
-            return 0
+            return 0  # the call waits for nothing but the work that is queued on stream 0 anyway
         self._last_stream += 1
         return self._last_stream
 
@@ -244,7 +245,7 @@ class RecordBuilder:
                 raise self._error(node, f"a segment below {len(self._stored_segments)}", number)
             operations = self._stored_segments[number]
             seconds = self._stored_s[number] if self._stored_s else 0.0
-            key = operations, float(number)
+            key = operations, float(number)  # segments with equal operations may have different seconds
         else:
             flops = float(self._non_negative_int(node, "num_ops", default=0))
             nbytes = float(self._non_negative_int(node, "tensor_size", default=0))
@@ -274,7 +275,7 @@ class RecordBuilder:
             stream=stream,
         )  # fmt: skip
         self.record.events.append(started)
-        if len(ranks) > 1:
+        if len(ranks) > 1:  # a single rank communicates with nobody, so there is nothing to wait for
             self._calls[node.id] = call
 
     def _add_message(self, node: OrderedNode, stream: int) -> None:
@@ -293,6 +294,7 @@ class RecordBuilder:
         number = messages.setdefault((sender, receiver, chakra_tag, num_earlier), len(messages))
         tag = (str(node.attributes.get("group", "")), sender, receiver, number)
         if is_send:
+            # A sent buffer is free at once, so that only a receive is a call to wait for.
             self.record.events.append(MessageSent(call, peer, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
             self.record.events.append(MessageAwaited(call, peer, tag, site, stream))
@@ -331,7 +333,10 @@ class RecordBuilder:
 
 
 def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | None, list[float]]:
-    """Return the operations and measured seconds of each segment; None and [] if another program wrote the file."""
+    """Return the operations and measured seconds of each segment of a Chakra file, from the attributes of its head.
+
+    The operations are None if another program wrote the file; the seconds are empty if none were measured.
+    """
     if f"{PREFIX}ranks" not in head:
         return None, []
 
