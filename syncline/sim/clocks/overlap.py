@@ -44,7 +44,7 @@ Members: TypeAlias = frozenset[int] | None
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Split the collectives of a training as it sends them: gradients in buckets, or each awaited a step later.
+    """Return the collectives of a training as it sends them: gradients in buckets, or each awaited a step later.
 
     Args:
         calls: the collectives of the training.
@@ -117,14 +117,14 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
             yield StepAction("wait", index, members=members(calls[index], workers))
         else:
             yield StepAction("start", index)
-            if not is_awaited_in_step(calls[index]):
+            if not is_awaited_in_step(calls[index]):  # then awaited at the end of the step, below
                 started_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
     yield StepAction("decide")
     for index, waiting in waits_by_call(started_calls, workers):
         yield StepAction("wait", index, members=waiting)
     for index, call in enumerate(calls):
-        if call.ready >= 1:
+        if call.ready >= 1:  # the other calls have started during the computing
             yield StepAction("start", index)
             if not call.wait_steps:
                 yield StepAction("wait", index, members=members(call, workers))
@@ -277,6 +277,7 @@ class Streams:
         self.free_s: Floats = starts_s
         self.later_waits: dict[int, list[tuple[Floats, Call]]] = {}
         updates_s = times.optimizer_s
+        # Workers whose update takes time; the others have no span of an update.
         self._updating: Members = None if updates_s.all() else frozenset(np.flatnonzero(updates_s).tolist())
         self._no_bytes = np.zeros(len(starts_s))
 
@@ -294,7 +295,7 @@ class Streams:
                 yield self._wait(number, end_s[action.number], calls[action.number], action.members)
             else:
                 yield from self._start(calls[action.number])
-                end_s[action.number] = self.free_s
+                end_s[action.number] = self.free_s  # the network stream is free when its last call has ended
         for call_end_s, call in self.later_waits.pop(number, ()):
             yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():

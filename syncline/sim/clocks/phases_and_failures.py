@@ -81,6 +81,7 @@ def phased_clock(
     trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
     optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
+    # All workers count as present before the first phase, so that none of them joins in it.
     end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
     changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
     for begin, end in pairwise([0, *changes.tolist(), steps]):
@@ -144,7 +145,7 @@ def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s
     weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
     means: dict[str, Any] = {}
     for field in fields(Clock):
-        if field.type == "float" and field.name not in TOTALS:
+        if field.type == "float" and field.name not in TOTALS:  # a type is a string, by ``annotations``
             means[field.name] = float(weight @ [getattr(phase.clock, field.name) for phase in phases])
     step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
     wall_s = float(step_end_s[-1])
@@ -223,6 +224,7 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
+            # Within a stretch all takes as long as without failures; ``step`` is the number of steps that are done.
             for step in range(stretch.first + 1, stretch.first + stretch.steps + 1):
                 ends_s[step - 1] = stretch.start_s + work.end_s(step) - work.ready_s(stretch.first)
     return ends_s
@@ -234,6 +236,7 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
         return clock.timeline
     step_delay_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
+    # A span moves with its step; a span without a step (-1) moves with step 0.
     span_delay_s = step_delay_s[np.clip(timeline.step, 0, len(step_delay_s) - 1)]
     columns = timeline.to_columns()
     columns["start_s"], columns["end_s"] = timeline.start_s + span_delay_s, timeline.end_s + span_delay_s

@@ -30,6 +30,7 @@ from syncline.sim.program.instructions import Collective, start_times
 from syncline.sim.program.rounds import in_groups, rounds, rounds_on
 
 EVALUATORS = ("auto", "lockstep", "events")
+"""Ways to compute the times of a collective; ``auto`` is lockstep where it can follow the messages, else the events."""
 
 
 def collective_finish_s(
@@ -176,13 +177,14 @@ def simulated_s(
     joined = topology(network, workers)
     messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
     if algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
+        # All rounds of a ring are equal, so the first one tells whether its messages share channels.
         first_round = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
         if not shared_channels([first_round], joined).any():
             limits = MAX_RING_MESSAGES
-    for evaluator, limit in limits.items():
+    for evaluator, limit in limits.items():  # lockstep first, because it is faster
         if messages > limit:
             return math.nan, _too_many_messages(kind, algorithm, f"{workers:,}", messages, evaluator, limit)
-        with contextlib.suppress(Contention):
+        with contextlib.suppress(Contention):  # what lockstep cannot follow, the events simulate
             seconds = collective_finish_s(kind, workers, nbytes, network, algorithm, evaluator=evaluator, rule=rule)
             return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
@@ -209,7 +211,7 @@ def _groups_s(
         if messages > MAX_GROUP_MESSAGES:
             reason = _too_many_messages(kind, algorithm, participants, messages, evaluator, MAX_GROUP_MESSAGES)
             return math.nan, reason
-        with contextlib.suppress(Contention):
+        with contextlib.suppress(Contention):  # what lockstep cannot follow, the events simulate
             members = among(joined, groups.ravel())
             if algorithm not in FLAT[kind]:
                 seconds = _groups_finish_s(kind, len(groups), nbytes, members, algorithm, rule, evaluator)
@@ -239,7 +241,7 @@ def _flat_groups_finish_s(
     if distinct_rounds and isinstance(joined, MemberTopology):
         senders = np.concatenate([round_.senders for round_ in distinct_rounds])
         receivers = np.concatenate([round_.receivers for round_ in distinct_rounds])
-        used_topology = on_channels_of(joined, senders, receivers)
+        used_topology = on_channels_of(joined, senders, receivers)  # fewer channels take less time to simulate
     worker_copies = None if (copies == 1).all() else np.repeat(copies, group_size)
     return rounds_finish_s(
         all_rounds, joined.workers, used_topology, evaluator=evaluator, rule=rule, copies=worker_copies

@@ -135,7 +135,7 @@ def clock(
     if delay is not None:
         if evaluator == "lockstep":
             raise SpecError("clock.evaluator", evaluator, "events, or auto, where messages are late")
-        evaluator = "events"
+        evaluator = "events"  # the lateness of each message is known only when it starts
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
@@ -152,7 +152,7 @@ def clock(
             return _tally_spans(spans, steps, workers, keep_steps).clock(nbytes, "lockstep")
         except Contention:
             if evaluator == "lockstep":
-                raise
+                raise  # ``auto`` goes on with the events
     timeline = run_events(data_parallel(times, sent_calls), network, starts_s, rule, delay)
     return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
 
@@ -163,7 +163,7 @@ def _with_algorithms(
     """Return the calls, each with the name of its algorithm if ``algorithms`` names or chooses one for its kind."""
     if algorithms is None:
         return list(calls)
-    choices: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}
+    choices: dict[tuple[str, float, tuple[int, ...] | None], str | None] = {}  # by kind, bytes and ranks
     named_calls = []
     for call in calls:
         kind, nbytes, ranks = call.collective, call.payload_bytes, group_ranks(call.group, workers)

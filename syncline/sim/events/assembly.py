@@ -106,8 +106,8 @@ class Assembly:
         _, streams = self.state.take("streams", self.workers)
         streams["worker"] = np.arange(self.workers)
         if isinstance(programs, SharedProgram):
-            programs = programs[:]
-        workers_of: defaultdict[int, list[int]] = defaultdict(list)
+            programs = programs[:]  # a list with the same program for each worker
+        workers_of: defaultdict[int, list[int]] = defaultdict(list)  # by the id of a program
         for worker, program in enumerate(programs):
             workers_of[id(program)].append(worker)
         separate = []
@@ -144,7 +144,7 @@ class Assembly:
         recv = choice.first.options[option]
         if recv is not None:
             self._add(worker, self._worker_names[worker], recv)
-        self._append(Operation(codes.THEN, number=len(self.chosen)), choice.first, NO_SPAN)
+        self._append(Operation(codes.THEN, number=len(self.chosen)), choice.first, NO_SPAN)  # asks Python for the rest
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
         self.spans += 1
@@ -190,13 +190,13 @@ class Assembly:
                 self._operations[index] = operation._replace(number=operation.number - first_part)
         self._end(-1)
         self.spans += len(program) * len(workers)
-        parts_of_first, self._parts = self._parts, []
+        parts_of_first, self._parts = self._parts, []  # of the first worker; all workers' parts are written below
         self.flush()
         self._write_keys()
         num_parts = len(parts_of_first)
         streams = self.state["streams"]
         streams["operation"][workers] = begin
-        streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))
+        streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))  # a block of parts per worker
         _, parts = self.state.take("parts", num_parts * len(workers))
         for part_index, part in enumerate(parts_of_first):
             columns: dict[str, Any] = part._asdict() | NEW_PART
@@ -280,6 +280,7 @@ class Assembly:
         span_names = self._span(collective.stream, collective.kind, collective.label, collective.step)
         worker_names.collective_streams.add(join.stream)
         part_number = self.state.used["parts"] + len(self._parts)
+        # `_assemble_streams` may have noted the key with this part's number; with another number it is a second join.
         if worker_names.parts.get(key, part_number) != part_number:
             line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
             return self._error(line), span_names
@@ -365,7 +366,7 @@ class Assembly:
             first_port, ports = self.state.take("ports", self.workers)
             self._first_port[stream] = first_port
             for name in ("head", "serving", "last_number", "last_part"):
-                ports[name] = -1
+                ports[name] = -1  # none
             ports["idle_since"] = self.starts_s
         return first_port
 

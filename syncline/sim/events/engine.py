@@ -82,7 +82,7 @@ def make_object() -> bytes:
             continue
         _remove_others(folder)
         return bytes(machine_code)
-    return bytes(compile_core(None))
+    return bytes(compile_core(None))  # without a folder to write, for this process alone
 
 
 def _remove_others(folder: Path) -> None:
@@ -101,7 +101,7 @@ def load_object(machine_code: bytes) -> dict[str, Entry]:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine()
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)  # an empty module: the code is in the object
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
     _loaded_engines.append(engine)

@@ -70,12 +70,12 @@ class CollectiveKinds:
             _, number = self._number_of[id(collective)]
             return number
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
-        key = agreed, id(collective.rounds)
+        key = agreed, id(collective.rounds)  # rounds are equal only if they are one object: to compare them takes long
         if key not in self._numbers:
             self._numbers[key] = len(self._kinds)
             self._kinds.append(self._kind(collective))
             _, plan_record = self._state.take("plans", 1)
-            plan_record["free"] = -1
+            plan_record["free"] = -1  # no records of an ended collective that a next one can use
         number = self._numbers[key]
         self._number_of[id(collective)] = collective, number
         return number
@@ -135,7 +135,7 @@ class CollectiveKinds:
     def plan(self, kind_number: int) -> None:
         """Write the plan of a kind of collectives into the core's tables, if there is none yet."""
         state = self._state
-        if state["plans"][kind_number]["workers"]:
+        if state["plans"][kind_number]["workers"]:  # which is 0 before the plan is written
             return
         collective, group, _ = self._kinds[kind_number]
         ranks = self._workers if group is None else len(group)
@@ -167,7 +167,7 @@ class CollectiveKinds:
     def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective that takes a fixed time and sends no messages into the core's tables."""
         rank0, places = self._state.take("places", ranks)
-        places.view(np.uint8)[:] = 0
+        places.view(np.uint8)[:] = 0  # all bytes, because the records of this table are not zero at first
         places["nbytes"] = collective.nbytes
         record = self._state["plans"][kind]
         record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
@@ -194,7 +194,7 @@ class CollectiveKinds:
         sendings["route"] += route0
         entry0, entries = state.take("entries", len(plan.entries))
         copy_records(entries, plan.entries)
-        if sending0:
+        if sending0:  # indices within the plan become indices in the tables
             entries["send0"] += sending0
         rank0, places = state.take("places", ranks)
         copy_records(places, plan.places)
@@ -204,7 +204,7 @@ class CollectiveKinds:
         places["from0"] = from0 + places["slot0"]
         record = state["plans"][kind]
         record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
-        record["total"] = plan.places["receives"].sum()
+        record["total"] = plan.places["receives"].sum()  # messages of all rounds
 
     def _write_openings(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the seconds that TCP connections take to open their windows after idling, if the network has TCP."""
@@ -285,6 +285,7 @@ class CollectiveKinds:
         rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)  # of each entry
         round_number = plan.entries["round"].astype(np.int64)
         first_free_round = np.maximum(round_number + 1 - ahead[round_number], 0)  # the rounds before must be complete
+        # Entries are sorted by rank, then by round; one key of both finds the rank's first entry from that round on.
         sort_key = rank * (num_rounds + 1)
         first_free_entry = np.searchsorted(sort_key + round_number, sort_key + first_free_round)
         first_entry = plan.places["entry0"].astype(np.int64)[rank]

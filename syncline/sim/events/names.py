@@ -152,7 +152,7 @@ class Messages:
             The receiver of each of M new messages, ``(M,)``, and the message number of each send and receive, ``(N,)``.
         """
         workers = self._workers
-        encoded = (tags * workers + senders) * workers + receivers
+        encoded = (tags * workers + senders) * workers + receivers  # an address as one number, which sorts fast
         encoded_addresses, message_index = np.unique(encoded, return_inverse=True)
         self._new.append((first, encoded_addresses))
         return encoded_addresses % workers, first + message_index.ravel()

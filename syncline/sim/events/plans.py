@@ -94,7 +94,7 @@ def _build_plan(rounds: Sequence[Round], ranks: int, one_by_one: bool) -> Plan:
 
     # Compiled code counts the records and then writes them; it takes all arrays as one array of their addresses.
     scratch = np.zeros((3, ranks), dtype=np.int64)
-    columns = np.zeros(9, dtype=np.int64)
+    columns = np.zeros(9, dtype=np.int64)  # addresses: six inputs, then three tables to write
     columns[:6] = [address(array) for array in (first_message, run_lengths, senders, receivers, sizes, scratch)]
     num_entries = count_entries(address(columns), len(run_lengths), ranks)
     places, entries, sendings = np.zeros(ranks, PLACE), np.zeros(num_entries, ENTRY), np.zeros(len(senders), SENDING)
@@ -109,7 +109,7 @@ def _runs(rounds: Sequence[Round], one_by_one: bool) -> tuple[list[Round], Ints]
     run_lengths: list[int] = []
     previous_key: Any = None
     for round_ in rounds:
-        nbytes = round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes)
+        nbytes = round_.nbytes if isinstance(round_.nbytes, float) else id(round_.nbytes)  # an array by its identity
         key = id(round_.senders), id(round_.receivers), nbytes  # equal rounds share their arrays
         if key == previous_key and not one_by_one:
             run_lengths[-1] += 1
@@ -132,7 +132,13 @@ ROUTES_PER_LOOKUP = 2**18
 class Routes:
     """The routes between workers, in the core's tables.
 
-    If ``eager``, the latency of a message comes after its bytes have flown, else before.
+    Args:
+        state: tables of the core.
+        topology: the network of the workers.
+        eager: whether the latency of a message comes after its bytes have flown; else it comes before.
+
+    Attributes:
+        longest: largest number of channels of a route so far, at least 1.
     """
 
     def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:
@@ -169,6 +175,7 @@ class Routes:
         """Add at most ``ROUTES_PER_LOOKUP`` routes; arguments as in `add`."""
         paths = self._topology.paths(senders, receivers)
         channels = np.array(paths.channels, dtype=np.int64, order="C")  # a copy, because the cached array is read-only
+        # Seconds of a message before and after its bytes flow; the sender's overhead comes before in any case.
         latency_s, overhead_s = paths.latency_s * latency_factor, paths.overhead_s
         before_s, after_s = (overhead_s, latency_s) if eager else (latency_s + overhead_s, np.zeros(len(senders)))
         if added_s is not None:

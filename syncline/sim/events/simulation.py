@@ -39,6 +39,7 @@ class SharedClock(simpy.Environment):
     def __init__(self, core: Any) -> None:
         super().__init__()
         self._core = core
+        # The count from which SimPy draws the number of each event that it schedules.
         self._eid = self._event_numbers()  # type: ignore[assignment]
 
     def _event_numbers(self) -> Iterator[int]:
@@ -55,6 +56,7 @@ class SharedClock(simpy.Environment):
         if not self._queue:
             return math.inf, 0
         time, priority, number, _ = self._queue[0]
+        # Packed as the keys of the core's events: the priority in the high bits, then the number.
         return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
 
     def advance_to_core(self) -> None:
@@ -62,9 +64,12 @@ class SharedClock(simpy.Environment):
         self._now = float(self._core["now"])
 
     def call_later(self, seconds: float, function: Callable[[Any], None], priority: EventPriority = NORMAL) -> None:
-        """Call a function ``seconds`` from SimPy's present time, as an event of this priority."""
+        """Call a function ``seconds`` from SimPy's present time, as an event of this priority.
+
+        The function's argument is the event, which has no value.
+        """
         event = simpy.Event(self)
-        event._ok, event._value = True, None
+        event._ok, event._value = True, None  # as if it had succeeded: `step` raises other events' errors
         event.callbacks.append(function)
         self.schedule(event, priority, seconds)
 
@@ -99,9 +104,9 @@ class Simulation:
         keep_freed_memory()
         self.workers, self.eager, self.delay = len(programs), eager, delay
         self.state = CoreState()
-        self.core = self.state["core"][0]
+        self.core = self.state["core"][0]  # variables of the compiled loop: the only record of their table
         for name in ("resume", "effect", "kind_without_room"):
-            self.core[name] = -1
+            self.core[name] = -1  # none
         self.core["eager"], self.core["delays"], self.core["width"] = eager, delay is not None, 1
         self.core["ahead_bytes"] = bytes_ahead(topology) if eager else 0.0
         self.core["ahead"] = MESSAGES_AHEAD if self.core["ahead_bytes"] else 0
@@ -113,7 +118,7 @@ class Simulation:
         self.assembly = Assembly(self.state, topology, self.routes, self.kinds, self.starts_s)
         first_kind = self.assembly.assemble_all(programs, assemble_by_columns)
         if first_kind is not None:
-            self._make_room_for(first_kind)
+            self._make_room_for(first_kind)  # else the compiled loop would return at once to ask for it
         self.deciding: set[int] = set()  # workers that choose at the end of the present instant
         self.awaited_messages: dict[int, list[int]] = {}  # messages that each worker's current `First` waits for
         self._schedule_starts()
@@ -121,14 +126,15 @@ class Simulation:
     def _write_channels(self, bandwidth: NDArray[np.float64]) -> None:
         """Write the bandwidth of each channel, in bytes per second, into the tables."""
         if len(bandwidth) and not (bandwidth.min() > 0 and bandwidth.max() < math.inf):
-            channel = int(np.flatnonzero(~(np.isfinite(bandwidth) & (bandwidth > 0)))[0])
+            is_valid = np.isfinite(bandwidth) & (bandwidth > 0)
+            channel = int(np.flatnonzero(~is_valid)[0])
             expected = "bytes per second, positive and finite"
             raise SpecError(f"bandwidth_bytes_per_s[{channel}]", float(bandwidth[channel]), expected)
         _, channels = self.state.take("channels", len(bandwidth))
         channels["bandwidth"] = bandwidth
-        channels["head"] = channels["tail"] = -1
+        channels["head"] = channels["tail"] = -1  # no message flows yet
         for table_name in ("changed", "to_visit", "seen"):
-            self.state.room(table_name, len(bandwidth))
+            self.state.room(table_name, len(bandwidth))  # lists of channels, which the core fills
 
     def _schedule_starts(self) -> None:
         """Schedule the beginning of each stream; streams that begin together do so in their order."""
@@ -141,10 +147,10 @@ class Simulation:
         _, heap = self.state.take("heap", 2 * leaves)
         events = heap[leaves : leaves + len(streams)]
         events["time"], events["place"] = self.starts_s[worker_of_stream], streams
-        event_numbers = streams + 1
+        event_numbers = streams + 1  # events are numbered from 1
         priority = codes.NORMAL << codes.PRIORITY_BIT
         events["key"] = priority | (event_numbers << codes.KIND_BITS) | codes.GO_ON
-        core["leaves"], core["hole"], core["free"] = leaves, -1, -1
+        core["leaves"], core["hole"], core["free"] = leaves, -1, -1  # no place on the heap has become empty yet
         core["places"] = core["number"] = len(streams)
         self._write_used_rows()
 
@@ -158,7 +164,7 @@ class Simulation:
         self._run_to_end()
         spans = self.state["spans"][: int(self.core["spans"])]
         finish_s = self.starts_s.copy()
-        finish_s[spans["worker"]] = spans["end"]
+        finish_s[spans["worker"]] = spans["end"]  # the last of a worker's spans stays
         return finish_s
 
     def _run_to_end(self) -> None:
@@ -166,7 +172,7 @@ class Simulation:
         self.advance()
         current = self.state["streams"]["operation"][: self.state.used["streams"]]
         has_ended = self.state["operations"]["code"][current] == codes.END
-        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1
+        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1  # joined, and not done
         if not has_ended.all() or unfinished.any():
             self._raise_stuck(has_ended, unfinished)
         if not self.eager:
@@ -177,6 +183,7 @@ class Simulation:
         core, env = self.core, self.env
         while True:
             simpy_event_s, simpy_event_key = env.next_event()
+            # The core stops before SimPy's next event, or after all events of the instant ``until_s``.
             stop_s, stop_key = min((simpy_event_s, simpy_event_key), (until_s, LARGEST_KEY))
             reason = run_core(self.state.address, stop_s, stop_key)
             env.advance_to_core()
@@ -190,27 +197,27 @@ class Simulation:
                 instruction: Any = self.assembly.instructions[int(core["effect"])]
                 core["effect"] = -1
                 instruction.effect()
-            elif reason != codes.LATE:
+            elif reason != codes.LATE:  # the lateness has been computed above
                 self._act(reason)
 
     def _act(self, reason: int) -> None:
         """Do what the compiled core cannot do by itself; ``reason`` is the code of why it has returned to Python."""
         core = self.core
         stream = int(core["stream"])  # a worker's main stream has the worker's number
-        if reason == codes.TIMER:
+        if reason == codes.TIMER:  # a `Compute` with an effect begins; SimPy ends it
             compute: Any = self._instruction(stream)
             self.env.call_later(compute.seconds, partial(self._complete_compute, stream))
-        elif reason == codes.CHOICE:
+        elif reason == codes.CHOICE:  # a worker comes to a `First`, or a message for which its `First` waits arrives
             if stream not in self.deciding:
                 self._decide(stream)
-        elif reason == codes.CHOSEN:
+        elif reason == codes.CHOSEN:  # the chosen option's receive is done; its function returns what follows
             chosen = self.assembly.chosen[int(self._operation(stream)["number"])]
             program = chosen.first.then(chosen.option)
             self._read_used_rows()
             begin = self.assembly.assemble_more(stream, program, chosen.return_to)
             self._write_used_rows()
             self._resume(stream, begin)
-        elif reason == codes.ROOM:
+        elif reason == codes.ROOM:  # a table is full
             self._read_used_rows()
             if core["kind_without_room"] >= 0:
                 self._make_room_for(int(core["kind_without_room"]))
@@ -258,7 +265,7 @@ class Simulation:
         """
         choice = self.assembly.choices[int(self._operation(worker)["number"])]
         messages = self.state["messages"]
-        can_run = []
+        can_run = []  # for each option
         for message in choice.messages:
             needs_none = message < 0
             can_run.append(needs_none or bool(messages[message]["sent"] and messages[message]["arrived"]))
@@ -267,15 +274,17 @@ class Simulation:
             self.env.call_later(0.0, partial(self._decide_at_end_of_instant, worker), CHOICES)
         elif any(can_run):
             for message in self.awaited_messages.pop(worker, ()):
-                messages[message]["reader"] = 0
+                messages[message]["reader"] = 0  # nothing waits for it any more
             self._read_used_rows()
             operation = int(self.state["streams"][worker]["operation"])
-            begin = self.assembly.assemble_option(worker, choice, option=can_run.index(True), return_to=operation + 1)
+            first_option = can_run.index(True)
+            begin = self.assembly.assemble_option(worker, choice, first_option, return_to=operation + 1)
             self._write_used_rows()
             self._resume(worker, begin, keeps_start=True)
         else:
             awaited = [message for message in choice.messages if message >= 0]
             self.awaited_messages[worker] = awaited
+            # The core marks these messages, and returns to Python when one of them arrives.
             self.state.room("awaited", len(awaited))[: len(awaited)] = awaited
             self.core["awaited"] = len(awaited)
 
@@ -305,7 +314,7 @@ class Simulation:
         state, core = self.state, self.core
         for table_name in self.SHARED:
             core[table_name] = state.used[table_name]
-            core[table_name.removesuffix("s") + "_room"] = len(state[table_name])
+            core[table_name.removesuffix("s") + "_room"] = len(state[table_name])  # such as ``message_room``
         core["parts"] = state.used["parts"]
         # Tables whose size follows from the number of messages.
         messages = len(state["messages"])
@@ -332,7 +341,7 @@ class Simulation:
     def _widen_links(self, old_width: int, width: int) -> None:
         """Give each message more links: ``width`` instead of ``old_width``, for routes with as many channels."""
         state, used = self.state, int(self.core["messages"])
-        self.core["width"], self.core["shift"] = width, width.bit_length() - 1
+        self.core["width"], self.core["shift"] = width, width.bit_length() - 1  # width = 2^shift
         if not used:
             return
         old_links = state["links"][: used * old_width].copy()
@@ -341,7 +350,7 @@ class Simulation:
         channels = state["channels"]
         for name in ("head", "tail"):
             channels[name] = _renumbered_links(channels[name], old_width, width)
-        state.used["links"] = 0
+        state.used["links"] = 0  # so that the new table gets no copy of the old links, which are written below
         links = state.room("links", used * width)[: used * width]
         links[:] = 0
         links_of_message = links.reshape(used, width)
@@ -369,6 +378,7 @@ class Simulation:
         if reason == codes.TWICE:
             expected = "a tag of its own for each message under way"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {expected}"
+        # The other reasons are about a collective: compare the worker's join with the first join of the same key.
         part = self.state["parts"][self.state["streams"][stream]["parts"] + operation["number"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first_join: Any = self.assembly.instructions[instance["operation"]]
@@ -435,5 +445,8 @@ def _next_power_of_two(number: int) -> int:
 
 
 def _renumbered_links(links: NDArray[np.int32], old_width: int, width: int) -> NDArray[np.int32]:
-    """Return the numbers of links, or -1 for none, after a change of the number of links per message."""
+    """Return the numbers of links, or -1 for none, after a change of the number of links per message.
+
+    Link h of message m has the number ``m width + h``.
+    """
     return np.where(links < 0, links, links // old_width * width + links % old_width)

@@ -125,7 +125,7 @@ def assemble_by_columns(assembly: Assembly, workers: list[int], programs: Sequen
     names_so_far = np.array(assembly.span_names, dtype=np.int64).reshape(-1, 4)
     assembly.span_name_blocks += [names_so_far, _span_names(assembly.names, plain, sent, received)]
     assembly.span_names.clear()
-    assembly.spans += len(plain.codes) - len(plain_workers)
+    assembly.spans += len(plain.codes) - len(plain_workers)  # the end of a program has no span
     return sorted(set(workers) - set(plain_workers))
 
 
@@ -142,7 +142,8 @@ def _first_ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds
 
 def _add_routes(assembly: Assembly, sent: MessageEnds) -> Ints:
     """Add the routes of the sends to the tables; return the index of each send's route, ``(N,)``."""
-    pairs, pair_index = np.unique(sent.senders * assembly.workers + sent.receivers, return_inverse=True)
+    encoded_pairs = sent.senders * assembly.workers + sent.receivers  # a sender and a receiver as one number
+    pairs, pair_index = np.unique(encoded_pairs, return_inverse=True)
     senders, receivers = np.divmod(pairs, assembly.workers)
     first_route = assembly.routes.add(senders, receivers)
     for route_index, pair in enumerate(zip(senders.tolist(), receivers.tolist(), strict=True), first_route):

@@ -144,7 +144,8 @@ class SavedSteps:
 
     def ready_s(self, step: int) -> float:
         """Return the time at which the next step can begin after ``step`` steps, with all checkpoints."""
-        checkpoints = step // self.every + (step == self.steps and step % self.every > 0)
+        is_saved_end = step == self.steps and step % self.every > 0  # the end is saved in any case
+        checkpoints = step // self.every + is_saved_end
         return self.until_s(step) + self.saving.stop_s * checkpoints
 
     def end_s(self, step: int) -> float:
@@ -154,6 +155,7 @@ class SavedSteps:
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
+        # A restart can return to the checkpoints that were written by this time, in a training without failures.
         latest_ready_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
         num_before = saved_step // self.every  # checkpoints up to the saved step
         later_checkpoints = range(num_before + 1, self.steps // self.every + 1)
@@ -164,7 +166,7 @@ class SavedSteps:
 
     def done_by(self, saved_step: int, elapsed_s: float) -> int:
         """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
-        time_s = elapsed_s + self.ready_s(saved_step)
+        time_s = elapsed_s + self.ready_s(saved_step)  # in a training without failures
         later_steps = range(saved_step + 1, self.steps + 1)
         return saved_step + bisect_right(later_steps, time_s, key=self.end_s)
 
@@ -178,6 +180,6 @@ def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> in
     """Return the number of steps nearest to a checkpoint interval, at least as long as ``lag_s``; None if infinite."""
     if math.isinf(interval_s):
         return None
-    if not step_s:
+    if not step_s:  # steps take no time
         return 1
     return max(1, math.ceil(lag_s / step_s), round(interval_s / step_s))

@@ -47,7 +47,8 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
     """
     unit_workers, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
     first_failures_s = rate.scale_s * rng.weibull(rate.shape, units)
-    queue = [(at_s, unit) for unit, at_s in enumerate(first_failures_s.tolist())]  # next failure of each unit
+    # Next failure of each unit, as a heap; equal times go by the unit's number.
+    queue = [(at_s, unit) for unit, at_s in enumerate(first_failures_s.tolist())]
     heapq.heapify(queue)
     while True:
         at_s, unit = queue[0]
@@ -138,10 +139,11 @@ class FilledPlaces:
 
         Places that spares fill at once are also returned.
         """
+        # Only machines at their places fail: a place that is empty already has none to lose.
         places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
         spares_used = min(self.spares, len(places))
         self.spares -= spares_used
-        for place in places[spares_used:]:
+        for place in places[spares_used:]:  # spares fill the first places
             self.filled[place] = False
             self._empty.add(place)
         if math.isfinite(outage.back_s):
@@ -220,7 +222,7 @@ class Roster:
                 joined.append(place)
                 away_s = now_s - self._failed_s.pop(place)
                 costs.restart_s += self.return_s
-                costs.down_s += away_s - self.return_s
+                costs.down_s += away_s - self.return_s  # the rest of the absence, before the restart
         while self._next_outage.at_s <= now_s:
             for place in self._places.fail(self._next_outage):
                 self._num_failures[place] += 1
@@ -271,6 +273,7 @@ class Absences:
     """
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
+        # The costs that the roster counts are not used: workers at their own pace count their own.
         self._roster, self._costs = Roster(group, 0.0, outages), FailureCosts(group.workers)
         self._periods: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
 

@@ -86,7 +86,7 @@ class RestartedTraining:
         saved_s = min(work.ready_s(saved) - work.ready_s(first_step), end_s - start_s)  # with checkpoints
         costs.useful_s += workers * useful_s
         costs.checkpoint_s += workers * max(saved_s - useful_s, 0.0)
-        costs.lost_s += workers * (end_s - start_s - max(saved_s, useful_s))
+        costs.lost_s += workers * (end_s - start_s - max(saved_s, useful_s))  # all that the saved steps did not take
         costs.steps += saved - first_step
         costs.lost_steps += done - saved
         if saved > first_step:
@@ -223,7 +223,7 @@ class ElasticTraining:
             if roster.next_s() <= now_s:
                 now_s = self._change(now_s)
                 continue
-            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):
+            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # less a rounding error
                 break
             now_s = self._train(now_s)
         costs.wall_s = min(now_s, self.until_s)
@@ -336,7 +336,7 @@ class ElasticTraining:
                     reason = f"{roster.count} workers are left, and {group.min_workers} are needed"
                     costs.stuck = no_progress(since_s, reason)
                     return now_s
-                ready_s = math.inf
+                ready_s = math.inf  # not before more workers are present
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 reason = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time to form a group and make a step"
                 costs.stuck = no_progress(since_s, reason)
@@ -406,7 +406,7 @@ def simulate_independent_workers(
         change = roster.change(costs)
         for worker in change.left:
             worked_s = change.at_s - start_s[worker]
-            rounds_s = math.floor(worked_s / round_s) * round_s
+            rounds_s = math.floor(worked_s / round_s) * round_s  # whole rounds, whose updates were sent
             num_active, start_sum_s = num_active - 1, start_sum_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s

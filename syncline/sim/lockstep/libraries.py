@@ -90,7 +90,7 @@ def run_gloo(
         flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
         if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
             raise Contention(two_in_step)
-        ready_s = complete_s[max(round_number + 1 - ahead, 0)]
+        ready_s = complete_s[max(round_number + 1 - ahead, 0)]  # the rounds up to ``ahead`` before are complete
         clear_s = ready_s[receivers]
         if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
             for messages in (previous, latest):
@@ -172,7 +172,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     """
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     middle = len(rounds) // 2
-    if not middle:
+    if not middle:  # a single worker sends nothing
         return received_s, sent_s
     halves = [_joined_messages(half) for half in (rounds[:middle], rounds[middle:])]
     bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
@@ -216,5 +216,5 @@ def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> 
             np.add.at(demand, channels[:, column], rate_elsewhere)
             np.add.at(count, channels[:, column], 1)
     limits = (count > 1) & (demand > bandwidth)
-    limits[-1] = False
+    limits[-1] = False  # channel -1, none
     return limits

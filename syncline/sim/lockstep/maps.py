@@ -171,11 +171,12 @@ class CollectiveMaps:
             if key not in self._vectors:
                 self._vectors[key] = self._run(key, np.zeros(workers))
             self._ports = self._vectors[key].copy()
-            self._ports.shift(entry_s[0])
+            self._ports.shift(entry_s[0])  # a common entry later by x seconds makes all times later by x
         elif is_idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
                 self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
             matrix = self._matrices[key]
+            # Row j has the times due to worker j's entry; channels (the last field) are idle, as none is shared.
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
             self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
         else:
@@ -242,7 +243,7 @@ class GroupedMaps:
         has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
         if set(uses) - {None} and (not has_own_links or has_connections):
             raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
-        self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)
+        self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)  # incoming ports are free
         self._maps = {
             group: CollectiveMaps(topology if group is None else among(topology, group), counts, rule)
             for group, counts in uses.items()
@@ -267,7 +268,7 @@ class GroupedMaps:
         """
         group = group_ranks(call.group, self._workers)
         maps, key = self._maps[group], key_of(call)
-        if len(self._maps) == 1 and group is None:
+        if len(self._maps) == 1 and group is None:  # no other group uses the ports
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
         done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)

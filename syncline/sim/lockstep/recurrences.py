@@ -136,10 +136,10 @@ class Ports:
         shift_s = float(self.out_s[0] - earlier.out_s[0])
         for times_s, earlier_s in zip(self.times_s, earlier.times_s, strict=True):
             is_used = np.isfinite(times_s)
-            if times_s is self.busy_s:
+            if times_s is self.busy_s:  # channels that these rounds did not use stay as they were
                 is_used &= times_s != earlier_s
             difference_s = times_s[is_used] - earlier_s[is_used] - shift_s
-            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))):
+            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))):  # more than rounding
                 return None
         return shift_s
 
@@ -206,7 +206,7 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
                 received_s[receiver] = max(received_s[receiver], end_s + latency_s)
             else:
                 start_s = max(out_s[sender], out_s[receiver])
-                out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
+                out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s  # summed as in arrays
         received_of_run[run], out_of_run[run], in_of_run[run] = received_s, out_s, in_s
     ports.received_s, ports.out_s = received_of_run.reshape(shape), out_of_run.reshape(shape)
     ports.in_s = in_of_run.reshape(shape)
@@ -259,6 +259,7 @@ def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitio
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
     latency_s = _along_rings(routed_round, order, routed_round.latency_s)
     times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, repetitions=repetitions - 2)
+    # Times at which each worker can begin the last round, which then writes all three fields.
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports, rounds)

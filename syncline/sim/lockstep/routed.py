@@ -129,7 +129,7 @@ class RoutedRounds:
         for _, repeated_round in groupby(rounds, key=id):
             copies_of_round = list(repeated_round)
             round_, repetitions = copies_of_round[0], len(copies_of_round)
-            if not len(round_.senders):
+            if not len(round_.senders):  # nothing to send takes no time
                 continue
             if id(round_) not in routed:
                 seeks_rings = repetitions >= MANY_ROUNDS
@@ -143,7 +143,7 @@ class RoutedRounds:
         distinct_rounds = {id(routed_round): routed_round for routed_round, _ in self.runs}.values()
         nbytes = rounds_bytes([routed_round.messages for routed_round in distinct_rounds])
         for routed_round in distinct_rounds:
-            _, *costs = routed_round
+            _, *costs = routed_round  # all fields but the messages, which are counted above
             nbytes += sum(np.asarray(cost).nbytes for cost in costs)
         return nbytes + 100.0 * len(self.runs)
 

@@ -88,7 +88,7 @@ class WorkerFailures:
         costs = FailureCosts(self.workers, wall_s, steps / self.workers)
         costs.lost_s = float(self.lost_s.sum())
         for period in self.periods:
-            if period.from_s < wall_s:
+            if period.from_s < wall_s:  # an absence may begin or last after the end of the training
                 costs.down_s += min(period.back_s, wall_s) - period.from_s
         costs.useful_s = self.workers * wall_s - costs.lost_s - costs.down_s
         costs.interruptions, costs.lost_steps = len(self.periods), self.lost_steps / self.workers
@@ -168,7 +168,7 @@ class _AsyncSimulation:
 
         program_starts_s = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
         policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
-        if self.failures.absences is not None:
+        if self.failures.absences is not None:  # a failure may return steps to workers that got none
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
         lateness = None if delay is None else delay_between_programs
@@ -272,6 +272,7 @@ class _AsyncSimulation:
         lost = Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         departs = math.isinf(absence.back_s)
         handler = self.settings.workers + worker
+        # The handler waits for the tag of the next update, so this message without bytes takes its place.
         notice = Send(handler, 0.0, tag=("update", update), step=first_step, label="leaves" if departs else "is back")
         if departs:
             return [lost, notice]
@@ -293,6 +294,7 @@ class _AsyncSimulation:
             return self._work(worker)
 
         handler = self.settings.workers + worker
+        # `First` calls `work`, which makes the rest of the program, only when the model is here.
         return [Recv(handler, ("model", update), last_step, label=f"model {update + 1}"), First([None], work)]
 
     def _end_step(self, worker: int, step: int) -> None:
@@ -319,7 +321,7 @@ class _AsyncSimulation:
         if worker in self.policy.departed:
             return []
         steps = self.policy.assigned[worker]
-        if not steps and self.failures.absences is not None:
+        if not steps and self.failures.absences is not None:  # steps of a failed worker may come later
             self.policy.sleeping.add(worker)
             return self._reply(worker, update, last_step)
         send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
@@ -327,7 +329,7 @@ class _AsyncSimulation:
 
     def _note_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
-        if not self.arrivals:
+        if not self.arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self.arrivals.append(worker)
 
@@ -354,7 +356,7 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     for server, size in zip(local_servers, groups, strict=True):
         worker_of_program += [server] * size
     worker_of_program += local_servers
-    worker_of_program += [last] * (len(groups) or workers)
+    worker_of_program += [last] * (len(groups) or workers)  # handlers of the upper, or of the only server
     stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
     stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
 

@@ -112,7 +112,7 @@ class UpperServerPrograms:
         if server.is_merging or self._has_ended[number]:
             return
         new_versions = server.versions - server.merged_versions
-        ends = not (server.under_way or server.buffered or self.policy.steps_left)
+        ends = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come
         if new_versions >= self.upper.merge_period or (ends and new_versions):
             server.is_merging = True
         elif ends:
@@ -185,11 +185,11 @@ class UpperServerPrograms:
                 *self._handler(server, update + 1),
             ]
 
-        return [gate(lambda: None), First([None], take)]
+        return [gate(lambda: None), First([None], take)]  # `_send_if_due` opens the gate
 
     def _note_arrival(self, server: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
-        if not self._arrivals:
+        if not self._arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self._arrivals.append(server)
 

@@ -237,8 +237,8 @@ class AsyncResult:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the contributions as a table: an array for each field, by the field's name."""
-        rows = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
-        return {name: np.array(column) for name, column in zip(Contribution._fields, rows, strict=True)}
+        columns = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
+        return {name: np.array(column) for name, column in zip(Contribution._fields, columns, strict=True)}
 
     def ages(self) -> Ints:
         """Return the number of updates of each age, from 0 on."""
@@ -310,6 +310,7 @@ class ServerTopology(DerivedTopology):
         if is_remote.all():
             return self.whole.paths(source, target)
         routes = self.whole.paths(source[is_remote], target[is_remote])
+        # Messages within one place: no channels (-1), latency or overhead.
         channels = np.full((len(source), routes.channels.shape[1]), -1, dtype=routes.channels.dtype)
         latency_s, overhead_s = np.zeros(len(source)), np.zeros(len(source))
         channels[is_remote], latency_s[is_remote], overhead_s[is_remote] = routes
@@ -322,10 +323,10 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
     Workers have the places 0 to ``workers - 1``, and the server the next one; on a network of nodes, places are added
     up to a whole node. On a network whose places are all taken, such as sites or a graph, the server shares place 0.
     """
-    for places in range(workers + 1, 2 * workers + 2):
+    for places in range(workers + 1, 2 * workers + 2):  # one more place, or as many as fill a node
         try:
             return topology(network, places), workers
-        except SpecError:
+        except SpecError:  # the network cannot have so many places
             continue
     return topology(network, workers), 0
 

@@ -181,7 +181,7 @@ class ServerPolicy:
         """Remove and return the next participants from the idle workers: drawn ones, or all if no steps are left."""
         idle, num_present = server.idle, self.settings.workers - len(self.departed)
         num_busy = num_present - len(idle)
-        num_drawn = self.settings.num_participants - num_busy
+        num_drawn = self.settings.num_participants - num_busy  # free places among the participants
         if num_drawn >= len(idle) or not self.steps_left:
             server.idle = []
             return idle
@@ -193,7 +193,7 @@ class ServerPolicy:
         """Assign a worker its next local steps; none if no steps are left."""
         steps = min(self.settings.local_steps[worker], self.steps_left)
         self.assigned[worker], self.steps_left = steps, self.steps_left - steps
-        self.server_of[worker].under_way += steps > 0
+        self.server_of[worker].under_way += steps > 0  # a worker without steps sends no update
 
     def _take_returned(self, worker: int) -> None:
         """Process the message of a worker that failed: it asks for a model, or says that it does not come back."""
@@ -202,8 +202,8 @@ class ServerPolicy:
             server.idle.append(worker)
             return
         server.under_way -= 1
-        self.timing.release_model(worker)
-        if server.buffered:
+        self.timing.release_model(worker)  # ends its handler, which sends nothing to a departed worker
+        if server.buffered:  # updates that may have waited for this worker
             self._apply_updates_if_ready(server)
 
     def _is_last_version(self, server: ServerState) -> bool:
@@ -215,7 +215,7 @@ class ServerPolicy:
         is_full = len(server.buffered) >= self.settings.buffer_size
         if self._is_last_version(server) or (is_full and not self.settings.grace_period_s):
             self._make_version(server)
-        elif is_full and server.closing != server.versions + 1:
+        elif is_full and server.closing != server.versions + 1:  # the next version's grace period has not begun
             server.closing = server.versions + 1
             self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
 
@@ -231,7 +231,7 @@ class ServerPolicy:
         self.observer.version(len(server.buffered), server.number)
         server.versions += 1
         contributed, server.buffered = server.buffered, []
-        if self.settings.synchronous:
+        if self.settings.synchronous:  # otherwise they became idle when their updates arrived
             server.idle += [worker for worker in contributed if worker not in self.departed]
 
     def _send_due(self, server: ServerState) -> None:

@@ -125,7 +125,7 @@ class PipelineMath:
         if part == len(self.parts) - 1:
             y = self.loss(y, microbatch)
             self.losses[microbatch] = y.detach()
-            self._gradient[microbatch, part] = None
+            self._gradient[microbatch, part] = None  # a loss is a number, whose gradient is 1
         else:
             self._activation[microbatch, part + 1] = y.detach()
         self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])
@@ -144,7 +144,8 @@ class PipelineMath:
     def _backward(self, stage: int, part: int, microbatch: int) -> None:
         """Compute the gradients of a part's input and, unless the schedule splits the backward, of its weights."""
         forward = self._forward_states[microbatch, part]
-        has_input_gradient, has_weight_gradients = part > 0, not self.schedule.splits_backward
+        has_input_gradient = part > 0  # the input of the first part is data
+        has_weight_gradients = not self.schedule.splits_backward
         variables = [forward.x] if has_input_gradient else []
         if has_weight_gradients:
             variables += forward.weights.values()
@@ -173,6 +174,7 @@ class PipelineMath:
             return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
         parameters = dict(self.parts[part].named_parameters())
         current = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        # The graph shares the parameters' storage: put the estimate of the forward's weights there during the backward.
         try:
             for name, parameter in parameters.items():
                 parameter.data.sub_(self._velocity[part][name], alpha=delay)
@@ -184,7 +186,7 @@ class PipelineMath:
     def _accumulate(self, stage: int, part: int, microbatch: int, gradients: Sequence[Tensor]) -> None:
         """Add a micro-batch's gradient of one part, and update at once or after the last micro-batch."""
         forward = self._forward_states.pop((microbatch, part))
-        self._gradient.pop((microbatch, part))
+        self._gradient.pop((microbatch, part))  # the part's last use of the gradient of its output
         updates_always = self.schedule.updates == "every"
         weight = 1.0 if updates_always else 1.0 / self.schedule.microbatches
         for parameter, gradient in zip(self.parts[part].parameters(), gradients, strict=True):

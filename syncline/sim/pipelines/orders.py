@@ -207,7 +207,7 @@ class Orders(Sequence[Order]):
     def repeated(self, times: int) -> Orders:
         """Return the orders of ``times`` flushes one after another, whose micro-batches follow each other."""
         count = self.numbering.microbatches
-        block, microbatch = np.divmod(self.numbers, count)
+        block, microbatch = np.divmod(self.numbers, count)  # a block is a kind and a chunk
         flushes = [block * (times * count) + flush * count + microbatch for flush in range(times)]
         numbering = Numbering(times * count, self.numbering.chunks)
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
@@ -217,9 +217,10 @@ class Orders(Sequence[Order]):
         count = kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False
-        position = np.full(self.numbers.shape, -1, dtype=np.int32)
+        position = np.full(self.numbers.shape, -1, dtype=np.int32)  # of each task in its stage's order; -1: missing
         numbers = np.asarray(self.numbers, dtype=np.intp)
         np.put_along_axis(position, numbers, np.arange(count, dtype=np.int32)[None], axis=1)
+        # Numbers go by kind first, so each row of a stage has the positions of the tasks of one kind.
         by_kind = position.reshape(len(position), kinds, -1)
         return bool((position >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
 

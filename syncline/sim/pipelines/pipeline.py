@@ -118,14 +118,14 @@ def check_orders(schedule: Schedule, stages: int) -> None:
     Raises:
         SynclineError: names the task and its stage, and the stage that waits for it.
     """
-    stage_orders = schedule.orders or schedule.limits
+    stage_orders = schedule.orders or schedule.limits  # a greedy schedule has limits alone
     if len(stage_orders) != stages:
         raise SynclineError(
             f"schedule {schedule.name}: got {len(stage_orders)} stages; expected the pipeline's {stages}"
         )
     kinds = schedule.kinds
     if isinstance(schedule.orders, Orders) and schedule.orders.are_complete(len(kinds)):
-        return
+        return  # the loops below only find out what is wrong
     tasks = product(kinds, range(schedule.microbatches), range(schedule.chunks))
     required = [PipelineTask(kind, microbatch, chunk) for kind, microbatch, chunk in tasks]
     required_set = set(required)
@@ -186,7 +186,7 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
                 awaited[worker] = receives[0]
 
     # Go from a worker to the worker whose message it awaits, until a worker comes for the second time.
-    worker, visited = min(awaited, default=-1), set[int]()
+    worker, visited = min(awaited, default=-1), set[int]()  # -1, no worker, ends the search at once
     while worker not in visited:
         if worker not in awaited:
             return None

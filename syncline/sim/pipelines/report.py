@@ -60,7 +60,7 @@ def report(timeline: Timeline, schedule: Schedule, stages: int) -> PipelineRepor
     utilisation = timeline.utilisation()
     makespan_s = timeline.makespan_s
     tasks = np.flatnonzero(timeline.computes)
-    first_task_of_stage = np.searchsorted(timeline.worker[tasks], np.arange(stages + 1))
+    first_task_of_stage = np.searchsorted(timeline.worker[tasks], np.arange(stages + 1))  # spans are by worker
     kind_of_word, chunk_of_word = _kinds_and_chunks(timeline.what.words)
     word = timeline.what.codes[tasks]
     kind = kind_of_word[word]
@@ -129,6 +129,7 @@ def _delays_and_versions(
     forward_version[activation[is_forward]] = num_updates[is_forward]
     released_version = forward_version[activation[is_release]]
     release = np.flatnonzero(is_release)
+    # Updates between the forward and the task's own update; a later chunk of the micro-batch overwrites an earlier one.
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
     change = np.zeros(len(activation), dtype=np.int64)  # in the number of needed versions

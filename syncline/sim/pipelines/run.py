@@ -71,6 +71,7 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if has_fixed_order:
         numbering = Numbering(schedule.microbatches, schedule.chunks)
         tasks_table["number"] = Orders.from_lists(schedule.orders, numbering).numbers
+    # Tasks by number: kinds one after another, and the chunks of each kind, which take equally long.
     tasks_table["seconds"] = np.concatenate(
         [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds], axis=1
     )
@@ -90,6 +91,7 @@ def _stage_records(stage_topology: Star, limits: Sequence[int], record_type: np.
     """Return the initial records of the stages, with latency and bandwidth of the routes to their neighbours."""
     stage, records = np.arange(stage_topology.workers), np.zeros(stage_topology.workers, dtype=record_type)
     up, down = stage_topology.bandwidth_bytes_per_s.reshape(2, -1)
+    # The last stage has a route to the first, because with several chunks the model goes on there.
     next_stage, previous_stage = (stage + 1) % len(stage), (stage - 1) % len(stage)
     for direction, neighbour in enumerate((next_stage, previous_stage)):
         records["latency_s"][:, direction] = stage_topology.paths(stage, neighbour).latency_s
@@ -135,6 +137,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     names = [kind if chunks == 1 else f"{kind}.{chunk}" for kind, chunk in blocks]
     tags = [tag_of(kind, microbatch, chunk) for kind, chunk in blocks for microbatch in range(microbatches)]
     wait_begin_s = np.concatenate([np.zeros((stages, 1)), tasks_table["end_s"][:, :-1]], axis=1)
+    # Columns of words hold indices: labels are names, then tags, which have the order of task numbers.
     labels = column(numbers + len(names), block, receiving_task + len(names), np.int32)
     return Timeline(
         workers=stages, worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
@@ -162,18 +165,21 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``."""
+    """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``.
+
+    ``replica`` and ``stage`` are numbers from 0; K stages have M micro-batches.
+    """
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
         self.pipeline, self.number = pipeline, stage
         self.seconds: dict[Kind, list[float]] = {kind: rows[stage].tolist() for kind, rows in seconds.items()}
-        self.effects = pipeline.effects if replica == 0 else None
+        self.effects = pipeline.effects if replica == 0 else None  # the math is that of the first replica alone
         chunks, first_worker = pipeline.schedule.chunks, replica * pipeline.stages
         self.sources: dict[tuple[Kind, int], int] = {}
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
         for kind in TASK_KINDS:
             for chunk in range(chunks):
-                task = PipelineTask(kind, 0, chunk)
+                task = PipelineTask(kind, 0, chunk)  # the stages are the same for all micro-batches
                 source = source_stage(task, stage, pipeline.stages, chunks)
                 target = target_stage(task, stage, pipeline.stages, chunks)
                 if source is not None:
@@ -185,13 +191,14 @@ class _Stage:
         self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
         self.averaging_calls = averaging_calls(pipeline.averaging) if self.averaged_bytes else ()
         self.update_s = pipeline.updates_s()[stage]
-        self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))
+        self.group = tuple(range(stage, pipeline.replicas * pipeline.stages, pipeline.stages))  # in all replicas
 
     def program(self, order: Order) -> list[Instruction]:
         """Return the stage's program, which runs the tasks in this order."""
         program: list[Instruction] = []
         updates_always = self.pipeline.schedule.updates == "every"
         released_by = self.pipeline.schedule.released_by
+        # Gradients until the update: the last one of the order, unless every gradient updates.
         remaining = 0 if updates_always else sum(task.kind == released_by for task in order)
         for task in order:
             receive = self.receive(task)
@@ -250,6 +257,7 @@ class _GreedyStage:
         kinds: list[Kind] = ["backward"] if backward < forward else []
         if forward < self.microbatches and forward - backward < self.limit:
             kinds.append("forward")
+        # The order of options is the preference: a backward before a forward.
         receives = [self.stage.receive(PipelineTask(kind, self.next_microbatch[kind])) for kind in kinds]
         return [First(receives, lambda index: self.run(kinds[index]))]
 

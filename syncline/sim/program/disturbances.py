@@ -167,7 +167,8 @@ class ParetoTail:
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the lengthened computing seconds of all steps, ``(T, P)``."""
-        return compute_s * (1 - rng.random(compute_s.shape)) ** (-1 / self.shape)
+        uniform = 1 - rng.random(compute_s.shape)  # in (0, 1], because `random` is in [0, 1)
+        return compute_s * uniform ** (-1 / self.shape)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,8 @@ class Slowdowns:
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the computing seconds, with those of slow steps multiplied by the factor, ``(T, P)``."""
-        return np.where(rng.random(compute_s.shape) < self.probability, self.factor * compute_s, compute_s)
+        is_slow = rng.random(compute_s.shape) < self.probability
+        return np.where(is_slow, self.factor * compute_s, compute_s)
 
 
 @dataclass(frozen=True)
@@ -212,7 +214,8 @@ class PersistentSpeeds:
 
     def disturb(self, compute_s: Floats, rng: np.random.Generator) -> Floats:
         """Return the computing seconds, those of each worker multiplied by the worker's factor, ``(T, P)``."""
-        return compute_s * lognormal_factors(self.sigma, rng.standard_normal(compute_s.shape[1:]))
+        z = rng.standard_normal(compute_s.shape[1:])  # one for each worker, (P,)
+        return compute_s * lognormal_factors(self.sigma, z)
 
 
 Straggler: TypeAlias = ExponentialTail | ParetoTail | Slowdowns | PersistentSpeeds
@@ -277,6 +280,7 @@ def with_slow_links(topology: Topology, slow_links: Sequence[SlowLink]) -> Topol
         return dataclasses.replace(
             topology,
             latency_s=topology.latency_s * latency_factor,
+            # The channels of a star are the links out of all workers, then the links into them.
             bandwidth_bytes_per_s=topology.bandwidth_bytes_per_s / np.tile(bandwidth_divisor, 2),
         )
     return _SlowTopology(topology, bandwidth_divisor, latency_factor)
@@ -325,7 +329,7 @@ class _SlowTopology(DerivedTopology):
         repeated_worker = np.full(len(other_workers), worker)
         outgoing = self.whole.paths(repeated_worker, other_workers).channels  # (P - 1, channels of a route), -1: none
         incoming = self.whole.paths(other_workers, repeated_worker).channels
-        last_hop = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)
+        last_hop = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)  # index of a route's last channel
         channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(other_workers)), last_hop]])
         return np.unique(channels[channels >= 0])
 
@@ -372,6 +376,8 @@ class LatencyJitter:
             if not factors:
                 factors.extend(lognormal_factors(self.sigma, rng.standard_normal(BATCH)).tolist())
                 queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(BATCH)).tolist())
-            return latency_s(sender, receiver) * (factors.pop() - 1) + queue_delays_s.pop()
+            factor = factors.pop()
+            # The simulation adds the route's own latency, so only the difference from it counts here.
+            return latency_s(sender, receiver) * (factor - 1) + queue_delays_s.pop()
 
         return delay

@@ -222,7 +222,8 @@ def check_seconds(path: str, seconds: Floats) -> None:
 
 def first_if_same(rows: Floats) -> Floats:
     """Return only the first row, as ``(1, ...)``, if all rows share one row's memory; else return all rows."""
-    return rows[:1] if rows.ndim and not rows.strides[0] else rows
+    is_one_row = rows.ndim > 0 and rows.strides[0] == 0  # the stride of rows that `np.broadcast_to` repeats
+    return rows[:1] if is_one_row else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,6 +321,7 @@ class _Host:
             self._add_host_wait(instruction)
             return
         instructions = self.instructions_of[stream]
+        # A comparison of two numbers, so that the waits themselves are compared only after a new wait of the host.
         if self._num_host_waits_made[stream] < self._num_host_waits:
             instructions += self._missing_waits(stream)
         if kind is StreamMark:
@@ -328,7 +330,7 @@ class _Host:
         elif kind is StreamWait:
             if instruction.key not in self._stream_of_mark:
                 raise SynclineError(f"{instruction} waits for a mark that is not there; expected one before it")
-            if self._stream_of_mark[instruction.key] == stream:
+            if self._stream_of_mark[instruction.key] == stream:  # a stream runs in order, so its own mark is past
                 return
         elif kind is Wait:
             if instruction.key not in self._started_collectives:
@@ -359,10 +361,10 @@ class _Host:
             return
         for index, (stream, instructions) in enumerate(self.instructions_of.items()):
             if instructions and is_computing(stream):
-                mark = StreamMark(("all", len(instructions), index))
+                mark = StreamMark(("all", len(instructions), index))  # a key that no other mark of the worker has
                 instructions.append(mark)
                 self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
-        for key in self._pending_collectives:
+        for key in self._pending_collectives:  # collectives hold no stream, so their ends are awaited by themselves
             self._host_waits["under way", key] = Wait(key)
         self._pending_collectives.clear()
 

@@ -60,7 +60,7 @@ def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
         num_ring_rounds = max(rounds - (workers - 1), 0)
         return [2] * num_ring_rounds + list(range(1, rounds - num_ring_rounds + 1))
     if kind == "broadcast":
-        return [1] * rounds
+        return [1] * rounds  # a round needs the messages of the round before
     return list(range(1, rounds + 1))  # no round waits for another
 
 
@@ -84,7 +84,7 @@ def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
     worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers
     receiver = (worker - 1) % workers
     full_round = Round(worker, receiver, segment_bytes)
-    for first_chunk in (1, 0):
+    for first_chunk in (1, 0):  # the chunk whose segments worker 0 sends first, in each lap
         for number in range(segments_per_chunk * (workers - 1)):
             segment = ((worker + first_chunk) * segments_per_chunk + number) % num_segments  # that each worker sends
             sizes = np.clip(nbytes - segment * segment_bytes, 0.0, segment_bytes)
@@ -168,7 +168,7 @@ def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iter
         if piece_bytes > 0:
             round_of_part = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
             slices = [round_of_part[part] for part in costs.slice_parts]
-            for _ in range(int(num_pieces) * laps * (workers - 1)):
+            for _ in range(int(num_pieces) * laps * (workers - 1)):  # a lap passes a piece P - 1 times
                 yield from slices
 
 

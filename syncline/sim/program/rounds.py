@@ -141,7 +141,7 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
     Worker i of the group that begins at rank f is rank ``f + stride i``.
     """
     joined_rounds: dict[int, Round] = {}  # of all groups, by the id of a group's round
-    for round_ in tuple(group_rounds):
+    for round_ in tuple(group_rounds):  # a tuple keeps all rounds, so that no two get the same id
         if id(round_) not in joined_rounds:
             sizes = round_.nbytes if np.ndim(round_.nbytes) == 0 else np.tile(round_.nbytes, len(first_ranks))
             senders = (first_ranks[:, None] + stride * round_.senders).ravel()
@@ -196,7 +196,7 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
         down = [*in_groups(down_rounds, first_ranks, stride), *down]
         stride *= size
     outer_rounds = FLAT["all_reduce"][hierarchy.between].rounds(outer_size, part_bytes)
-    outer_first_ranks = np.arange(1 if hierarchy.leaders else stride)
+    outer_first_ranks = np.arange(1 if hierarchy.leaders else stride)  # a group of leaders, or one for each part
     return *up, *in_groups(outer_rounds, outer_first_ranks, stride), *down
 
 
@@ -243,9 +243,10 @@ def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
         laps: number of times that a block goes around the ring.
     """
     senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
-    ascending = np.argsort(senders)
+    ascending = np.argsort(senders)  # lockstep is faster if the senders are in their order
     ring_round = Round(senders[ascending], receivers[ascending], float(block_bytes))
-    return (ring_round,) * (laps * (orders.shape[1] - 1))
+    rounds_of_lap = orders.shape[1] - 1
+    return (ring_round,) * (laps * rounds_of_lap)
 
 
 def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
@@ -282,7 +283,7 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
         ranks = places.owners
     worker, is_owner = np.arange(workers), np.zeros(workers, dtype=bool)
     is_owner[list(ranks)] = True
-    first_half, second_half = [], []
+    first_half, second_half = [], []  # parts to their owners, and sums from the owners
     for round_number in range(workers - 1):
         receiver = (worker + 1 + round_number) % workers
         to_owner = is_owner[receiver]

@@ -72,7 +72,7 @@ class Words:
 
     def isin(self, words: Sequence[str]) -> NDArray[np.bool_]:
         """Return whether each word of the column is one of these, ``(N,)``."""
-        matches = np.isin(self.words, words)
+        matches = np.isin(self.words, words)  # by distinct word, so that each is compared once
         return matches[self.codes] if len(matches) else np.zeros(len(self), dtype=np.bool_)
 
     def rank(self) -> Ints:
@@ -151,7 +151,7 @@ class Timeline:
     @classmethod
     def from_spans(cls, spans: Iterable[tuple[Any, ...]], workers: int) -> Timeline:
         """Return the timeline of spans, each a row as `Span`, in order of time on each stream of each worker."""
-        columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)
+        columns = list(zip(*spans, strict=True)) or [()] * len(Span._fields)  # empty columns without spans
         return cls.from_columns(dict(zip(Span._fields, columns, strict=True)), workers)
 
     @classmethod
@@ -201,7 +201,7 @@ class Timeline:
         """Return the time at which each worker ends each step, ``(T, P)`` seconds; NaN if the step has no span."""
         rows = self.on_compute & (self.step >= 0)
         ends_s = np.full((self.step.max(initial=-1) + 1, self.workers), np.nan)
-        np.fmax.at(ends_s, (self.step[rows], self.worker[rows]), self.end_s[rows])
+        np.fmax.at(ends_s, (self.step[rows], self.worker[rows]), self.end_s[rows])  # unlike `maximum`, ignores NaN
         return ends_s
 
     @cached_property
@@ -235,6 +235,7 @@ class Timeline:
         for worker, (begin, end) in enumerate(pairwise(first_row_of_worker.tolist())):
             worker_rows = rows[begin:end]
             start_s = self.start_s[worker_rows]
+            # The end of the time that spans have covered so far; each span adds only what lies behind it.
             end_s = np.minimum(np.maximum.accumulate(self.end_s[worker_rows]), until_s)
             covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
             seconds[worker] = np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum()
@@ -284,7 +285,7 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
         start_ns.tolist(), end_ns.tolist(), timeline.nbytes.tolist(), timeline.step.tolist(), strict=True,
     )  # fmt: skip
     for worker, stream, kind, label, start, end, nbytes, step in rows:
-        if end > start:
+        if end > start:  # in whole nanoseconds
             events.append({
                 "ph": "X", "name": label or kind, "cat": kind, "pid": worker + 1, "tid": stream + 1,
                 "ts": start / 1000, "dur": (end - start) / 1000, "args": {"step": step, "bytes": nbytes},
@@ -307,7 +308,7 @@ def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     if not len(timeline):
         return None
     first_step, last_step = 0, STRIP_LEAD_STEPS
-    steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]
+    steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]  # ascending
     if len(steps_with_collectives):
         first_step = max(0, steps_with_collectives[0] - STRIP_LEAD_STEPS)
         last_step = steps_with_collectives[-1]
