@@ -65,7 +65,8 @@ def _is_in_cache(module: ModuleType) -> bool:
     source = Path(str(module.__file__))
     modified_s = source.stat().st_mtime
     for function in vars(module).values():
-        if hasattr(function, "stats") and hasattr(function, "py_func"):
+        is_compiled_by_numba = hasattr(function, "stats") and hasattr(function, "py_func")
+        if is_compiled_by_numba:
             folder = Path(function.stats.cache_path or "")
             index_files = folder.glob(f"{source.stem}.{function.py_func.__qualname__}-*.nbi")
             if not any(file.stat().st_mtime >= modified_s for file in index_files):

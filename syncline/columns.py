@@ -177,6 +177,7 @@ def column_of(name: str) -> Column:
     """
     if name in columns():
         return columns()[name]
+    # Several endings can match: UNITS has ``microbatches_per_s`` and ``bytes_per_s`` before ``_s``.
     units = [unit for ending, unit in UNITS.items() if name.endswith(ending)]
     column = Column(name, "", units[0] if units else "")
     return column._replace(header=_header(column))
@@ -202,7 +203,7 @@ def described(schema: pa.Schema, *sources: str) -> pa.Schema:
         *sources: records that may have the columns, for example ``curves.parquet``; the first that has one counts.
     """
     meanings: dict[str, str] = {}
-    for source in reversed(sources):
+    for source in reversed(sources):  # later entries replace earlier ones, so the first source comes last
         meanings |= records().get(source, {})
     for index, field in enumerate(schema):
         metadata: dict[bytes, bytes] = {}

@@ -302,9 +302,9 @@ def _plain(value: Any, container_ids: tuple[int, ...] = ()) -> Any:
     """Return a value as in `plain_argument`; ``container_ids`` are the ids of the containers that contain it."""
     if isinstance(value, str):
         return str(value.encode(), "utf-8")  # raises for an unpaired surrogate, which no file can hold
-    if hasattr(type(value), "to_dict") and hasattr(value, "columns"):
+    if hasattr(type(value), "to_dict") and hasattr(value, "columns"):  # a table of pandas
         value = value.to_dict("records")
-    if hasattr(type(value), "tolist"):
+    if hasattr(type(value), "tolist"):  # a number or an array of NumPy
         value = value.tolist()
     is_named_tuple = isinstance(value, tuple) and type(value) is not tuple  # one object, not a list of items
     if isinstance(value, bytes | bytearray | memoryview | range) or is_named_tuple:
@@ -320,7 +320,8 @@ def _plain(value: Any, container_ids: tuple[int, ...] = ()) -> Any:
     if isinstance(value, list | tuple):
         items = [_plain(item, container_ids) for item in value]
         return items if isinstance(value, list) else tuple(items)
-    items = [_plain(item, container_ids) for item in islice(value, MOST_ITEMS + 1)]  # it may have no end
+    # An iterator or a view; an iterator may have no end, and one item too many shows that it is too long.
+    items = [_plain(item, container_ids) for item in islice(value, MOST_ITEMS + 1)]
     if len(items) > MOST_ITEMS:
         raise SpecError("", value, f"an iterator that ends, of at most {MOST_ITEMS:,} items")
     return tuple(items)
@@ -363,7 +364,7 @@ def _convert(path: str, value: Any, annotation: Any) -> Any:
             key_type, item_type = item_types
             items = value.items()
             return {_convert(path, key, key_type): _convert(f"{path}.{key}", item, item_type) for key, item in items}
-        return int(value) if accepted_type is int else value
+        return int(value) if accepted_type is int else value  # 3.0 becomes 3
     texts = []
     for accepted_type in accepted_types:
         if accepted_type is not type(None):

@@ -32,7 +32,7 @@ def open_standard_streams() -> None:
     Otherwise the next file or pipe that this process opens could become standard error, and messages would be written
     into it.
     """
-    for descriptor in range(3):
+    for descriptor in range(3):  # standard input, output and error
         try:
             os.fstat(descriptor)
         except OSError:
@@ -187,6 +187,7 @@ def _loader() -> Any:
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 
+    # A text of this form is a float; the list has the characters with which it can begin.
     Loader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
     )

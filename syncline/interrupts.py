@@ -166,7 +166,7 @@ class _Listener:
         for folder in self.temporary_folders:
             shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):
-            os.write(2, f"{'; '.join(phrases)}\n".encode())
+            os.write(2, f"{'; '.join(phrases)}\n".encode())  # print could wait for a lock of the main thread
         os._exit(exit_code())
 
 
@@ -250,6 +250,7 @@ def stopped_by_signal(stop: Callable[[], object]) -> Iterator[None]:
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
+        """Ask the work to stop, and let Python raise KeyboardInterrupt at the next Ctrl-C."""
         signal.signal(signal.SIGINT, signal.default_int_handler)
         stop()
 
@@ -301,12 +302,13 @@ def fork_server(modules: Sequence[str]) -> ForkServerContext:
     """
     from multiprocessing import get_context, util
 
-    own_folder = Path(util.get_temp_dir())
+    pool_folder = Path(util.get_temp_dir())
+    # multiprocessing adds these names, with random letters, to the path of the temporary folder.
     longest = LONGEST_SOCKET_PATH - len("/pymp-12345678/listener-12345678")
-    if len(os.fsencode(own_folder.parent)) > longest:
-        raise SpecError("TMPDIR", str(own_folder.parent), f"a folder whose path has at most {longest} bytes")
+    if len(os.fsencode(pool_folder.parent)) > longest:
+        raise SpecError("TMPDIR", str(pool_folder.parent), f"a folder whose path has at most {longest} bytes")
     for listener in _listeners:
-        listener.temporary_folders.append(own_folder)
+        listener.temporary_folders.append(pool_folder)
     context, preloaded = get_context("forkserver"), list(modules)
     if _listeners:  # in a notebook, which does not listen, the server would end with the thread that started it
         preloaded.insert(0, "syncline.server_end")
@@ -323,7 +325,7 @@ def end_with_parent(parent: int | None = None, before_exit: Callable[[], object]
     """
     if parent is not None and sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
+        if os.getppid() != parent:  # the parent ended before the system was asked to send the signal
             os._exit(1)
         return
     threading.Thread(target=_exit_after_parent, args=(parent, before_exit), daemon=True).start()

@@ -43,6 +43,7 @@ class GlobalState(NamedTuple):
 
     def equals(self, other: GlobalState) -> bool:
         """Return whether both snapshots are equal, so that nothing was drawn in between."""
+        # NumPy's state: the generator's name, an array, and numbers.
         return (
             torch.equal(self.of_torch, other.of_torch)
             and self.of_numpy[2:] == other.of_numpy[2:]
@@ -66,7 +67,7 @@ def seed_all(device: torch.device, seed: int, *names: str | int) -> None:
     """Seed the global generators with the stream ``names`` under ``seed``; use it inside of `preserved`."""
     number = seed64(seed, *names)
     torch.default_generator.manual_seed(number)
-    np.random.seed(number % 2**32)  # noqa: NPY002
+    np.random.seed(number % 2**32)  # noqa: NPY002  # the largest seed of this generator has 32 bits
     random.seed(number)
     if device.type == "cuda":
         with torch.cuda.device(device):

@@ -40,9 +40,10 @@ def run_under_torchrun(question: Torchrun) -> None:
         workers_per_process=question.workers_per_process,
     )  # fmt: skip
     changes = [Override.parse(text) for text in question.fields or ()]
-    processes = os.environ.get("WORLD_SIZE", "")
-    if processes.isdecimal():
-        changes.append(Override.option("WORLD_SIZE", "workers", int(processes) * question.workers_per_process))
+    num_processes = os.environ.get("WORLD_SIZE", "")  # torchrun sets it
+    if num_processes.isdecimal():
+        workers = int(num_processes) * question.workers_per_process
+        changes.append(Override.option("WORLD_SIZE", "workers", workers))
     spec = load_spec(question.spec, changes, RunSpec)
     target = question.out or Path("runs") / spec.name
     result = torchrun.run_under_torchrun(spec, target, launch, exact=question.out is not None)

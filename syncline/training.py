@@ -74,7 +74,7 @@ class History:
 
         trace, evaluation = {}, {}
         for name in longest.trace:
-            trace[name] = np.concatenate([padded(part.trace[name]) for part in parts], axis=1)
+            trace[name] = np.concatenate([padded(part.trace[name]) for part in parts], axis=1)  # of seeds
         for name in longest.evaluation:
             columns = [at_evaluations(part, part.evaluation[name]) for part in parts]
             evaluation[name] = np.concatenate(columns, axis=1)
@@ -99,17 +99,19 @@ class History:
     def final_records(self) -> list[dict[str, Any]]:
         """Return a flat record of final metrics for each seed.
 
-        ``distance_mean`` is the mean over the last tenth of the steps, for tasks that trace a distance.
+        ``train_loss``, and ``NAME_mean`` of each diagnostic that is one number per seed, such as ``distance_mean``, are
+        means over the last tenth of the steps.
         """
-        tenth = max(1, self.steps // 10)
+        num_last_steps = max(1, self.steps // 10)
         records = []
         for index, seed in enumerate(self.seeds):
             record: dict[str, Any] = {"seed": seed, "steps": self.steps, "diverged_at": self.diverged_at[index]}
             record |= {name: float(values[index]) for name, values in self.last_evaluation().items()}
             if self.steps:
-                record["train_loss"] = float(self.loss[-tenth:, index].mean())
-                numbers = {name: values for name, values in self.trace.items() if values.ndim == 2}
-                record |= {f"{name}_mean": float(values[-tenth:, index].mean()) for name, values in numbers.items()}
+                record["train_loss"] = float(self.loss[-num_last_steps:, index].mean())
+                for name, values in self.trace.items():
+                    if values.ndim == 2:  # (T, S): one number per seed; others have no flat column
+                        record[f"{name}_mean"] = float(values[-num_last_steps:, index].mean())
             records.append(record)
         return records
 
@@ -162,6 +164,7 @@ class Recorder:
 
     def part(self, seeds: tuple[int, ...], first: int, last: int) -> History:
         """Return the history of completed steps ``first`` to ``last - 1``, where 0 is before the first step."""
+        # The n-th completed step, counted from 1, is row n - 1 of the losses; 0 has an evaluation but no loss.
         steps = max(first, 1) - 1, min(last - 1, len(self.losses))
         evaluations = bisect_left(self.eval_step, first), bisect_left(self.eval_step, last)
         return self._history(seeds, steps, evaluations)
@@ -272,9 +275,11 @@ def train(
     """
     seeds = tuple(seeds)
     rows, recorder = rows_of(method.comm, seeds), recorder or Recorder()
-    method.seeds, method.on_average = seeds, watch.before_average if watch else None
+    method.seeds = seeds
+    method.on_average = watch.before_average if watch else None
     participation = _participation(task, method)
     if watch is None and participation is None:  # then nothing needs the gradient of each worker
+        # A task without this function stores the gradient of each worker in any case.
         method.keep_mean_gradient_if_enough(getattr(task, "keep_mean_gradient", lambda: False))
 
     def evaluate(completed_steps: int) -> None:
@@ -361,6 +366,7 @@ def mean_parameters(task: Task, comm: Communicator, rows: Rows) -> dict[str, tor
 def _all_diverged(recorder: Recorder, task: Task, comm: Communicator) -> bool:
     """Return whether every seed has diverged on all workers; an all-reduce lets all processes stop together."""
     device = next(iter(task.params.values())).device
+    # 1.0 for each local worker if a seed of this process still has finite losses; the maximum over all workers decides.
     is_finite = torch.tensor([0.0 if recorder.all_diverged(CHECK_EVERY) else 1.0] * len(comm.local_workers))
     with comm.ledger.paused():
         return not bool(comm.all_reduce_max(is_finite.to(device)).any())

@@ -61,12 +61,12 @@ def compare(
         """Report for each method the steps that all of its trainings have completed."""
         if on_progress is None:
             return
-        completed, first = [], 0
-        for method in spec.methods:
+        steps_by_method, first_training = [], 0
+        for method in spec.methods:  # the trainings of a method are consecutive, see `trainings`
             num_trainings = len(spec.networks) if goes_by_clock(spec, method) else 1
-            completed.append(min(steps_by_training[first : first + num_trainings]))
-            first += num_trainings
-        on_progress(completed)
+            steps_by_method.append(min(steps_by_training[first_training : first_training + num_trainings]))
+            first_training += num_trainings
+        on_progress(steps_by_method)
 
     with (
         RunFolder(out, exact) as folder,
@@ -75,6 +75,7 @@ def compare(
     ):
         folder.spec(spec)
         order = [method.name for method, _ in trainings(spec)]
+        # Results come as trainings finish; the files have the order of the spec.
         trained_in_any_order = _train_all(spec, folder, progress, jobs=jobs or jobs_of(spec))
         finished = sorted(trained_in_any_order, key=lambda training: order.index(training.method))
         write_measurements(folder, finished)
@@ -118,6 +119,7 @@ def _train_all(spec: CompareSpec, folder: RunFolder, progress: SharedProgress, j
     for index, (method, network) in enumerate(trainings(spec)):
         stream = TrainingStream(folder.working, index, method.name)
         calls.append(partial(train_method, spec, method, progress.reporter(index), stream, network))
+    # Side by side, a long training that started last would run alone at the end; one process needs no such order.
     order = range(len(calls)) if jobs == 1 else longest_first(spec)
     for trained in side_by_side([calls[index] for index in order], jobs, progress, shared=[spec.problem]):
         if trained.history.steps:
@@ -158,7 +160,7 @@ def longest_first(spec: CompareSpec) -> list[int]:
     for method, _ in trainings(spec):
         sequential_seeds = len(spec.seeds) if method.one_seed_at_a_time else 1
         encoded_bytes = update_s = 0.0
-        if tensors is not None:
+        if tensors is not None:  # None: the problem does not list the shapes of its parameters
             exchanges = method.exchanges(tensors, spec.workers)
             encoded_bytes = sum(float(exchange.encoded_bytes) / exchange.period for exchange in exchanges)
             update_s = method.added_update_s(tensors, HARDWARE["cpu-core"])
@@ -196,13 +198,13 @@ def _rows(
     rows = []
     trained_by_name = {training.method: training for training in finished}
     for network in spec.networks:
-        baseline, baseline_reached_s = _baseline_timing(spec, timings, network), math.inf
+        baseline, baseline_reached_s = _baseline_timing(spec, timings, network), math.inf  # inf: never reached
         if baseline is not None:
             trained_baseline = trained_by_name[name_of_training(spec, spec.methods[0], network)]
             baseline_reached_s = time_to_target(trained_baseline, baseline.clock, target)
         for training in finished:
             key = training.method, network.name
-            if key not in timings:
+            if key not in timings:  # an asynchronous method that was trained for another network
                 continue
             clock, history = timings[key].clock, training.history
             loss, loss_min, loss_max = final_loss(training)

@@ -132,7 +132,7 @@ def _folder() -> Answer:
     try:
         with temporary_folder(Path.cwd()) as folder:
             lock = PathLock.acquire(folder / "lock")
-            has_locks = lock is not None and lock.is_sure
+            has_locks = lock is not None and lock.is_sure  # not sure: the file system has no locks
             if lock is not None:
                 lock.release()
     except OSError as error:

@@ -196,11 +196,11 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
     """Return one timeline for a trace, whose workers are the stages of all schedules, and the workers' names."""
     workers = spec.stages * spec.replicas
-    share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
-    microbatches = spec.microbatches if share >= 1 else max(1, int(spec.microbatches * share))
+    traced_share = MOST_TRACED / sum(len(schedule.timeline) for schedule in simulated)
+    microbatches = spec.microbatches if traced_share >= 1 else max(1, int(spec.microbatches * traced_share))
     parts = [schedule.timeline.head(microbatches).to_columns() for schedule in simulated]
     for index, part in enumerate(parts):
-        part["worker"] = part["worker"] + workers * index
+        part["worker"] = part["worker"] + workers * index  # each schedule has workers of its own
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     names = []
     for schedule, replica, stage in product(simulated, range(spec.replicas), range(spec.stages)):
@@ -225,11 +225,13 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
         schedules = list(group)
         # Stages of the first replica.
         timelines = [schedule.timeline[schedule.timeline.worker < spec.stages] for schedule in schedules]
+        # One end of the time axis for all panels of a network, at which none has too many tasks.
         until_s = min(_drawn_until_s(timeline, spec.stages) for timeline in timelines)
         for schedule, timeline in zip(schedules, timelines, strict=True):
             spans = task_spans(timeline, spec.build_schedule(schedule.schedule), until_s)
             title = _title(spec, schedule)
-            if len(spans) < (timeline.computes & (timeline.what != UPDATE)).sum():
+            num_tasks = (timeline.computes & (timeline.what != UPDATE)).sum()  # an update is no task of a schedule
+            if len(spans) < num_tasks:
                 title += " (its beginning)"
             panels.append(SchedulePanel(title, spec.stages, tasks=spans, group=network))
     save(draw_schedules(panels), folder.figure("schedules"))
@@ -238,11 +240,13 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
     """Return the time in seconds at which the figure of a schedule ends, so that it has at most `MOST_DRAWN` tasks."""
     smallest, largest = MOST_DRAWN
+    # While K micro-batches pass K stages, there are K^2 forward and K^2 backward passes.
     num_tasks = min(max(smallest, 2 * stages**2), largest)
     ends_s = timeline.end_s[timeline.computes]
     if len(ends_s) <= num_tasks:
         return math.inf
-    return float(np.partition(ends_s, num_tasks)[num_tasks])
+    first_end_not_drawn_s = np.partition(ends_s, num_tasks)[num_tasks]
+    return float(first_end_not_drawn_s)
 
 
 def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
@@ -253,9 +257,10 @@ def pipeline_tables(rows: list[Record], spec: PipelineSpec) -> list[Group]:
         columns, note = COLUMNS.replace("closed_form_s ", ""), NOTE
     for network in spec.links:
         network_rows = [row for row in rows if row["network"] == network.name]
+        is_last = network is spec.links[-1]  # the note stands once, below the last table
         tables.append(
             table(
-                _table_title(network, spec), columns, network_rows, note=note if network is spec.links[-1] else "",
+                _table_title(network, spec), columns, network_rows, note=note if is_last else "",
                 bounds=("makespan_s",), values=LARGEST,
             )
         )  # fmt: skip

@@ -54,9 +54,10 @@ def run(
         folder.spec(spec)
 
         def on_step(done: int) -> None:
+            """Report the completed steps; raise KeyboardInterrupt if the user has asked the training to stop."""
             if on_progress:
                 on_progress(done)
-            progress.report(0, done)
+            progress.report(training=0, done=done)
 
         stream = TrainingStream(folder.working, 0, spec.method.name)
         trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)

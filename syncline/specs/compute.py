@@ -73,7 +73,7 @@ def _parse_batch_times(value: Any, path: str) -> BatchTimes:
     times_s = {}
     for size, seconds in value.items():
         try:
-            batch_size = float("" if isinstance(size, bool) else size)
+            batch_size = float("" if isinstance(size, bool) else size)  # "" raises: true and false are no sizes
         except (TypeError, ValueError):
             raise SpecError(path, size, "a batch size, as in {1: 12 ms, 8: 60 ms}") from None
         times_s[batch_size] = parse_seconds(seconds, str(size))
@@ -99,7 +99,7 @@ def _parse_optimizer_time(value: Any, path: str) -> Any:
         return value
     if isinstance(value, Mapping):
         return {str(name): parse_seconds(seconds, f"{path}.{name}".strip(".")) for name, seconds in value.items()}
-    if isinstance(value, str) and not value[:1].isdecimal():
+    if isinstance(value, str) and not value[:1].isdecimal():  # a time begins with a digit
         raise SpecError(path, value, "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted")
     return parse_seconds(value, path)
 
@@ -334,6 +334,7 @@ class ComputeSpec(Spec):
         """Refuse disturbances of workers or steps that do not exist in a training of this size."""
 
         def check_number(path: str, number: int, count: int) -> None:
+            """Refuse the number of a worker or a step that is not below their count; ``path`` is its field."""
             if number >= count:
                 raise refusal(f"compute.{path}", number, f"a number from 0 to {count - 1}")
 
@@ -373,6 +374,7 @@ def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) 
     The reference is the machine of ``compute``; if ``compute`` sets seconds, it is the first machine in ``speeds``.
     """
     machines = [speed for speed in speeds if isinstance(speed, Hardware)]
+    # Seconds do not tell the rate of the machine on which they were measured.
     has_seconds = compute.seconds is not None or compute.batch_times is not None or compute.measure
     reference = machines[0] if machines and has_seconds else compute.machine
     reference_flops = reference.peak_flops * (compute.mfu or reference.mfu)

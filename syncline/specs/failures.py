@@ -115,7 +115,7 @@ class FailureRateSpec(Spec):
 
 def _parse_rates(value: Any, path: str) -> Any:
     """Return a list of rates' fields from the name of a published rate, a mean time between failures, or one rate."""
-    if isinstance(value, str) and value[:1].isalpha():
+    if isinstance(value, str) and value[:1].isalpha():  # a name, as a time begins with a digit
         rates = named(value, FAILURE_RATES, path).rates
         return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]
     if isinstance(value, dict):
@@ -210,8 +210,9 @@ class FailuresSpec(Spec):
     def all_lost_mtbf_s(self, workers: int) -> float:
         """Return the mean seconds between failures that stop all workers at once."""
         node, sites = self.workers_per_node, self.sites
-        rates = [rate for rate in self.failure_rates() if rate.units(workers, node, sites) == 1]
-        return group_mtbf_s(rates, workers, node, sites)
+        # A failure stops all workers if all are in a single unit of its kind: one worker, node or site.
+        single_unit_rates = [rate for rate in self.failure_rates() if rate.units(workers, node, sites) == 1]
+        return group_mtbf_s(single_unit_rates, workers, node, sites)
 
     def failing_group(self, workers: int) -> FailingGroup:
         """Return the group of workers, its spares, and the times that recovery takes, for the simulation."""
@@ -253,7 +254,10 @@ class FailuresSpec(Spec):
         )  # fmt: skip
 
     def interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float | None:
-        """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints."""
+        """Return the seconds of work between checkpoints, not rounded to steps; None if there are no checkpoints.
+
+        ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        """
         interval = self.checkpoint.interval
         if isinstance(interval, float):
             return interval
@@ -263,7 +267,10 @@ class FailuresSpec(Spec):
         return None if math.isinf(best_s) else best_s
 
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
-        """Return the interval in seconds that costs least at a constant failure rate; infinite without failures."""
+        """Return the seconds of work between checkpoints that cost least at a constant failure rate.
+
+        Infinite without failures. ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        """
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int) -> tuple[float, float]:
@@ -289,9 +296,10 @@ class FailuresSpec(Spec):
 
         listed = []
         for outage in self.outages:
-            first, stop = outage.workers(self.workers_per_node, self.workers_per_site(workers))
+            first_worker, stop = outage.workers(self.workers_per_node, self.workers_per_site(workers))
             back_s = math.inf if outage.end is None else outage.end
-            listed.append(Outage(outage.start, first, stop=min(stop, workers), back_s=back_s))
+            # The last node or site may have fewer workers than the others.
+            listed.append(Outage(outage.start, first_worker, stop=min(stop, workers), back_s=back_s))
         return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 

@@ -128,6 +128,7 @@ class FaultsSpec(Spec):
         """Refuse faults of workers or steps that do not exist."""
 
         def check_number(path: str, number: int, count: int) -> None:
+            """Refuse the number of a worker or a step that is not below their count; ``path`` is its field."""
             if number >= count:
                 raise refusal(f"faults.{path}", number, f"a number from 0 to {count - 1}")
 
@@ -210,9 +211,9 @@ class OutageSpec(Spec):
 
     def workers(self, node_workers: int, site_workers: int) -> tuple[int, int]:
         """Return the first rank of the outage, and the rank after its last, for these workers of a node and a site."""
-        for number, width in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers)):
-            if number is not None:
-                return number * width, (number + 1) * width
+        for number, unit_workers in ((self.worker, 1), (self.node, node_workers), (self.site, site_workers)):
+            if number is not None:  # ranks of a unit are consecutive
+                return number * unit_workers, (number + 1) * unit_workers
         raise AssertionError("an outage has a worker, a node or a site")
 
 

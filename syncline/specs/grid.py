@@ -60,7 +60,7 @@ class Grid:
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
         method, path = split_method(path)
-        option = f"--grid {text.partition('=')[0]}"
+        option = f"--grid {text.partition('=')[0]}"  # as written, with the method's name if there is one
         listed = values_text if values_text.lstrip().startswith("[") else f"[{values_text}]"
         try:
             values = parse_yaml(listed)

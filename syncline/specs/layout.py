@@ -129,7 +129,7 @@ def _parse_placement(value: Any) -> str | tuple[str | int, ...]:
     if not isinstance(value, Sequence) or not value:
         raise refusal("", value, PLACEMENT_EXAMPLE)
     has_names = all(isinstance(entry, str) for entry in value)
-    has_positions = all(isinstance(entry, int) and entry is not True for entry in value)
+    has_positions = all(isinstance(entry, int) and entry is not True for entry in value)  # True is an int in Python
     if not has_names and not has_positions:
         raise refusal("", value, PLACEMENT_EXAMPLE)
     return tuple(value)
@@ -225,7 +225,7 @@ class MemorySpec(Spec):
         if self.offloaded_layers:
             offloaded = min(layers, self.offloaded_layers)
             return (ActivationPolicy("selective", offloaded_layers=offloaded, modules=modules),)
-        counts: Sequence[int | None] = [*range(1, layers), None]  # None: all layers
+        counts: Sequence[int | None] = [*range(1, layers), None]  # fewest layers first; None: all layers
         if self.recomputed_layers != "fewest":
             counts = [self.recomputed_layers]
         recomputed = [ActivationPolicy("recomputed", count, self.layers_per_checkpoint) for count in counts]

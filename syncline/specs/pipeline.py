@@ -227,7 +227,7 @@ class PipelineSpec(Experiment):
         places = [network.places[place] for place in network.ranks] if isinstance(network, Matrix) else None
         try:
             positions = positions_of(self.placement, self.stages * self.replicas, places)
-            network.among(max(positions) + 1)
+            network.among(max(positions) + 1)  # raises if the network has fewer positions
         except SpecError as error:
             raise refusal("placement", error.value, f"{error.expected} (network {network.name!r})") from None
         return positions
@@ -285,31 +285,36 @@ class PipelineSpec(Experiment):
         """Return the bytes of one version of each stage's weights, ``(K,)``; None without a model."""
         if self.model is None:
             return None
-        width = MODEL_BYTES[self.precision]
-        return [float(width * count) for count in stage_parameters(self.model, self.stages, chunks)]
+        bytes_per_weight = MODEL_BYTES[self.precision]
+        return [float(bytes_per_weight * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
     def stored_activation_bytes(self, chunks: int = 1) -> list[float] | None:
         """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
         if self.model is None or self.tokens_per_microbatch is None:
             return None
-        width, tokens = MODEL_BYTES[self.precision], self.tokens_per_microbatch
-        stage_bytes = stage_activation_bytes(self.model, self.stages, tokens, chunks, width)
+        stage_bytes = stage_activation_bytes(
+            self.model, self.stages, self.tokens_per_microbatch, chunks, bytes_per_number=MODEL_BYTES[self.precision]
+        )
         return [nbytes / chunks for nbytes in stage_bytes]
 
     def durations(self, name: str) -> Durations:
-        """Return the seconds of all tasks; the seed's stream ``pipeline time`` draws log-normal jitter of mean 1."""
+        """Return the seconds of all tasks of a schedule, by kind, stage and micro-batch.
+
+        The seed's random stream ``pipeline time`` draws log-normal jitter of mean 1.
+        """
         import numpy as np
 
         from syncline.sim.pipelines.pipeline import Durations
         from syncline.sim.program.disturbances import lognormal_factors
 
         rng = generator(self.seed, "pipeline time")
-        shape = (self.stages, self.microbatches * self.flushes)
+        shape = (self.stages, self.microbatches * self.flushes)  # (K, M)
 
         def with_jitter(stage_s: list[float]) -> np.ndarray:
             """Return the seconds of the tasks of one kind, ``(K, M)``, from the seconds of each stage."""
             factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0
-            return np.asarray(stage_s)[:, None] / self.chunks_of(name) * factor * np.ones(shape)
+            chunk_s = np.asarray(stage_s)[:, None] / self.chunks_of(name)  # (K, 1); a stage has equally long chunks
+            return chunk_s * factor * np.ones(shape)
 
         forward_s, backward_s, weight_s = self.stage_seconds(name)
         return Durations(with_jitter(forward_s), with_jitter(backward_s), with_jitter(weight_s))

@@ -32,7 +32,7 @@ class UnavailableProblem:
         expected = f"module:function of a function that makes {self.name!r}, which was an object of Python"
         raise SpecError("problem.target", None, expected)
 
-    module = build
+    module = build  # another method of problems, which is refused in the same words
 
 
 def _parse_problem(value: Any) -> Any:
@@ -81,7 +81,7 @@ def _problem_of_call(fields: Mapping[str, Any]) -> Any:
 
     arguments = dict(fields)
     target = arguments.pop("target", None)
-    if target is None and list(arguments) == ["name"]:
+    if target is None and list(arguments) == ["name"]:  # what `_dump_problem` writes of an object of Python
         return UnavailableProblem(str(arguments["name"]))
     if target is None:
         raise refusal("target", None, "module:function of a function that returns a problem")

@@ -73,6 +73,7 @@ class ProjectSpec(ClockSpec, Experiment):
         if self.tokens_per_worker is not None:
             return self.tokens_per_worker
         workers_per_sequence = self.layout.build().workers // self.layout.data
+        # In tokens. A small share is raised, so that the workers of a sequence have a whole one.
         share = default_batch(self.model.parameters, self.workers, self.model.sequence) // self.workers
         return max(share, math.ceil(self.model.sequence / workers_per_sequence))
 
@@ -127,9 +128,10 @@ class ProjectSpec(ClockSpec, Experiment):
     @property
     def activation_storage(self) -> Storage:
         """Return the way in which the training's software stores activations."""
-        width = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
-        eight_bits = self.product_format in EIGHT_BITS and self.compute.kernels.compiled
-        return Storage(width, 1 if eight_bits else None, self.compute.kernels.compiled)
+        bytes_per_number = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
+        is_fused = self.compute.kernels.compiled
+        operand_bytes = 1 if self.product_format in EIGHT_BITS and is_fused else None
+        return Storage(bytes_per_number, operand_bytes, fused=is_fused)
 
     @property
     def kernel_experts(self) -> int | None:
@@ -185,6 +187,7 @@ class ProjectSpec(ClockSpec, Experiment):
         flops = self.model.flops_per_token * self.worker_tokens
         large_shares = []
         for method in self.methods:
+            # In a step of 1 s, the seconds of the update are its share of the step.
             share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, base_s=1.0, flops=flops, workload_name="")
             if share >= SMALLEST_SHARE:
                 large_shares.append(f"{share:.0%} ({method.name})")

@@ -57,7 +57,7 @@ class StagesSpec(Spec):
                 raise refusal(path, shown_value, "none beside pipeline, whose stages all go on as they can")
         disturbances = {"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"}
         set_disturbances = training.compute.model_dump(include=disturbances, exclude_defaults=True)
-        for name, value in set_disturbances.items():
+        for name, value in set_disturbances.items():  # if any is set, the error names the first
             raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
         if training.compute.optimizer_time:
             expected = "none beside pipeline, which counts what updates multiply by itself"
