@@ -98,7 +98,7 @@ def rounds_and_block(
         raise SpecError(f"{kind}.algorithm", name, one_of(FLAT[kind], name))
     definition = FLAT[kind][name]
     messages = definition.messages(workers)
-    return messages, definition.nbytes(workers, nbytes) / np.maximum(messages, 1)
+    return messages, definition.nbytes(workers, nbytes) / np.maximum(messages, 1)  # one worker sends no message
 
 
 def collective_s(

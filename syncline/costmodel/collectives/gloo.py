@@ -150,11 +150,12 @@ def gloo_sent_bytes(kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> Flo
     peers = np.subtract(workers, 1)
     if kind == "all_gather":
         return nbytes * peers
-    if kind == "reduce":
+    if kind == "reduce":  # k P - 2 segments around the ring, then n/P bytes from all workers but the root
         num_segments, segment_bytes = segments(workers, nbytes)
         sent_bytes = (num_segments - 2) * segment_bytes + nbytes * (peers / np.square(workers))
         return np.where(np.greater(peers, 0) & np.greater(nbytes, 0), sent_bytes, 0.0)[()]
-    return nbytes * ((2 if kind in ("all_reduce", "reduce_scatter") else 1) * peers / workers)
+    laps = 2 if kind in ("all_reduce", "reduce_scatter") else 1  # gloo's reduce-scatter is an all-reduce
+    return nbytes * (laps * peers / workers)
 
 
 def segments(workers: IntOrArray, nbytes: FloatOrArray) -> tuple[IntOrArray, FloatOrArray]:
@@ -174,12 +175,16 @@ def window_s(
 ) -> FloatOrArray:
     """Return W, the seconds of K messages through one hop of a gloo ring, with two messages posted ahead.
 
+    ``W = 2 alpha + 2x + (K/2 - 1) y`` if K is even, ``2 alpha + x + (K - 1)/2 y`` if K is odd; y is the time of a pair
+    of messages.
+
     Args:
         messages: K, number of messages.
         message_s: x, seconds of a message on the link.
         alpha: latency of the link in seconds, with the overheads of a message.
         one_socket: whether notices and data share a connection, as with two workers.
     """
+    # On a shared connection a notice that is written while data leave waits behind them.
     shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
     pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))
     odd = np.mod(messages, 2)
@@ -192,6 +197,7 @@ def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, 
     chunk_segments = num_segments // workers
     rate = connection_bytes_per_s(link)
     rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
+    # Segments beyond the end of a short tensor are not sent, and save their latencies.
     used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
     all_latencies = 4 * (workers - 1)
     latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
@@ -223,7 +229,9 @@ def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
     rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha)
     num_segments, segment_bytes = segments(workers, nbytes)
+    # gloo's ring goes on to the end of all segments: k P - 2 messages, where a reduce-scatter needs k (P - 1).
     ring_s = window_s(np.maximum(num_segments - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
+    # Each worker's own connection to the root was idle; all chunks together share the root's download.
     chunk_s = tcp.after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha)
     arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
     return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
@@ -233,6 +241,7 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
     """Return the seconds of gloo's broadcast down a tree, in which the children of a parent share the parent's link."""
     seconds: FloatOrArray = 0.0
     rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
+    # Each number of workers has a tree of its own.
     for num_workers in np.unique(workers).tolist():
         paths_s = []
         for num_children in slowest_tree_paths(num_workers):
@@ -347,7 +356,8 @@ def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHER
     segment_count = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data, a notice
     return WireBytes(
         float(gloo_sent_bytes(kind, workers, nbytes)),
-        3 * messages * HEADER_BYTES,
+        3 * messages * HEADER_BYTES,  # of a message: its header, and a notice each way
+        # The receiver's notice is one segment more; every second segment of the sender gets an acknowledgement.
         packet_bytes=messages * (segment_count + 1) * PACKET_HEADER_BYTES,
         acknowledgement_bytes=messages * segment_count / 2 * PACKET_HEADER_BYTES,
     )

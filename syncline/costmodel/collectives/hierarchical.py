@@ -157,8 +157,8 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
     for size in sizes:
         unit_workers *= size
         unit_by_member = topology.members // unit_workers
-        unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))
-        units = unit_by_member[::unit_members]
+        unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))  # in the first member's unit
+        units = unit_by_member[::unit_members]  # the unit of every so many members, if they fill units in order
         is_uneven = len(unit_by_member) % unit_members or np.any(np.repeat(units, unit_members) != unit_by_member)
         if is_uneven or np.any(np.diff(units) <= 0):
             return None
@@ -250,7 +250,8 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
     (range(0, 8, 4), None)
     """
     spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    extent = len(ranks) * spacing
+    extent = len(ranks) * spacing  # consecutive ranks that groups of this spacing share
+    # A block of ``extent`` ranks has a group from each of its first ``spacing`` ranks on.
     if spacing < 1 or workers % extent or ranks[0] % extent >= spacing:
         return None
     is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + extent, spacing))
@@ -292,6 +293,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
             expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if unit_members > lower_members:
+            # Interleaved groups all have a leader in each unit, so that their leaders share links as all workers do.
             leader_link = level.leader_link if spacing == 1 else level.link
             group_levels.append(level._replace(size=unit_members // lower_members, leader_link=leader_link))
         lower_members = unit_members
@@ -318,6 +320,7 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
     if isinstance(network, MultiLevel):
         return _flat_level(network, workers)
     size = node_size(network, workers)
+    # One link stands for all if the nodes or sites have one worker each, or one of them has all workers.
     if isinstance(network, TwoLevel) and size in (1, workers):
         return network.inner if size == workers and workers > 1 else network.outer
     if isinstance(network, Sites) and size in (1, workers):
@@ -338,5 +341,6 @@ def _flat_level(network: MultiLevel, workers: int) -> Link | None:
     (level,) = levels_of_several
     if not network.is_half_duplex(level, workers):
         return network.crossing(level, workers, all_send=False)
+    # A half-duplex link stands for the level only if messages pass no other links or pools.
     passes_other_channels = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
     return None if passes_other_channels else network.levels[level].link

@@ -153,7 +153,7 @@ def nccl_sockets_s(
         if algorithm.directions is None:
             expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
             raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
-        if algorithm.directions > 1:
+        if algorithm.directions > 1:  # each direction has half of the bandwidth
             link = link.shared_by(1)
     seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs)
     seconds = seconds + costs.fixed_s(NCCL_RUNS[kind], link.latency_s)
@@ -162,15 +162,19 @@ def nccl_sockets_s(
 
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
     """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
-    costs, hops = costs or DEFAULT, workers - 1
+    costs = costs or DEFAULT
+    hops = workers - 1  # of a chain, or of a lap of a ring
     if workers < 2 or not nbytes:
         return 0
     if kind in ("broadcast", "reduce"):
         return hops * int(np.ceil(nbytes / costs.chain_piece_bytes))
     if kind in ("all_to_all", "gather"):
         return hops * (workers if kind == "all_to_all" else 1)
-    full_steps, rest = costs.ring_steps(nbytes if kind == "all_gather" else nbytes / workers)
-    return (2 if kind == "all_reduce" else 1) * workers * hops * costs.slices * int(full_steps + (rest > 0))
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers
+    full_pieces, rest_bytes = costs.ring_steps(block_bytes)
+    pieces = int(full_pieces + (rest_bytes > 0))
+    laps = 2 if kind == "all_reduce" else 1
+    return laps * workers * hops * costs.slices * pieces
 
 
 def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
@@ -311,7 +315,7 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     if costs is None or node_level.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
         return None
     rates = [level.link.goodput_bytes_per_s for level in network_levels]
-    if any(np.any(rate < rates[0]) for rate in rates):
+    if any(np.any(rate < rates[0]) for rate in rates):  # narrower than the network cards, rates[0]
         return None
     nodes: IntOrArray = 1
     latency_s: FloatOrArray = 0.0
@@ -360,6 +364,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
     gpus, nodes, link_rate, card_rate, alpha_s, costs = gpu_nodes
     laps, workers = LAPS[kind], np.multiply(gpus, nodes)
     factor, microsecond = costs.factor, 1e-6 * costs.factor
+    # S: an all-gather's n is the part of each worker.
     total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
     large_part = total_bytes / (total_bytes + costs.half_bytes)  # w: how much the seconds of large tensors count
     is_multi_node = np.greater(nodes, 1)
@@ -375,6 +380,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
     for index, protocol in enumerate(PROTOCOLS):
         limit = ll_rate if protocol == "LL" else np.inf
         lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
+        # NCCL's latencies; a step between nodes takes at least the network's latency alpha.
         ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
         post_s = microsecond * NETWORK_POST_US[index] * is_multi_node
         ring_inner_s = np.maximum(microsecond * STEP_US["nvlink"]["ring"][index], post_s)
@@ -384,6 +390,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
         )
         steps_s = laps * ((workers - nodes) * ring_inner_s + (nodes - 1) * ring_outer_s)
         if kind in CHAINS:
+            # A chain passes every worker once, and between nodes each of its steps counts as a step between nodes.
             chain_outer_s = tree_outer_s if protocol == "Simple" else ring_outer_s
             steps_s = np.where(is_multi_node, workers * chain_outer_s, steps_s)
         bytes_s = ring_bytes / np.minimum(limit, RING_PARTS[index] * rate)
@@ -393,7 +400,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
             bytes_s = 2 * total_bytes / np.minimum(limit, TREE_PART * TREE_PARTS[index] * rate)
             tree_s = call_s + tree_base_s + steps_s + bytes_s + lap_s
             times[f"tree {protocol}"] = np.where(is_multi_node, tree_s, np.inf)
-    if kind == "all_reduce" and costs.switches is not None:
+    if kind == "all_reduce" and costs.switches is not None:  # NVLink switches that sum tensors
         switches_s = total_bytes * (1 + 1 / np.asarray(gpus)) / (costs.switches.efficiency * nvlink_rate)
         fixed_s = call_s + microsecond * SWITCH_US + factor * large_part * gpus * costs.switch_gpu_s
         levels_s = 2 * depth * np.maximum(microsecond * SWITCH_TREE_LEVEL_US, alpha_s)
@@ -443,9 +450,9 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
         return _interpolated_s(equivalent_bytes, *measured[count])
 
-    if lower == upper:
+    if lower == upper:  # measured, or beyond the measured numbers
         return time_s(lower)
-    weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)
+    weight = (1 / gpus - 1 / upper) / (1 / lower - 1 / upper)  # linear in 1/P
     return weight * time_s(lower) + (1 - weight) * time_s(upper)
 
 
@@ -454,8 +461,9 @@ def node_times(gpu: str) -> TimesBySize:
     """Return the measured times that come with the package, of nodes with a GPU."""
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
-    points = np.array(sorted(nvlink_all_reduce(gpu).points))
-    return {int(count): tuple(points[points[:, 0] == count, 1:].T) for count in np.unique(points[:, 0])}
+    points = np.array(sorted(nvlink_all_reduce(gpu).points))  # columns: number of GPUs, bytes, seconds
+    gpu_counts = points[:, 0]
+    return {int(count): tuple(points[gpu_counts == count, 1:].T) for count in np.unique(gpu_counts)}
 
 
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:

@@ -160,6 +160,7 @@ def algorithm_for(
         network: a link or another network that joins the workers.
     """
     name = algorithm_of(algorithms, kind) or None
+    # In these cases the bytes and the number of workers, which may be arrays, do not matter.
     if name in ALGORITHMS[kind] or (name is None and not knows_library(network)):
         return name
     return chosen_algorithm(name, kind, workers, nbytes, network)
@@ -219,10 +220,11 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
             so that only the latencies count.
     """
     nodes, fabric, bus_rate = _nccl_view(network, workers)  # bus: all channels of a node together
-    node_workers, steps, network_steps = workers // nodes, 2 * (workers - 1), 2 * (nodes - 1)
+    node_workers = workers // nodes
+    steps, network_steps = 2 * (workers - 1), 2 * (nodes - 1)  # of a ring, in all and between nodes
     ll_limit = LL_BYTES_PER_S[4] if nodes == 1 else NETWORK_LL_BYTES_PER_S[min(nodes, 3) - 2]
     tree_doublings = nodes.bit_length() - 1
-    size_index = int(np.log2(max(nbytes, 64.0) / 64))
+    size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and fabric != "nvlink":
@@ -232,7 +234,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
         ring_us = max(inner_us["ring"], NETWORK_POST_US[index] if nodes > 1 else 0.0)
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
         ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
-        if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
+        if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:  # NCCL's factor for rings between nodes
             ring_s *= 1.4
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
@@ -260,6 +262,7 @@ def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
     """Return a network of P workers as NCCL's model sees it; the rate is infinite if the network has no nodes."""
     if isinstance(network, Link):
         rate, fabric = network.goodput_bytes_per_s, network.fabric
+        # Network cards join nodes of one GPU each; NVLink and PCI Express join the GPUs of one node.
         return _NcclView(workers, "pcie", rate) if fabric == "network" else _NcclView(1, fabric, rate)
     if isinstance(network, TwoLevel):
         nodes, link = len(network.sizes(workers)), network.inner

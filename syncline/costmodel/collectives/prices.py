@@ -124,6 +124,7 @@ def collective_prices(
         if isinstance(network, Link):  # groups of workers share no link, so that each is like all workers of a network
             further_axes = (1,) * (np.ndim(workers) - 1)
             workers = np.reshape(group_sizes, (-1, *further_axes))
+        # On other networks groups share links, unless each group has all workers.
         elif group_sizes != np.ravel(workers).tolist():
             return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
@@ -182,10 +183,11 @@ def link_prices(
                     eager_s[name] = collective_s(kind, workers, nbytes, link, name)
         if not eager_s:  # raises the error of the first algorithm
             collective_s(kind, workers, nbytes, link)
-        seconds = eager_s
+        seconds = eager_s  # `auto` chooses by these, whatever the rule is
         if rule != "eager":
             seconds = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
         return _fastest_prices(eager_s, seconds)
+    # An all-reduce is the only collective for which NCCL chooses between algorithms.
     if policy == "nccl" and kind not in NCCL:
         is_tree = _nccl_takes_tree(workers, nbytes, link)
         ring, tree = nccl_names(kind, link)
@@ -196,6 +198,7 @@ def link_prices(
         if np.any(is_tree == 1):
             tree_s = collective_s(kind, workers, nbytes, link, tree, rule=rule)
         return CollectivePrices(np.where(is_tree, tree_s, ring_s), (ring, tree), is_tree)
+    # Any other policy has one algorithm for every number of workers and bytes.
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
     return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
 
@@ -207,6 +210,7 @@ def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, F
         eager_s: seconds of each algorithm under the eager rule, by which policy ``auto`` chooses.
         seconds: seconds of the same algorithms under the start rule of the caller.
     """
+    # Stacks have the algorithms along axis 0, and the settings along the other axes.
     name_index = np.argmin(np.stack(np.broadcast_arrays(*eager_s.values())), axis=0)
     stacked_s = np.stack(np.broadcast_arrays(*seconds.values()))
     fastest_s = np.take_along_axis(stacked_s, name_index[None], axis=0)[0]
@@ -217,6 +221,7 @@ def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
     """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
     is_tree_by_setting = []
     for count, size, setting_link in _settings(workers, nbytes, link):
+        # A single worker sends nothing, and has no estimates; the ring stands for it.
         estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
         is_tree = np.array([algorithm == "tree" for algorithm, _ in estimates], dtype=np.int64)
@@ -239,18 +244,19 @@ def _node_prices(
     names = _hierarchical_names(kind, algorithms)
     if not names and algorithm_of(algorithms, kind) not in NVLINK_POLICIES:
         return None
-    size = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
-    if size < 2 or not np.all((workers > size) & (workers % size == 0)):
+    unit_workers = network.per_node if isinstance(network, TwoLevel) else network.inner_workers
+    if unit_workers < 2 or not np.all((workers > unit_workers) & (workers % unit_workers == 0)):
         return None
     try:
-        *inner_levels, outermost = peers(network, 2 * size)
+        # Two units have the links of any number of units; only the outermost level's size differs.
+        *inner_levels, outermost = peers(network, 2 * unit_workers)
     except NoClosedForm:
         return None
     if outermost.is_shared_half_duplex or any(
         level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels
     ):
         return None
-    levels = *inner_levels, outermost._replace(size=workers // size)
+    levels = *inner_levels, outermost._replace(size=workers // unit_workers)
     prices = _nvlink_prices(kind, levels, nbytes, algorithms)
     if prices is not None or not names:
         return prices
@@ -302,12 +308,12 @@ def _group_price(
         NoClosedForm: see `group_peers`; also messages that share half-duplex links unevenly.
     """
     levels = group_peers(network, group, workers)
-    if not levels:
-        return CollectivePrices(np.float64(0.0), ("",), FIRST)
+    if not levels:  # a group of one worker sends nothing, by no algorithm
+        return CollectivePrices(np.float64(0.0), names=("",), name_index=FIRST)
     if len(levels) == 1:
         if levels[0].is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
-        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:
+        if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:  # which need several levels
             algorithms = "auto"
         link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
         return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms, rule)
@@ -326,9 +332,10 @@ def _closed_form_price(
     """Return the price of a collective of all workers by a closed form, for a single number of workers and size."""
     if isinstance(network, Link):
         return link_prices(kind, workers, nbytes, network, algorithms, rule)
+    # NCCL's own times among GPUs with NVLink come before the hierarchical algorithms.
     names = _hierarchical_names(kind, algorithms)
     if names and has_levels(network, workers) and NVLINK not in algorithms_on(kind, network, workers):
-        with contextlib.suppress(NoClosedForm):
+        with contextlib.suppress(NoClosedForm):  # a flat algorithm may have a closed form
             price = _hierarchical_price(kind, peers(network, workers), nbytes, names, rule)
             if price is not None:
                 return price
@@ -353,6 +360,7 @@ def _prices_by_setting(
     cache: dict[tuple[int, float, int, range | None], CollectivePrices] = {}
     prices, networks = [], []
     for index, (count, size, setting_network) in enumerate(_settings(workers, nbytes, network)):
+        # A group of all workers is priced as the whole network.
         group = groups[index] if groups is not None and len(groups[index]) < count else None
         key = count, size, id(setting_network), group
         if key not in cache:
@@ -397,7 +405,7 @@ def _timed_price(
             names = candidates_on(kind, single_network, workers)
         else:
             fixed_algorithm = policy if policy in TABLE[kind] and policy not in HIERARCHICAL[kind] else None
-            if group is None:
+            if group is None:  # only among all workers does a policy choose by the network
                 fixed_algorithm = algorithm_for(algorithms, kind, workers, nbytes, single_network)
             names = (fixed_algorithm or default_algorithm(kind, single_network),)
         try:
@@ -406,6 +414,7 @@ def _timed_price(
             prices.append(_unknown_price(single_network, error))
             continue
         all_seconds = [seconds for seconds, _ in times]
+        # An algorithm whose time is unknown (NaN) does not win, unless all are unknown.
         fastest = 0 if np.all(np.isnan(all_seconds)) else int(np.nanargmin(all_seconds))
         seconds, source = times[fastest]
         prices.append(CollectivePrices(seconds, (names[fastest],), FIRST, sources=(source,), source_index=FIRST))
@@ -433,7 +442,7 @@ def _merged_texts(texts_and_indices: Sequence[tuple[tuple[str, ...], Indices]]) 
     position: dict[str, int] = {}
     merged_indices = []
     for texts, index in texts_and_indices:
-        new_positions = [position.setdefault(text, len(position)) for text in texts]
+        new_positions = [position.setdefault(text, len(position)) for text in texts]  # a new text comes last
         merged_indices.append(np.array(new_positions, dtype=np.int64)[index])
     return tuple(position), np.stack(np.broadcast_arrays(*merged_indices))
 
@@ -455,6 +464,7 @@ def _network_at_each(network: Network, count: int) -> Iterator[Network]:
         return
     differs = any(len(array) > 1 for array in network.arrays.values())
     for index in range(count if differs else 1):
+        # An array of length 1 has the same value for all settings.
         numbers = {field: array[index if len(array) > 1 else 0] for field, array in network.arrays.items()}
         link = network.with_numbers(numbers, same_links=True)
         yield from itertools.repeat(link, 1 if differs else count)

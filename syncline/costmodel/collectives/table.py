@@ -188,6 +188,7 @@ def default_algorithm(kind: str, network: Network | Topology) -> str:
 
 def link_of_all(network: Network | Topology, workers: int) -> Any:
     """Return the link that every worker has to all others, or the star of such links, or None if links differ."""
+    # Links, stars and some workers of a topology tell their measured times themselves.
     return network if hasattr(network, "measured") else flat_link(getattr(network, "network", network), workers)
 
 
@@ -219,9 +220,9 @@ def gpu_nodes(network: Network | Topology, workers: IntOrArray) -> GpuNodes | No
         is_half_duplex, rate = network.duplex == "half", network.goodput_bytes_per_s
     else:
         is_half_duplex, rate = bool(np.any(whole_network.half_duplex)), whole_network.bandwidth_bytes_per_s.min()
-    if is_half_duplex:
+    if is_half_duplex:  # the formulas for NVLink have both directions at once
         return None
-    return GpuNodes(workers, 1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
+    return GpuNodes(workers, nodes=1, nvlink_bytes_per_s=rate, card_bytes_per_s=np.inf, card_latency_s=0.0, costs=costs)
 
 
 def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple[str, ...]:
@@ -264,6 +265,7 @@ def candidates_on(kind: str, network: Network | Topology, workers: int) -> tuple
             names = tuple(name for name in names if name != "ring")
         return OF_PLACES[kind] + names
     place_sizes = np.unique(place_by_worker, return_counts=True)[1]
+    # Every host of a graph is a place of its own.
     is_graph = not hasattr(network, "places") and max(place_sizes) == 1
     if is_graph:
         return (ORDERED_RING,)

@@ -65,7 +65,8 @@ class Opening(NamedTuple):
     def after_s(self, idle_s: Floats) -> Floats:
         """Return the seconds by which TCP delays each worker's collective after ``idle_s`` seconds without messages."""
         timeouts = np.floor(idle_s / self.timeout_s + TIMEOUT_TOLERANCE).astype(np.int64)
-        return np.append(0.0, self.seconds)[np.minimum(timeouts, len(self.seconds))]
+        seconds_by_timeouts = np.append(0.0, self.seconds)  # no timeout costs nothing
+        return seconds_by_timeouts[np.minimum(timeouts, len(self.seconds))]
 
 
 def opening_connections(
@@ -81,7 +82,7 @@ def opening_connections(
         return rounds_and_block(kind, workers, nbytes, algorithm)
     if algorithm == "gloo-tree":
         return rounds_and_block(kind, workers, nbytes, algorithm="binomial")
-    if is_direct(kind, algorithm):
+    if is_direct(kind, algorithm):  # a part of n/P bytes to its owner, and the sum of the sender's own part
         return 1, 2 * nbytes / np.asarray(workers)
     return 1, nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
 
@@ -125,7 +126,7 @@ def after_idling(
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
         """Return the extra seconds of a collective after ``idle_s`` idle seconds, with each setting's algorithm."""
         seconds: FloatOrArray = 0.0
-        if np.max(idle_s) < shortest_timeout_s:
+        if np.max(idle_s) < shortest_timeout_s:  # no window has closed
             return seconds
         for index in used_indices:
             algorithm_s = collective_opening_s(kind, workers, nbytes, link, algorithm=names[index], idle_s=idle_s)

@@ -43,6 +43,7 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
             return sum(workers // size * most_messages(kind, level_algorithm, size, network) for size in sizes)
         *inner_sizes, outermost_size = sizes
         group_messages = most_messages(kind, level_algorithm, workers=outermost_size, network=network)
+        # At each inner level a worker sends fewer messages than the level has units, in and out again.
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
         return int(workers * gloo_messages(kind, workers, nbytes)[0])
@@ -99,7 +100,8 @@ def channel_bytes(rounds: Iterable[Round], members: Sequence[int], topology: Top
     workers = np.asarray(members)
     rounds = tuple(rounds)
     repeats = Counter(map(id, rounds))  # all rounds of a ring are the same object
-    for messages in {id(messages): messages for messages in rounds}.values():
+    different_rounds = {id(messages): messages for messages in rounds}
+    for messages in different_rounds.values():
         if not len(messages.senders):
             continue
         channels = topology.paths(workers[messages.senders], workers[messages.receivers]).channels

@@ -171,6 +171,7 @@ class Routed(NetworkTopology):
                 steps.setdefault(edge.target, {})[edge.source] = _Step(channel_back, edge.link, femtoseconds)
                 if not is_half_duplex:
                     rates.append(edge.link.down_bytes_per_s)
+        # The class is frozen, so that attributes cannot be assigned.
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
         for route in self.network.routes:
@@ -187,7 +188,7 @@ class Routed(NetworkTopology):
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the channels, latency and overhead of each message's route."""
-        # A number for each different pair of a sender and a receiver.
+        # Each pair of a sender and a receiver has one number, so that its route is looked up once.
         pairs, pair_index = np.unique(np.asarray(senders) * self.workers + receivers, return_inverse=True)
         routes = []
         for pair in pairs.tolist():
@@ -205,7 +206,7 @@ class Routed(NetworkTopology):
         """Return the links that a message passes on its route from a worker to another."""
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._routes:
-            start = self.start_of(source)
+            start = self.start_of(source)  # the hosts of a switch share the switch's routes
             if start not in self._predecessors:
                 self._predecessors[start] = _least_latency_predecessors(start, self._steps, self.network.ends)
             nodes = [target]  # from the end to the start
@@ -253,7 +254,7 @@ def _least_latency_predecessors(
     heap, finished = [(0, 0, source)], set()
     while heap:
         latency, hops, node = heapq.heappop(heap)
-        if node in finished:
+        if node in finished:  # an entry of a longer route that was found before
             continue
         finished.add(node)
         if node != source and node in ends:

@@ -138,6 +138,7 @@ class Link:
         """
         if not numbers:
             return self
+        # Times and bounds that were measured on this link do not hold for a link with other numbers.
         changes: dict[str, Any] = dict(numbers) if same_links else {"measured": None, "bounds": None, **numbers}
         return replace(self, **changes)
 
@@ -191,7 +192,7 @@ def star(links: Link | Sequence[Link], workers: int) -> Star:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
 
     def common(field: str) -> Any:
-        """Return the value of a field that all links have, or None."""
+        """Return the value of a field if all links have the same, else None."""
         values = {getattr(link, field) for link in worker_links}
         return values.pop() if len(values) == 1 else None
 
@@ -218,7 +219,7 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     if isinstance(network, Sequence):
         return star(network, workers)
     result: Topology
-    if not hasattr(network, "among"):
+    if not hasattr(network, "among"):  # a topology
         result = network
     elif is_hashed_by_value(network):
         result = _cached_topology(network, workers)  # type: ignore[arg-type]
@@ -289,7 +290,7 @@ class MemberTopology(DerivedTopology):
 def on_channels_of(base: Topology, senders: Ints, receivers: Ints) -> Topology:
     """Return a topology for these messages alone, with only the channels that they pass, in the same order."""
     channels = np.unique(base.paths(senders, receivers).channels)
-    return MessageTopology(base, channels[channels >= 0])
+    return MessageTopology(base, channels[channels >= 0])  # -1 is the padding of shorter paths
 
 
 @dataclass(frozen=True, eq=False)

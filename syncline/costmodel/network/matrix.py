@@ -174,7 +174,7 @@ class MatrixTopology(ByValue, NetworkTopology):
         for place in range(len(rate)):
             latencies_and_rates = np.stack([latency_s[place], rate[place]], axis=1)
             if self.network.per == "place":
-                latencies_and_rates[place] = -1
+                latencies_and_rates[place] = -1  # equal to no line
             _, inverse = np.unique(latencies_and_rates, axis=0, return_inverse=True)
             classes[place] = inverse.ravel()
         return classes
@@ -206,7 +206,7 @@ class MatrixTopology(ByValue, NetworkTopology):
             rates["lines"] = class_rates[place].ravel()
         else:
             rates["lines"] = (rate if per == "pair" else class_rates).ravel()
-            rates["inside"] = np.tile(rate[place, place], 2)
+            rates["inside"] = np.tile(rate[place, place], 2)  # up, then down
         if network.card is not None:
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
@@ -297,9 +297,11 @@ class MatrixTopology(ByValue, NetworkTopology):
             line = source * self._class_count + self._classes[source, target]
             if per == "pair":
                 line = source * len(self.network.places) + target
+            # Inside a place a message passes its sender's channel up in place of a line.
             yield np.where(crosses, line, first_channel["inside"] + senders)
             down_inside = np.where(crosses, -1, first_channel["inside"] + self.workers + receivers)
         if "uplinks" in first_channel:
+            # A message passes either uplinks or a channel inside its place, so that they share a column.
             yield np.where(crosses, first_channel["uplinks"] + source, down_inside)
             yield np.where(crosses, first_channel["uplinks"] + len(self.network.places) + target, -1)
         elif per in ("pair", "place"):

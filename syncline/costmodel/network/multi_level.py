@@ -231,7 +231,7 @@ class MultiLevel(CostsOfLinks):
             all_send: whether all workers of the units below send and receive, or only the first of each unit.
         """
         shape = self.shape(workers)
-        shares = []  # of every link and pool of rails that a message passes
+        shares = []  # a message's part of every link and pool of rails that it passes
         latency_s = overhead_s = 0.0
         for index in range(shape.begins[level_index], level_index + 1):
             level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
@@ -351,6 +351,7 @@ class LevelTopology(ByValue, NetworkTopology):
         unit, local = np.divmod(workers, shape.capacity[level_index - 1])
         if self.network.levels[level_index - 1].cross_rail != "spine":
             return unit, local
+        # The level below has a switch for each rail of its nodes, and each switch has rails of its own to this level.
         node_workers, switches = shape.capacity[level_index - 2], shape.rails[level_index - 1]
         node, rank_in_node = np.divmod(local, node_workers)
         rail_workers = node_workers // switches
@@ -383,6 +384,7 @@ class LevelTopology(ByValue, NetworkTopology):
         levels, shape = self.network.levels, self.shape
         highest = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
         for capacity in shape.capacity[:-1]:
+            # Each level whose units do not hold both ends adds one.
             highest += senders // capacity != receivers // capacity
 
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
@@ -394,7 +396,8 @@ class LevelTopology(ByValue, NetworkTopology):
                 highest = np.where(changes_rail, np.maximum(highest, 2), highest)
             else:
                 via_peer, node_workers = changes_rail, shape.capacity[0]
-                peers = senders // node_workers * node_workers + receivers % node_workers
+                sender_nodes = senders // node_workers
+                peers = sender_nodes * node_workers + receivers % node_workers
                 leaving = np.where(via_peer, peers, senders)
                 to_peer = *self.level_channels(0, senders, down=False), *self.level_channels(0, leaving, down=True)
                 columns += [np.where(via_peer, channel, -1) for channel in to_peer]
@@ -411,7 +414,8 @@ class LevelTopology(ByValue, NetworkTopology):
                 columns.append(np.where(is_passed, channel, -1))
             for channel in self.level_channels(index, receivers, down=True):
                 down_columns.append(np.where(is_passed, channel, -1))
-        return Paths(_pack_channels([*columns, *down_columns[::-1]]), latency_s, overhead_s)
+        outermost_first = down_columns[::-1]  # a message comes down from the outermost level that it passes
+        return Paths(_pack_channels([*columns, *outermost_first]), latency_s, overhead_s)
 
 
 def _pack_channels(columns: Sequence[Ints]) -> Ints:

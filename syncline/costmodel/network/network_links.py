@@ -52,7 +52,7 @@ def with_links(network: T, change: Callable[[Link], Link]) -> T:
     result: Any = network
     if isinstance(network, Link):
         result = change(network)
-    elif isinstance(network, tuple) and not hasattr(network, "_fields"):
+    elif isinstance(network, tuple) and not hasattr(network, "_fields"):  # a named tuple has no links
         items = tuple(with_links(item, change) for item in network)
         if any(item is not old_item for item, old_item in zip(items, network, strict=True)):
             result = items

@@ -188,6 +188,7 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
     num_subsets = 1 << num_others  # bit i of a subset's number: whether place i + 1 is in it
     least_cost = np.full((num_subsets, num_others), np.inf)  # of ways from place 0 over a subset to its last place
     predecessor = np.zeros((num_subsets, num_others), dtype=np.int64)
+    # A subset of one place has one way: the line from place 0.
     least_cost[1 << np.arange(num_others), np.arange(num_others)] = cost[0, 1:]
     sizes = np.array([subset.bit_count() for subset in range(num_subsets)])
     for size in range(2, num_others + 1):
@@ -195,7 +196,7 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
         for last in range(num_others):
             with_last = subsets[subsets >> last & 1 == 1]
             without_last = with_last ^ (1 << last)
-            costs = combine(least_cost[without_last], cost[1:, last + 1])
+            costs = combine(least_cost[without_last], cost[1:, last + 1])  # by subset and by the place before the last
             predecessor[with_last, last] = costs.argmin(axis=1)
             least_cost[with_last, last] = costs.min(axis=1)
 
@@ -222,11 +223,11 @@ def _widest_lines_ring(rate: Floats) -> Ints:
     lines = 0
     for index in np.argsort(-rate, axis=None, kind="stable").tolist():
         source, target = divmod(index, places)
-        closes_ring = other_end[source] == target and lines < places - 1
+        closes_ring = other_end[source] == target and lines < places - 1  # the last line may: it closes the whole ring
         if source == target or successor[source] >= 0 or has_predecessor[target] or closes_ring:
             continue
         successor[source], has_predecessor[target] = target, True
-        first, last = other_end[source], other_end[target]
+        first, last = other_end[source], other_end[target]  # the ends of the joined stretch
         other_end[first], other_end[last] = last, first
         lines += 1
         if lines == places:
@@ -245,11 +246,11 @@ def _order_of(successor: Ints) -> Ints:
 def _patched_ring(rate: Floats, delay: Floats) -> Ints:
     """Return the ring whose slowest line is as fast as bisection can make it, as the order of the places.
 
-    The bisection is over the rates of lines: `_ring_above` looks for a ring that uses only lines of at least this rate.
+    The bisection is over the rates of lines: `_ring_over` looks for a ring that uses only lines of at least this rate.
     """
     is_line = ~np.eye(len(rate), dtype=bool)
     rates = np.unique(rate[is_line])
-    ring: Ints = np.arange(len(rate))
+    ring: Ints = np.arange(len(rate))  # unless a better one is found
     low, high = 0, len(rates) - 1
     while low <= high:
         middle = (low + high) // 2
@@ -341,6 +342,7 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
         successor = np.roll(order, -1)
         line_rate, line_delay = rate[order, successor], delay[order, successor]
         narrowest = line_rate.min()
+        # The stretches from i + 1 to j and from j + 1 to k change places, which replaces three lines.
         new_lines = (order[i], successor[j]), (order[k], successor[i]), (order[j], successor[k])
         new_narrowest = np.minimum.reduce([_narrowest_other(line_rate, i, j, k), *(rate[line] for line in new_lines)])
         change = np.add.reduce([delay[line] for line in new_lines]) - line_delay[i] - line_delay[j] - line_delay[k]
@@ -353,6 +355,7 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
         else:
             shorter = np.flatnonzero((new_narrowest >= narrowest * SAME) & (change < -1e-9 * line_delay.sum()))
             if not len(shorter):
+                # A reversal also changes the direction of lines, which no swap of stretches does.
                 reversed_order = _best_reversal(order, rate, delay)
                 if reversed_order is None:
                     break
@@ -361,7 +364,8 @@ def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
             best = shorter[change[shorter].argmin()]
         first, middle, last = int(i[best]) + 1, int(j[best]) + 1, int(k[best]) + 1
         order = np.concatenate([order[:first], order[middle:last], order[first:middle], order[last:]])
-    return np.roll(order, -int(np.flatnonzero(order == 0)[0]))
+    position_of_first = int(np.flatnonzero(order == 0)[0])
+    return np.roll(order, -position_of_first)
 
 
 def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:

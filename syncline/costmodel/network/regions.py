@@ -19,7 +19,8 @@ def _pairs(text: str) -> tuple[tuple[str, str, int, int], ...]:
     A line of the text has the form ``first: second milliseconds Mbit/s, ...``, with all pairs of the first region.
     """
     pairs = []
-    for line in text.strip().replace(",\n   ", ",").splitlines():
+    joined_text = text.strip().replace(",\n   ", ",")  # an indented line continues the line before
+    for line in joined_text.splitlines():
         first, _, others = line.partition(": ")
         for other in others.split(", "):
             second, milliseconds, mbit_s = other.split()
@@ -68,9 +69,11 @@ def _measured_lines() -> dict[tuple[str, str], Link]:
     """
     measured = {(sender, receiver): (ping_ms, mbit_s) for receiver, sender, ping_ms, mbit_s in AWS_PAIRS + GOOGLE_PAIRS}
     reverse = {(receiver, sender): numbers for (sender, receiver), numbers in measured.items()}
+    both_directions = reverse | measured  # a direction's own measurement overrides that of the other direction
     lines = {}
-    for (sender, receiver), (ping_ms, mbit_s) in (reverse | measured).items():
-        lines[sender, receiver] = Link(ping_ms / 2e3, mbit_s * 1e6 / 8, name=f"{sender}-{receiver}")
+    for (sender, receiver), (ping_ms, mbit_s) in both_directions.items():
+        one_way_s, bytes_per_s = ping_ms / 2e3, mbit_s * 1e6 / 8
+        lines[sender, receiver] = Link(one_way_s, bytes_per_s, name=f"{sender}-{receiver}")
     return lines
 
 

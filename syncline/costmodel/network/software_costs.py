@@ -117,10 +117,10 @@ class GlooCosts:
             return interpolated_s
 
         # Beyond the largest measured number of workers, the seconds grow with a worker's connections.
-        second_connections, last_connections = np.asarray(connections(kind, measured_workers[-2:])).tolist()
+        previous_connections, last_connections = np.asarray(connections(kind, measured_workers[-2:])).tolist()
         connection_s = 0.0
-        if last_connections > second_connections:
-            connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - second_connections))
+        if last_connections > previous_connections:
+            connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - previous_connections))
         further_connections = connections(kind, np.maximum(workers, largest)) - last_connections
         return interpolated_s + connection_s * np.maximum(0.0, further_connections)
 
@@ -288,7 +288,7 @@ def messages_ahead(network: object, nbytes: float) -> int:
     leave about 7 and 5 %. The cause is our explanation, not a measurement.
     """
     ahead_bytes = bytes_ahead(network)
-    if not nbytes:
+    if not nbytes:  # any number of empty messages fits into buffers
         return MESSAGES_AHEAD if ahead_bytes else 0
     return min(int(ahead_bytes // nbytes), MESSAGES_AHEAD)
 

@@ -199,6 +199,7 @@ class Tcp:
         elapsed_s: FloatOrArray = 0.0
         if self.slow_start:
             grown_window = GROWTH * rate * round_trip_s
+            # Each timeout halves the window, down to that of a new connection.
             window = np.maximum(grown_window * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
                 is_opening = (window < rate * round_trip_s) & (remaining > window)

@@ -74,7 +74,7 @@ class TwoLevel(CostsOfLinks):
 
     def among(self, workers: int) -> LevelTopology:
         """Return the topology of a number of workers."""
-        self.sizes(workers)
+        self.sizes(workers)  # raises an error in words of nodes
         return self.levels().among(workers)
 
     def describe(self) -> str:
@@ -218,6 +218,7 @@ class SitesTopology(ByValue, NetworkTopology):
         up_channel = first_uplink + source
         down_channel = first_uplink + target + np.where(is_half_duplex[target], 0, len(uplinks))
         lan_down = receivers + (0 if lan.duplex == "half" else self.workers)
+        # Inside a site: up and down local links. Between sites: local up, both uplinks, local down.
         columns = (
             senders,
             np.where(crosses, up_channel, lan_down),

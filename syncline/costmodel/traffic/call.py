@@ -72,7 +72,7 @@ class Call(NamedTuple):
 
     @classmethod
     def from_fields(cls, fields: Iterable[Any]) -> Call:
-        """Return the call with these field values in order, as JSON stores them, with lists for tuples."""
+        """Return the call with these field values, in the order of the fields; JSON stores lists for tuples."""
         call = cls(*fields)
         call = call._replace(spans=tuple((begin, end) for begin, end in call.spans))
         return call if call.group is None else call._replace(group=tuple(call.group))
@@ -158,7 +158,7 @@ class CallsByStep:
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
         """Check the collectives, and sort them by step."""
-        num_calls = [0] * (steps + 1)  # of step t at index t + 1
+        num_calls = [0] * (steps + 1)  # of step t at index t + 1, so that running sums are the begins of steps
         self.calls = list(calls)
         for index, call in enumerate(self.calls):
             if not 0 <= call.step < steps:

@@ -138,6 +138,7 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
                 calls[index, subgroup_index] = exchange.call(step, subgroup)
             continue
         times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        # Exchanges of equal key share a call; an index is a key of its own.
         key = (exchange.collective, times, exchange.spans) if exchange.joins else index
         call = exchange.call(step, group)
         if key in calls:
@@ -239,6 +240,7 @@ def _due_masks(
     """
     steps = np.arange(begin, begin + cycle)
     recurrences = -((steps - end) // cycle)  # ceil((end - t) / cycle) times the step t of the first cycle recurs
+    # Exchanges of equal timings are due at the same steps, so each timing is computed once.
     due_by_timing = {timing: _is_due(steps, *timing) for timing in timings}
     due = np.zeros((cycle, len(timings)), dtype=bool)
     for column, timing in enumerate(timings):
@@ -288,6 +290,7 @@ def call_s(
         rule: start rule of a message; ``auto`` chooses as if it were eager.
     """
     has_many_links = np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0)) > 0
+    # The fastest algorithm may differ among the links of an array, and `algorithm_for` returns a single name.
     if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
         return link_prices(kind, int(workers), nbytes, link, algorithms="auto", rule=rule).seconds
     return collective_s(kind, workers, nbytes, link, algorithm_for(algorithm, kind, workers, nbytes, link), rule=rule)
@@ -349,7 +352,7 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
 
 
 def _checked(steps: int) -> int:
-    """Return a number of steps; raise ``SpecError`` for a negative one."""
+    """Return ``steps`` unchanged; raise ``SpecError`` for a negative number of steps."""
     if steps < 0:
         raise SpecError("steps", steps, "at least 0")
     return steps

@@ -99,7 +99,7 @@ def gradient_buckets(
 def _gradient_buckets(
     elements: tuple[int, ...], bucket_bytes: float, element_bytes: float, forward_share: float
 ) -> tuple[Bucket, ...]:
-    """Return the buckets of `gradient_buckets`, from a cache."""
+    """Return the buckets of `gradient_buckets`, from a cache, which needs ``elements`` as a tuple."""
     total_elements = sum(elements)
     if not total_elements:
         return WHOLE
@@ -111,7 +111,7 @@ def _gradient_buckets(
         computed_elements += tensor_elements
         is_full = bucket_elements * element_bytes >= full_bytes
         if is_full or computed_elements == total_elements:
-            if bucket_elements:
+            if bucket_elements:  # empty tensors after the last bucket make no bucket
                 ready = forward_share + (1 - forward_share) * (computed_elements / total_elements)
                 buckets.append(Bucket(bucket_elements / total_elements, ready))
             bucket_elements = 0
@@ -155,6 +155,7 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
     nbytes = call.payload_bytes
+    # A bucket's fraction of whole bytes may be no whole number.
     call = call._replace(payload_bytes=nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes))
     if overlap == "async":
         return [call._replace(wait_steps=max(call.wait_steps, 1))]

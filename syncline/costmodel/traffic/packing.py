@@ -24,7 +24,7 @@ def kept_entries(fraction: float, count: int) -> int:
 
 def packed_bytes(count: int, bits: int) -> int:
     """Return the bytes of ``count`` integers of ``bits`` bits, packed end to end: ``ceil(count bits / 8)``."""
-    return -(-count * bits // 8)
+    return -(-count * bits // 8)  # minus signs round up
 
 
 def e3m0_bytes(count: int) -> int:
@@ -44,14 +44,16 @@ def field_bytes(count: int, bits: int) -> int:
     >>> field_bytes(5, 4), field_bytes(7, 5)
     (3, 8)
     """
-    word = 8 if 8 % bits == 0 else WORD_BITS
-    return -(-count // (word // bits)) * (word // 8)
+    word_bits = 8 if 8 % bits == 0 else WORD_BITS
+    num_words = -(-count // (word_bits // bits))  # rounded up
+    return num_words * (word_bits // 8)
 
 
 def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
     """Return the largest ``s`` for which a sum of P workers' integers in ``[-s, s]`` fits into ``bits`` bits.
 
     ``s = floor((2^bits - 1) / (2 P))``, because each worker sends its integer plus ``s``, from 0 to ``2 s``.
+    An error names the setting at ``path``.
 
     >>> sum_levels(8, 8), sum_levels(8, 127), sum_levels(4, 4)
     (15, 1, 1)
@@ -63,7 +65,10 @@ def sum_levels(bits: int, workers: int, path: str = "bits") -> int:
 
 
 def index_width(bits: int, entries: int, path: str = "index_bits") -> int:
-    """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0."""
+    """Return the bits of an index into ``entries`` entries: ``bits``, or ``ceil(log2(entries))`` if ``bits`` is 0.
+
+    An error names the setting at ``path``.
+    """
     min_bits = max(1, (entries - 1).bit_length())
     if bits and bits < min_bits:
         raise SpecError(path, bits, f"at least {min_bits} bits for chunks of {entries} entries")
@@ -92,5 +97,6 @@ def block_pairs_bytes(
     >>> block_pairs_bytes((768, 64), 32, 64, 64, "fp32")  # twelve blocks
     4608
     """
-    block = math.prod(largest_divisor(length, chunk) for length in shape)
-    return pairs_bytes(math.prod(shape) // block * min(k, block), block, index_bits, value, path)
+    block_entries = math.prod(largest_divisor(length, chunk) for length in shape)
+    num_blocks = math.prod(shape) // block_entries
+    return pairs_bytes(num_blocks * min(k, block_entries), block_entries, index_bits, value, path)

@@ -88,13 +88,15 @@ def sharded_exchanges(
             ready, needed = min(ready, 1.0), min(needed, 1.0)
         else:
             ready = needed = 1.0
-        exchange = Exchange(nbytes, 1, label, collective, joins=False, ready=ready, needed=max(ready, needed))
+        needed = max(ready, needed)
+        exchange = Exchange(nbytes, label=label, collective=collective, joins=False, ready=ready, needed=needed)
         exchanges.append(exchange)
 
     length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
     for number in range(micro_batches):
         begin = number * length
-        # Each unit is gathered while the unit before it computes.
+        # Each unit is gathered while the unit before it computes. With `full` no worker keeps gathered units, so that
+        # each micro-batch gathers them again. The forward pass computes units from the last bucket to the first.
         if sharding == "full" or (number == 0 and weights is None):
             computed_share = ready = 0.0
             for unit in reversed(units):
@@ -104,11 +106,13 @@ def sharded_exchanges(
                 ready = needed
                 computed_share += unit.share
         if sharding == "full":
+            # The gather of the backward pass's first unit starts, and is awaited, when the forward pass ends.
             ready = needed = FORWARD_SHARE
             for unit in units:
                 shard_bytes = unit.share * parameter_bytes / workers
                 send("all_gather", "parameters, backward", shard_bytes, begin + length * ready, begin + length * needed)
                 ready, needed = needed, unit.ready
+        # With `optimizer` a worker sums the gradients of its micro-batches, and scatters the sum in the last one.
         if sharding != "optimizer" or number == micro_batches - 1:
             for unit in units:
                 send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin + length * unit.ready, 1.0)
@@ -116,11 +120,14 @@ def sharded_exchanges(
 
 
 def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:
-    """Return the all-gathers of the updated weights of all units; the arguments are those of `sharded_exchanges`."""
+    """Return the all-gathers of the updated weights of all units, in the order of the next forward pass.
+
+    The arguments are those of `sharded_exchanges`.
+    """
     gathers = []
     for unit in reversed(units):
         shard_bytes = unit.share * parameter_bytes / workers
-        gathers.append(Exchange(shard_bytes, 1, label="parameters", collective="all_gather", joins=False))
+        gathers.append(Exchange(shard_bytes, label="parameters", collective="all_gather", joins=False))
     return gathers
 
 
@@ -146,7 +153,7 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     for worker_elements, _ in sorted(loads, key=itemgetter(1)):
         if worker_elements:
             nbytes = bytes_per_number * worker_elements
-            broadcasts.append(Exchange(nbytes, 1, label="parameters", collective="broadcast", joins=False))
+            broadcasts.append(Exchange(nbytes, label="parameters", collective="broadcast", joins=False))
     return broadcasts
 
 

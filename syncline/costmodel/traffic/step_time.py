@@ -60,6 +60,8 @@ Price = Callable[[Call], Sequence[PricedCall]]
 class Worker:
     """The clocks of one training worker and of its network, which a caller advances step by step, in seconds.
 
+    A clock is a number, or an array with a value for each of many settings.
+
     Args:
         compute_s: computing seconds of each step.
         trigger_s: seconds of each step in which the worker decides whether to send, between its computing and the calls
@@ -111,7 +113,7 @@ class Worker:
             points: points in the computing where collectives start or the worker waits for them, by `way_points`.
         """
         begin_s = self.now_s
-        encoded_s = waited_s = 0.0 * begin_s
+        encoded_s = waited_s = 0.0 * begin_s  # zeros of the clock's shape
         needed_s: FloatOrArray = begin_s  # end of the collectives that must end before the next step
         call_ends_s: dict[int, FloatOrArray] = {}
         for fraction, is_wait, index in points:
@@ -143,10 +145,14 @@ class Worker:
         self.now_s = self.now_s + self.optimizer_s
 
     def _start(self, priced_call: PricedCall, ready_s: FloatOrArray, step: int) -> None:
-        """Start a collective of a step at ``ready_s`` seconds, or once the network is free."""
+        """Start a collective of a step at ``ready_s`` seconds, or once the network is free.
+
+        The end of a collective whose result a later step needs joins the `pending` ends of that step.
+        """
         begin_s = np.maximum(self.free_s, ready_s)
         if priced_call.after_idling is not None:
-            extra_s = priced_call.after_idling.opening_s(begin_s - self.free_s)
+            idle_s = begin_s - self.free_s
+            extra_s = priced_call.after_idling.opening_s(idle_s)
             self.slow_start_s = self.slow_start_s + extra_s
             begin_s = begin_s + extra_s
         self.free_s = begin_s + priced_call.cost_s
@@ -161,11 +167,12 @@ class Worker:
         self.now_s = after_s
 
     def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
-        """Count ``wait_s`` seconds of waiting, from ``at_s`` on, as exposed communication."""
+        """Count ``wait_s`` seconds of waiting as exposed communication; a subclass may record their begin ``at_s``."""
         self.exposed_s = self.exposed_s + wait_s
 
     def rebase(self) -> None:
         """Shift the clocks so that the worker's time is 0 s."""
+        # A longer idle time changes nothing, so it is cut: states that act alike then compare equal.
         self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s)
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
@@ -242,7 +249,7 @@ def worker_after(
     step = 0
     for _, end, cycle in phase_cycles(exchanges, steps):
         previous_state: list[tuple[int, FloatOrArray]] = []  # before the last cycle; empty if there is none
-        previous_exposed_s = previous_slow_start_s = worker.exposed_s
+        previous_exposed_s = previous_slow_start_s = worker.exposed_s  # placeholders until a cycle has run
         while step < end:
             worker.rebase()
             state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
@@ -253,7 +260,7 @@ def worker_after(
                 worker.slow_start_s = slow_start_s + cycles * (slow_start_s - previous_slow_start_s)
                 worker.pending = {wait_step + skipped_steps: ends_s for wait_step, ends_s in worker.pending.items()}
                 step += skipped_steps
-                previous_state = []
+                previous_state = []  # fewer steps than a cycle are left, which run one by one
                 continue
             previous_state, previous_exposed_s, previous_slow_start_s = state, exposed_s, slow_start_s
             cycle_end = min(end, step + cycle)
@@ -378,7 +385,7 @@ def mean_step(
             )
             encode_s = 0.0 if encode_bytes_per_s is None else part.encoded_bytes / encode_bytes_per_s
             opening = None
-            if link.tcp is not None:
+            if link.tcp is not None:  # TCP's windows close while the network is idle, and open again in the call
                 prices = collective_prices(part.collective, np.asarray(workers), part.payload_bytes, link, algorithm)
                 opening = after_idling(
                     part.collective, workers, part.payload_bytes, link, prices.names, prices.name_index
@@ -429,10 +436,11 @@ def priced_step(
                     depends_on_idling = True
                     longest_idle_s = max(longest_idle_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
-    if overlaps or depends_on_idling:  # the sums above do not suffice
+    if overlaps or depends_on_idling:  # the sums tell neither the waits of the worker nor the idle times of the network
         worker = worker_after(
             compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s, optimizer_s=optimizer_s
         )
+        # Calls that are unfinished at the end of the training count up to the end.
         communication_s = communication_s + worker.slow_start_s - worker.remaining_s
         hidden_s = communication_s - worker.exposed_s if overlaps else 0.0
     return StepTime(

@@ -51,10 +51,10 @@ class RoundTable(Sequence[Round]):
     @cached_property
     def _rounds(self) -> tuple[Round, ...]:
         """Return the rounds of the table as `Round` objects, one for each set of concurrent messages."""
-        ends = self.first.tolist()
+        bounds = self.first.tolist()  # first message of each round, then the number of all messages
         return tuple(
             Round(self.senders[begin:end], self.receivers[begin:end], nbytes)
-            for begin, end, nbytes in zip(ends[:-1], ends[1:], self.nbytes.tolist(), strict=True)
+            for begin, end, nbytes in zip(bounds[:-1], bounds[1:], self.nbytes.tolist(), strict=True)
         )
 
     def __len__(self) -> int:
@@ -141,7 +141,8 @@ def doubling_rounds(power: int, nbytes: float, growth: int) -> Iterator[Round]:
     """
     worker = np.arange(power)
     for step in range(power.bit_length() - 1):
-        yield Round(worker, worker ^ 2**step, float(nbytes * growth**step))
+        partner = worker ^ 2**step
+        yield Round(worker, partner, float(nbytes * growth**step))
 
 
 def folded_rounds(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:

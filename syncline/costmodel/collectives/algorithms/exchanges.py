@@ -114,13 +114,16 @@ def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrAr
 
 
 def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
-    """Yield the rounds of an all-gather of n bytes from each worker."""
+    """Yield the rounds of an all-gather of n bytes from each worker, in which the blocks of a worker double.
+
+    Workers exchange their blocks in pairs if P is a power of two; otherwise worker i sends to i - 1, i - 2, i - 4, ...
+    """
     if workers == largest_power(workers):
         yield from doubling_rounds(workers, nbytes, growth=2)
         return
     worker = np.arange(workers)
     for step in range(workers.bit_length()):
-        blocks = min(2**step, workers - 2**step)
+        blocks = min(2**step, workers - 2**step)  # the last round sends only the blocks that are still missing
         yield Round(worker, (worker - 2**step) % workers, float(blocks * nbytes))
 
 

@@ -61,7 +61,7 @@ def range_halvings(workers: int) -> tuple[Halving, ...]:
             if length > 1:
                 halves.append((first, length // 2))
                 cuts.append((first, middle, upper_length))
-            halves.append((middle, upper_length))
+            halves.append((middle, upper_length))  # all of a range of one worker
         senders, receivers, lengths = np.array(cuts).T
         halvings.append(Halving(frozen(senders), frozen(receivers), frozen(lengths)))
         ranges = halves
