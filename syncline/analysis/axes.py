@@ -91,13 +91,14 @@ def thinned(count: int, limit: int = MOST_POINTS) -> NDArray[np.intp]:
 
 
 def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: str) -> None:
-    """Draw one line with a few markers, evenly spaced along the axis and offset from the markers of other lines.
+    """Draw one line with a few markers, evenly spaced along the x axis and offset from the markers of other lines.
 
     The limits and the scale of the x axis must be final: the spacing of the markers follows them.
     """
     xs = np.asarray(x, dtype=float)
     marked_points: list[int] = []
     if xs.size:
+        # Lines of methods; auxiliary ones, such as targets, have labels with an underscore.
         num_lines = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
         phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)  # steps of the golden section never fall together
         # Positions on the scaled axis, where equal distances are equally long in the figure.
@@ -143,7 +144,7 @@ def draw_legend(
     letters_per_line = LETTERS_PER_INCH * float(width_in)
     for handle in handles:
         handle.set_label(_wrap(str(handle.get_label()), letters_per_line))
-    available_width = float(fig.bbox.width) - 8
+    available_width = float(fig.bbox.width) - 8  # in dots, without a margin
     num_rows = 1
     while True:
         num_columns = max(1, math.ceil(len(handles) / num_rows))
@@ -286,7 +287,7 @@ def _round_times(factors: Iterable[int]) -> list[tuple[float, str]]:
         next_unit_s = TIME_UNITS[index + 1][1] if index + 1 < len(TIME_UNITS) else float("inf")
         for decade in decades:
             for factor in factors:
-                if decade * factor * unit_s < 0.99 * next_unit_s:
+                if decade * factor * unit_s < 0.99 * next_unit_s:  # 60 s are 1 min, in spite of rounding
                     times.append((decade * factor * unit_s, f"{decade * factor:,} {unit}"))
     return times
 

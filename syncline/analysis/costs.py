@@ -40,12 +40,12 @@ BYTES_TICKS = 1000.0
 
 
 class SizePanel(NamedTuple):
-    """A collective on a network.
+    """The times of a collective on a network by several algorithms, drawn by `cost_against_size` as one panel.
 
     Attributes:
         title: title above the panel.
-        nbytes: (n,) sizes, ascending, positive.
-        seconds: algorithm -> (n,) times.
+        nbytes: (n,) sizes of the payload in bytes, ascending, positive.
+        seconds: algorithm -> (n,) times in seconds.
         crossovers: (bytes, seconds) where the fastest algorithm changes; those outside of the sizes are not drawn.
     """
 
@@ -56,11 +56,11 @@ class SizePanel(NamedTuple):
 
 
 def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
-    """Draw time against size, both logarithmic: a line per algorithm, a ring where the fastest one changes.
+    """Draw collectives' time against size, both logarithmic: a line per algorithm, a ring where the fastest changes.
 
     Args:
         panels: the panels, at least one; all have the same sizes.
-        at_nbytes: a size to mark by a thin vertical line; none unless positive.
+        at_nbytes: a size in bytes to mark by a thin vertical line; none unless positive.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
@@ -68,7 +68,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     num_rows = math.ceil(len(panels) / num_columns)
     styles = method_styles(name for panel in panels for name in panel.seconds)
     times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
-    times = times[times > 0]
+    times = times[times > 0]  # a logarithmic axis cannot show 0
     lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
     with figure_style():
         fig = new_figure(max(4.2, 2.5 * num_columns), 0.9 + 2.2 * num_rows)
@@ -91,7 +91,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
 
 
 def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], at_nbytes: float) -> None:
-    """Draw a collective on a network: a line per algorithm, rings where the fastest one changes, the marked size."""
+    """Draw a collective's times on a network: lines of algorithms, rings where the fastest changes, the marked size."""
     ax.set_xscale("log")
     ax.set_xlim(float(panel.nbytes[0]), float(panel.nbytes[-1]))
     ax.xaxis.set_major_locator(LogLocator(base=BYTES_TICKS, numticks=20))
@@ -103,7 +103,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     for crossover in panel.crossovers:
         nbytes, _ = crossover
         if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
-            ax.plot(*crossover, **RING, zorder=5, label="_ring")
+            ax.plot(*crossover, **RING, zorder=5, label="_ring")  # legends omit labels with an underscore
             note = ax.annotate(format_bytes(nbytes), crossover, (4, -5), textcoords="offset points", va="top",
                                fontsize=7, zorder=6)  # fmt: skip
             note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
@@ -113,6 +113,7 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
 
 
 PANEL_IN = 2.7
+"""Width in inches of a panel of speedups."""
 LETTER_IN = 0.046
 """Width in inches of a letter of a mark's name."""
 
@@ -122,8 +123,8 @@ class SpeedupPanel(NamedTuple):
 
     Attributes:
         title: title above the panel.
-        curves: method -> (n,) speedups at the bandwidths of the figure.
-        points: method -> (bandwidth, speedup) of single networks.
+        curves: method -> (n,) speedups over the baseline at the n bandwidths of the figure.
+        points: method -> (bandwidth in bytes per second, speedup) of single networks.
     """
 
     title: str
@@ -144,12 +145,12 @@ def speedup_over_bandwidth(
     Args:
         bandwidths: (n,) bandwidths, ascending, in bytes per second.
         panels: the panels, at least one.
-        marks: named bandwidths, the most important ones first; a name that would cover another is omitted.
+        marks: name -> bytes per second, the most important ones first; a name that would cover another is omitted.
         label: label of the vertical axis.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    num_columns = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))
+    num_columns = 2 if len(panels) == 4 else min(PANELS_PER_ROW, len(panels))  # four panels form a square
     num_rows = math.ceil(len(panels) / num_columns)
     styles = method_styles(name for panel in panels for name in panel.curves)
     speedups: list[NDArray[np.float64]] = []
@@ -165,7 +166,7 @@ def speedup_over_bandwidth(
             bandwidth_axis(ax, float(bandwidths[0]), highest=float(bandwidths[-1]), label="")
             multiple_axis(ax, lowest, highest)
             ax.grid(False, axis="x")
-            mark_bandwidths(ax, marks, PANEL_IN - 0.5)
+            mark_bandwidths(ax, marks, width_in=PANEL_IN - 0.5)  # without the labels of the y axis
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
                 draw_line(ax, bandwidths, y=curve, style=replace(styles[name], marker=""), label=name)
@@ -183,7 +184,7 @@ def speedup_over_bandwidth(
 def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwidth") -> None:
     """Set up a logarithmic x axis of bytes per second with a label per power of ten of bits per second.
 
-    Of many powers it labels every second or third.
+    Of many powers it labels every second or third. The limits ``lowest`` and ``highest`` are in bytes per second.
     """
     ax.set_xscale("log")
     ax.set_xlim(lowest, highest)
@@ -194,6 +195,7 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
     elif decades <= 6:
         label_period = 2
     lowest_power, highest_power = np.log10(8 * lowest), np.log10(8 * highest)  # of ten, in bits per second
+    # 1e-9 keeps a power at a limit in spite of rounding.
     powers = np.arange(np.ceil(lowest_power - 1e-9), np.floor(highest_power + 1e-9) + 1)
     labelled = [10.0**power / 8 for power in powers if power % label_period == 0]
     ax.set_xticks(labelled, [format_bandwidth(value) for value in labelled])
@@ -228,7 +230,7 @@ def multiple_axis(ax: Axes, lowest: float, highest: float) -> None:
     """Set up a logarithmic vertical axis of multiples: 0.5x, 1x, 2x."""
     ax.set_yscale("log")
     ax.set_ylim(lowest, highest)
-    subs = (1, 2, 5) if highest / lowest < 300 else (1,)
-    ax.yaxis.set_major_locator(LogLocator(subs=subs, numticks=20))
+    labelled_digits = (1, 2, 5) if highest / lowest < 300 else (1,)  # a long axis has room for powers of ten only
+    ax.yaxis.set_major_locator(LogLocator(subs=labelled_digits, numticks=20))
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}x" if value >= 1 else f"{value:g}x"))
     ax.yaxis.set_minor_formatter(NullFormatter())

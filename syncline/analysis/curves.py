@@ -98,6 +98,7 @@ def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatAr
     is_finite = np.isfinite(values_by_seed)
     sorted_values = np.sort(np.where(is_finite, values_by_seed, np.inf), axis=0)
     num_seeds = len(sorted_values)
+    # The two middle rows are one row if the number of seeds is odd.
     median = (sorted_values[(num_seeds - 1) // 2] + sorted_values[num_seeds // 2]) / 2
     highest = np.where(is_finite, values_by_seed, -np.inf).max(axis=0)
     return median, sorted_values[0], np.where(is_finite.any(axis=0), highest, np.inf)
@@ -160,7 +161,7 @@ def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> floa
 
 
 def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArray[Any]:
-    """Return a row of finite numbers that increase; refuse any other."""
+    """Return an array (n,) of finite numbers that increase, n > 0; raise ``SpecError`` with ``path`` for any other."""
     array = np.asarray(values)
     if array.ndim != 1 or array.size == 0 or not np.isfinite(array).all():
         raise SpecError(path, f"array of shape {array.shape}", "a non-empty row of finite numbers")
@@ -174,7 +175,7 @@ def _increasing(path: str, values: ArrayLike, *, strictly: bool = True) -> NDArr
 
 
 def _with_seed_axis(path: str, values: ArrayLike, num_steps: int) -> FloatArray:
-    """Return values of shape (S, n) from (n,) or (S, n); refuse other shapes."""
+    """Return values of S seeds at n steps as (S, n), from (n,) or (S, n); raise ``SpecError`` for other shapes."""
     array = np.atleast_2d(np.asarray(values, dtype=float))
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != num_steps:
         raise SpecError(path, np.shape(values), f"shape ({num_steps},) or (seeds, {num_steps}), one value per step")

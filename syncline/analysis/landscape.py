@@ -101,6 +101,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
     for run in series:
         style = styles[run.label]
         median, low, high = median_and_range(run.values)
+        # Indices of the evaluations that the axis can show, and of those the ones that are drawn.
         drawn_steps = np.flatnonzero(np.isfinite(median) & (median > 0) if log else np.isfinite(median))
         drawn_steps = drawn_steps[thinned(drawn_steps.size)]
         draw_line(ax, run.step[drawn_steps], y=median[drawn_steps], style=style, label=run.label)
@@ -110,7 +111,7 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
             )
         ends.append(float(median[drawn_steps[-1]]) if drawn_steps.size else float("nan"))
     ax.set_ylabel("distance to the optimum")
-    top = ax.get_ylim()[1]
+    _, top = ax.get_ylim()  # a line without finite points is named at the top
     return [end if np.isfinite(end) else top for end in ends]
 
 
@@ -122,7 +123,7 @@ def _draw_landscape(
     if landscape.limits is None:
         points = np.concatenate([*tracks.values(), [landscape.optimum, landscape.start]])
         (x0, y0), (x1, y1) = points.min(axis=0), points.max(axis=0)
-        x_margin, y_margin = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0
+        x_margin, y_margin = 0.08 * (x1 - x0) or 1.0, 0.12 * (y1 - y0) or 1.0  # 1 if all points have one coordinate
         x0, x1, y0, y1 = x0 - x_margin, x1 + x_margin, y0 - y_margin, y1 + y_margin
     else:
         x0, x1, y0, y1 = landscape.limits
@@ -134,6 +135,7 @@ def _draw_landscape(
     height = np.log1p(np.maximum(landscape.f(x, y) - minimum, 0))  # shows the valley, however high the walls are
     levels = np.linspace(0, float(height.max()), CONTOURS + 1)
     ax.contourf(x, y, height, levels=levels, cmap=_PALE, zorder=0)
+    # The first and the last level are only points: the optimum and the highest point.
     ax.contour(x, y, height, levels=levels[1:-1], colors="#AAB0B6", linewidths=0.5, zorder=1)
     ax.grid(visible=False)
     for name, track in tracks.items():

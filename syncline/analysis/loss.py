@@ -67,7 +67,8 @@ def loss_against_steps(
         ax = fig.add_subplot()
         _loss_axis(ax, curves, loss_label, logarithmic=log_loss)
         step_axis(ax, max(float(curve.step[-1]) for curve in curves))
-        styles, ends = method_styles(curve.label for curve in curves), []
+        styles = method_styles(curve.label for curve in curves)
+        ends = []  # final loss, label and style of each line
         for curve in curves:
             style = styles[curve.label]
             end_loss = _draw_curve(ax, curve, x=curve.step, style=style, targets=targets)
@@ -195,7 +196,12 @@ def _draw_band(ax: Axes, x: FloatArray, lowest: FloatArray, highest: FloatArray,
 
 
 def _draw_cross(ax: Axes, x: FloatArray, loss: FloatArray, style: MethodStyle) -> None:
-    """Draw a cross where a diverged line ends, or where it leaves the panel for good."""
+    """Draw a cross where a diverged line ends, or where it leaves the panel for good.
+
+    Args:
+        x: (n,) positions on the x axis of the evaluations before the divergence.
+        loss: (n,) median losses there.
+    """
     if not x.size:
         return
     _, top = ax.get_ylim()
@@ -260,10 +266,11 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
     """Set up the time axis; return the length in seconds of the unit in which the curves are to be drawn."""
     last_s = max(float(clock[-1]) for clock in clocks_s)
     if logarithmic:
+        # The earliest evaluation after the start, whose time of 0 has no logarithm.
         first_s = min((float(clock[clock > 0][0]) for clock in clocks_s if clock[-1] > 0), default=1.0)
-        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))
+        log_time_axis(ax, first_s, max(1.1 * last_s, 2 * first_s))  # some length, even with one evaluation
         ax.set_xlabel("wall-clock time")
-        return 1.0
+        return 1.0  # a logarithmic axis is in seconds, its labels have their own units
     unit, unit_s = time_unit(last_s)
     ax.set_xlim(0, last_s / unit_s or 1)
     ax.set_xlabel(f"wall-clock time ({unit})")

@@ -91,7 +91,7 @@ METHOD_FAMILIES: dict[str, MethodFamily] = {
 
 def family_of(label: str) -> str | None:
     """Return the name of the family of methods whose prefix a label begins with; None without such a family."""
-    longest_prefix, family_name = "", None
+    longest_prefix, family_name = "", None  # the longest one, as prefixes of two families may overlap
     for name, family in METHOD_FAMILIES.items():
         for prefix in family.prefixes:
             if label.startswith(prefix) and len(prefix) > len(longest_prefix):
@@ -130,7 +130,7 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
             family_styles[label] = _family_style(family, place)
     family_colors = {style.color for style in family_styles.values()}
     styles: dict[str, MethodStyle] = {}
-    cycle_place = 0
+    cycle_place = 0  # index of the next style in the cycle
     for label in methods:
         if label in family_styles:
             styles[label] = family_styles[label]

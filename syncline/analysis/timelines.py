@@ -64,12 +64,12 @@ def timeline_strip(
     if is_inside.sum() > MAX_SPANS:
         raise SpecError("timeline", f"{is_inside.sum():,} spans", f"at most {MAX_SPANS:,}; set first_s and last_s")
     columns = {name: column[is_inside] for name, column in columns.items()}
-    start = np.maximum(columns["start_s"], first_s)
+    start = np.maximum(columns["start_s"], first_s)  # spans are cut at the limits of the shown time
     end = np.minimum(columns["end_s"], last_s)
     kinds = np.where(np.isin(columns["what"], IDLE), "wait", "compute")
     kinds[columns["stream"] != "compute"] = "network"
     workers = np.unique(columns["worker"])
-    rows = np.searchsorted(workers, columns["worker"])
+    rows = np.searchsorted(workers, columns["worker"])  # of each span
     unit, unit_s = time_unit(last_s - first_s)
     with figure_style():
         fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))
@@ -116,15 +116,16 @@ def _draw_spans(ax: Axes, kind: str, rows: NDArray[Any], start: NDArray[Any], le
     top, height, face, hatch, edge = KINDS[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
     has_hairline = np.unique(rows).size <= MAX_NAMED_WORKERS and start.size < 1000
-    ax.bar(start, height, length, rows + top, align="edge", color=face, edgecolor=edge if hatch else "white",
-           hatch=hatch, linewidth=0.4 if has_hairline else 0.0, label=kind)  # fmt: skip
+    ax.bar(x=start, height=height, width=length, bottom=rows + top, align="edge", color=face,
+           edgecolor=edge if hatch else "white", hatch=hatch, linewidth=0.4 if has_hairline else 0.0,
+           label=kind)  # fmt: skip
 
 
 def _label_rows(ax: Axes, workers: NDArray[Any], computing_share: NDArray[Any]) -> None:
     """Name the rows of a timeline by their workers, and write each worker's share of computing at the right."""
     label_period = math.ceil(workers.size / MAX_NAMED_WORKERS)
     rows = np.arange(0, workers.size, label_period)
-    ax.set_ylim(workers.size, 0)
+    ax.set_ylim(workers.size, 0)  # the first worker is at the top
     ax.set_yticks(rows + 0.5, [str(workers[row]) for row in rows])
     ax.set_ylabel("worker")
     ax.tick_params(axis="y", length=0)
@@ -154,7 +155,7 @@ MAX_LABELS = 32
 
 
 class SchedulePanel(NamedTuple):
-    """A schedule: its title, its number of stages, its tasks; panels of one ``group`` share their time axis."""
+    """A pipeline's schedule: title, number of stages, tasks; panels with equal ``group`` have equal time axes."""
 
     title: str
     stages: int
@@ -163,14 +164,14 @@ class SchedulePanel(NamedTuple):
 
 
 def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
-    """Draw a panel per schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
+    """Draw a panel per pipeline schedule: tasks numbered by micro-batch (from 1), a red mark at each update.
 
     Args:
         panels: the panels from top to bottom; panels of a group follow each other.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
-    ends_s: dict[str, float] = {}
+    ends_s: dict[str, float] = {}  # last end of a task, by group
     for panel in panels:
         last_s = max((task.end_s for task in panel.tasks), default=0.0)
         ends_s[panel.group] = max(ends_s.get(panel.group, 0.0), last_s)
@@ -189,7 +190,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
         axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
-            end_s = ends_s[panel.group] or 1.0
+            end_s = ends_s[panel.group] or 1.0  # without tasks, any length
             ax.set_xlim(0, end_s)
             _draw_schedule(ax, panel, seconds_per_inch=end_s / (width_in - 0.9), has_numbers=row_in >= NUMBERED_IN)
             unit, unit_s = time_unit(end_s)
@@ -198,6 +199,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
             power = 10.0 ** math.floor(math.log10(min_distance))
             distance = min(power * factor for factor in (1, 2, 5, 10) if power * factor >= min_distance)
             ax.xaxis.set_major_locator(MultipleLocator(unit_s * distance))
+            # The default argument keeps this panel's unit.
             ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _, unit_s=unit_s: f"{value / unit_s:g}"))
             ax.tick_params(axis="x", labelbottom=last)
             ax.set_xlabel(f"time ({unit})" if last else "")
@@ -240,7 +242,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, h
     if update_times_s:
         update_heights = [task.stage + 0.42 for task in panel.tasks if task.updates]
         ax.plot(update_times_s, update_heights, "^", markersize=3, color=UPDATE, clip_on=False, zorder=4)
-    ax.set_ylim(panel.stages - 0.4, -0.6)
+    ax.set_ylim(panel.stages - 0.4, -0.6)  # the first stage is at the top
     labelled_stages = range(0, panel.stages, math.ceil(panel.stages / MAX_LABELS))
     ax.set_yticks(labelled_stages, [f"{stage + 1}" for stage in labelled_stages])
     ax.set_ylabel("stage")
@@ -270,7 +272,8 @@ def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Map
             line = {"color": styles[name].color, "linestyle": styles[name].linestyle, "linewidth": 1.4}
             for ax, numbers, first_x in ((age_axes, counts, 0), (worker_axes, counts_by_worker, 1)):
                 shares = np.asarray(numbers, dtype=np.float64) / sum(numbers)
-                ax.stairs(shares, np.arange(len(numbers) + 1) + (first_x - 0.5), **line)
+                edges = np.arange(len(numbers) + 1) + (first_x - 0.5)  # a stair is centred on its age or worker
+                ax.stairs(shares, edges, **line)
         age_axes.set_xlabel("age in versions of the model")
         worker_axes.set_xlabel("worker, the most frequent first")
         for ax in (age_axes, worker_axes):
@@ -300,7 +303,7 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
     shapes = {name: seconds.shape for name, seconds in waiting_s.items()}
     if not shapes or any(len(shape) != 2 or shape[0] != shape[1] or not shape[0] for shape in shapes.values()):
         raise SpecError("waits", shapes, "a square table of each method")
-    longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0
+    longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0  # any scale if all is 0
     num_columns = min(len(waiting_s), _COLUMNS)
     num_rows = math.ceil(len(waiting_s) / num_columns)
     with figure_style():

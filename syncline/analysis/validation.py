@@ -41,13 +41,14 @@ def predicted_against_measured(
         title: title above these panels, the points they show.
         measured: title above the scatter plot, the kind of time.
     """
-    if not any(len(measured) for measured, _ in points.values()):
+    if not any(len(measured_s) for measured_s, _ in points.values()):
         raise SpecError("points", [], "at least one point")
     styles = method_styles(points)
     # Use as many rows as leave at most one place empty.
     num_rows = 1 if len(errors) <= PANELS_PER_ROW else 2
     num_columns = math.ceil(len(errors) / num_rows)
     with figure_style():
+        # The panel is as wide as the names of the groups with most letters, with gaps of four letters.
         letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)
         fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
@@ -94,7 +95,7 @@ def _draw_scatter(ax: Axes, points: Points, styles: Mapping[str, MethodStyle], t
 
 
 def _draw_errors_by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodStyle]) -> None:
-    """Draw the errors of every kind of point, side by side."""
+    """Draw the relative errors of every kind of point side by side, with a bar at the median of each kind."""
     ax.axhline(0.0, color="#333333", linewidth=0.8, zorder=1)
     largest = 0.0
     for index, (name, (measured, predicted)) in enumerate(points.items()):
@@ -120,7 +121,7 @@ def _spread_offsets(count: int) -> FloatArray:
 
 def _error_axis(ax: Axes, largest: float) -> None:
     """Set up a y axis of relative errors in percent, up to the largest error on both sides of 0."""
-    ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)
+    ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)  # 1 % if all errors are 0, as limits must differ
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 

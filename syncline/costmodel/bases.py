@@ -116,7 +116,7 @@ def computing_uncertainty(
         return measured.outside(reasons) if reasons else machine.bounds
     reasons = measured.scope.reasons_outside(width=width, workers=workers)
     families = measured.scope.families
-    if HARDWARE.get(machine.name) != machine:
+    if HARDWARE.get(machine.name) != machine:  # no preset, or a changed one
         reasons = [f"hardware {machine.name!r} is described, not measured", *reasons]
     elif FAMILIES.get(machine.name, machine.name) not in families:
         reasons = [f"hardware {machine.name!r} was not measured ({', '.join(families)} were)", *reasons]
@@ -147,7 +147,7 @@ def communication_uncertainty(
         reasons = calibrated.scope.reasons_outside(workers=workers, nbytes=nbytes)
         if STREAMS in calibrated.scope.families:
             reasons.append(f"streams over network {network.name!r} were measured, no library's collectives")
-        if not reasons:
+        if not reasons:  # a calibration covers the answer; else others' measurements bound it
             return calibrated
     preset = preset_name(network)
     name = _communication_basis(network, algorithm, preset, nbytes)

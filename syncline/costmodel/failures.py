@@ -55,17 +55,23 @@ class FailureRate:
         return self.mtbf_s / math.gamma(1 + 1 / self.shape)
 
     def width(self, workers: int, node: int, sites: int) -> int:
-        """Return the largest number of workers that fail together, with ``node`` workers in a node."""
+        """Return the largest number of workers that fail together.
+
+        Args:
+            workers: number of workers of the training.
+            node: number of workers of a node.
+            sites: number of sites.
+        """
         if self.per == "worker":
             return 1
         return node if self.per == "node" else math.ceil(workers / sites)
 
     def units(self, workers: int, node: int, sites: int) -> int:
-        """Return the number of units, such as nodes, that fail independently of each other at this rate."""
+        """Return the number of units, such as nodes, that fail independently of each other; arguments as in `width`."""
         return math.ceil(workers / self.width(workers, node, sites))
 
     def mean_s(self, workers: int, node: int, sites: int) -> float:
-        """Return the long-run mean seconds between failures of any unit."""
+        """Return the long-run mean seconds between failures of any unit; arguments as in `width`."""
         return self.mtbf_s / self.units(workers, node, sites)
 
 
@@ -222,7 +228,7 @@ def best_interval_s(stop_s: float, mtbf_s: float) -> float:
     if math.isinf(mtbf_s):
         return math.inf
     stop = stop_s / mtbf_s
-    # The logarithm of both sides keeps digits if both are near 1.
+    # With the interval and the stop in units of M; logarithms of both sides keep digits if both are near 1.
     return mtbf_s * _root(lambda interval: math.log1p(-interval) + interval + stop, 0.0, high=1.0)
 
 
@@ -260,6 +266,7 @@ def intervals_within(excess: float, stop_s: float, mtbf_s: float) -> tuple[float
         return expected_wall_s(1.0, interval_s, stop_s, restart_s=0.0, mtbf_s=mtbf_s)
 
     limit_s = (1 + excess) * wall_s(best_s)
+    # Halve and double until the least time is between two intervals that take too long.
     low_s = high_s = best_s
     while wall_s(low_s) < limit_s:
         low_s /= 2
@@ -356,6 +363,7 @@ class FaultTolerantGroup:
     def useful_share(self) -> float:
         """Return the fraction of the copies' time in useful steps, without checkpoints or losses of all copies."""
         in_steps = math.exp(-self.pause_s / self.any_mtbf_s) * _completed_fraction(self.step_s / self.any_mtbf_s)
+        # A copy that fails loses its steps since the last exchange.
         return self.availability * in_steps * _completed_fraction((self.period - 1) * self.step_s / self.copy_mtbf_s)
 
     @property
@@ -408,6 +416,6 @@ def rejoin_s(network: Network, workers: int, copies: int, copy_bytes: float) -> 
         return 0.0
     copy_workers = math.ceil(workers / copies)
     fetchers = copy_workers if copies > 1 else 1
-    receivers = np.arange(min(fetchers, workers - fetchers))
+    receivers = np.arange(min(fetchers, workers - fetchers))  # the next copy has fewer workers if P is no multiple
     senders = receivers + fetchers
     return float(slowest_message_s(network, workers, senders, receivers, nbytes=copy_bytes / copy_workers))

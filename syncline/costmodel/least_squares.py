@@ -90,9 +90,11 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
     """Return the fit that Levenberg and Marquardt's method reaches from a start; start and bounds are logarithms."""
 
     def residuals_at(logs: Floats) -> Floats:
+        """Return the residuals ``(B, N)`` of N measurements at B sets of logarithms of constants, ``(B, n)``."""
         return np.log(predict(np.exp(logs.T)[..., None]) / measured)
 
     def cost_of(residuals: Floats) -> float:
+        """Return the cost of residuals: quadratic below ``scale``, linear above."""
         return float(np.sum(2 * residuals**2 / (1 + np.sqrt(1 + (residuals / scale) ** 2))))
 
     logs, damping = np.minimum(start, upper), 1e-3
@@ -100,11 +102,12 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
     for _ in range(MOST_ITERATIONS):
         hessian, gradient = _quadratic(residuals_at, logs, residuals, scale)
         cost, has_improved = cost_of(residuals), False
-        at_bound = (logs >= upper) & (gradient < 0)
+        at_bound = (logs >= upper) & (gradient < 0)  # constants that a step would move beyond their bounds stay
         hessian[at_bound, :], hessian[:, at_bound], gradient[at_bound] = 0.0, 0.0, 0.0
         while not has_improved and damping < 1e12:
+            # 1e-12 keeps the matrix regular where a constant has no effect.
             step = np.linalg.solve(hessian + damping * np.diag(np.diag(hessian) + 1e-12), -gradient)
-            trial = np.minimum(logs + np.clip(step, -1, 1), upper)
+            trial = np.minimum(logs + np.clip(step, -1, 1), upper)  # a factor of e at most
             trial_residuals = residuals_at(trial[None])[0]
             has_improved = cost_of(trial_residuals) < cost
             damping *= 0.1 if has_improved else 4
@@ -122,7 +125,14 @@ def _descend(predict: Predict, measured: Floats, start: Floats, upper: Floats, s
 def _quadratic(
     residuals_at: Callable[[Floats], Floats], logs: Floats, residuals: Floats, scale: float
 ) -> tuple[Floats, Floats]:
-    """Return the Gauss-Newton Hessian and the gradient of half the cost, with less weight for large errors."""
+    """Return the Gauss-Newton Hessian and the gradient of half the cost, with less weight for large errors.
+
+    Args:
+        residuals_at: function from sets of constants' logarithms, ``(B, n)``, to residuals, ``(B, N)``.
+        logs: logarithms of the constants, ``(n,)``.
+        residuals: residuals at ``logs``, ``(N,)``.
+        scale: residual above which a point counts less than its square.
+    """
     jacobian = (residuals_at(logs + STEP * np.eye(logs.size)) - residuals).T / STEP
     weights = 1 / np.sqrt(1 + (residuals / scale) ** 2)
     return jacobian.T @ (weights[:, None] * jacobian), jacobian.T @ (weights * residuals)
@@ -134,6 +144,7 @@ def _root_of_inverse(matrix: Floats) -> Floats:
     with np.errstate(divide="ignore"):
         inverse = np.where(values > 1e-14 * values[-1], 1 / values, np.inf)
     with np.errstate(invalid="ignore"):
+        # Of the diagonal of ``V diag(1 / values) V^T``; rounding errors of V times infinity do not count.
         terms = np.where(vectors**2 > 1e-12, vectors**2 * inverse, 0.0)
     return np.sqrt(terms.sum(axis=1))
 

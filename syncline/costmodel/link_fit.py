@@ -136,11 +136,11 @@ def fit_costs(calls: Sequence[TimedCall]) -> GlooCosts:
         form_s = _forms_s(calls, GlooCosts(unknowns[0]))
         slope = (_forms_s(calls, GlooCosts(unknowns[0] + step_s)) - form_s) / step_s
         residuals = 1 - (form_s + linear @ unknowns[1:]) / measured_s
-        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale
+        matrix = np.column_stack([slope, linear]) / measured_s[:, None] * scale  # derivatives of predicted / measured
         unknowns = _reweighted_step(matrix, residuals, unknowns / scale) * scale
     message_s, *values = unknowns.tolist()
     costs = costs_of(workers, kinds, values, message_s)
-    for kind in kinds:
+    for kind in kinds:  # each collective gets its own seconds per call
         costs = _with_own_calls(costs, kind, [call for call in calls if call.kind == kind])
     return costs
 
@@ -289,6 +289,7 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
         smallest_s = float(np.median(seconds_by_size[smallest]))
         largest_s = float(np.median(seconds_by_size[largest]))
         if largest_s > smallest_s:
+            # A message takes two latencies, and the difference of two messages only bytes over the bandwidth.
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
         expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
@@ -297,7 +298,10 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
 
 
 def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable[[Floats], Floats]:
-    """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``."""
+    """Return the function from B sets of n constants, ``(n, B, 1)``, to the seconds of N calls, ``(B, N)``.
+
+    The constants are latency, bandwidth, and the software costs of `cost_columns`, whose columns are ``linear``.
+    """
     kinds = np.array([call.kind for call in calls])
     workers = np.array([call.workers for call in calls])
     nbytes = np.array([call.nbytes for call in calls], dtype=float)
@@ -306,7 +310,8 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     def predict(constants: Floats) -> Floats:
         """Return the predicted seconds of all timed calls, for each set of constants."""
         link = Link(constants[0], constants[1])
-        seconds = np.tensordot(constants[2:, ..., 0].T, linear.T, 1)
+        software_costs = constants[2:, ..., 0].T  # (B, n - 2)
+        seconds = np.tensordot(software_costs, linear.T, 1)
         for kind, rows in rows_by_kind.items():
             seconds[:, rows] += predicted_s(kind, workers[rows], nbytes=nbytes[rows], link=link, library=library)
         return seconds

@@ -199,7 +199,7 @@ def l40s_step(
     ring_s = float(collective_s("all_reduce", constants.workers, 4.0 * params, link))
     inner_s = constants.compute_s * scale
     if algorithm == "ddp":
-        backward_s = constants.ddp_compute_s * scale * 2 / 3
+        backward_s = constants.ddp_compute_s * scale * 2 / 3  # a backward pass takes two forward passes
         buffers_s = float(collective_s("broadcast", constants.workers, nbytes=constants.buffers_bytes, network=link))
         exposed_s = max(ring_s - backward_s, 0.0)  # the output layer's gradient, the largest, is the first
         sync_s = (constants.ddp_compute_s + constants.ddp_update_s) * scale + buffers_s + exposed_s

@@ -109,6 +109,7 @@ def shape_of_config(fields: Mapping[str, Any], name: str = "", path: str = "mode
         return ModelShape(**shape_fields)
     except SpecError as error:
         field = error.path.removeprefix("model.")
+        # The error names the field as the config does.
         raise SpecError(f"{path}.{_CONFIG_FIELDS.get(field, field)}", error.value, error.expected) from None
 
 
@@ -152,7 +153,7 @@ def _llama_like(config: _Fields, family: ModelFamily) -> dict[str, Any]:
     if family.experts:
         experts["experts"] = config.required(family.experts)
         experts["experts_per_token"] = config.required("num_experts_per_tok")
-    if family.experts == "num_experts":
+    if family.experts == "num_experts":  # Qwen's experts have a width of their own
         experts["expert_hidden"] = config.required("moe_intermediate_size")
     return experts | {
         "kv_heads": config.integer("num_key_value_heads"),
@@ -250,7 +251,7 @@ class _Fields:
         value = self.integer(name)
         if value is None:
             self.missing.append(name)
-        return value or 1
+        return value or 1  # 1 stands in for a missing value until `finish`
 
     def flag(self, name: str, default: bool) -> bool:
         """Return a config field that is true or false, or ``default`` if it is absent."""

@@ -127,7 +127,7 @@ class ProductRate:
 
 @dataclass(frozen=True)
 class AttentionRate:
-    """The efficiency of the forward or backward pass of fused attention, over the peak of 16-bit products.
+    """The efficiency of fused attention's forward or backward pass: its FLOP/s over the peak of 16-bit products.
 
     Args:
         largest: e_max, with the symbols of `efficiency`.
@@ -175,7 +175,7 @@ class DecompositionRate:
     def seconds(self, shape: tuple[float, ...], flops: float) -> float:
         """Return the seconds of decompositions; the shape has rows, columns (unless square) and number of matrices."""
         rows, *_ = shape
-        *_, columns, matrices = shape
+        *_, columns, matrices = shape  # the shape of square matrices is (rows, matrices), so that columns are rows
         return self.start_s + matrices * columns * (self.column_s + rows * self.entry_s) + flops / self.flops_per_s
 
 

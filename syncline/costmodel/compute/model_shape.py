@@ -287,9 +287,10 @@ class ModelShape:
         tensors = [TensorShape("embedding", table)]
         if self.position_embedding:
             tensors.append(TensorShape("positions", (self.positions or self.sequence, self.width)))
-        layer, dense = self.layer, self.dense_layer if self.dense_layers else []
+        # Lists of tensors, made once for all layers.
+        layer, dense_layer = self.layer, self.dense_layer if self.dense_layers else []
         for number in range(self.layers):
-            layer_tensors = dense if number < self.dense_layers else layer
+            layer_tensors = dense_layer if number < self.dense_layers else layer
             tensors += [tensor._replace(name=f"{number}.{tensor.name}") for tensor in layer_tensors]
         if self.norms_per_layer:
             tensors += self._norm("norm")

@@ -94,12 +94,13 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
     """
     kernels = on.kernels
     assert kernels is not None
+    # Memory of unknown bandwidth limits no kernel.
     memory_s = operation.nbytes / (kernels.memory * (on.memory_bytes_per_s or float("inf")))
     if operation.kind == "memory" or (operation.kind in UPDATES and kernels.updates is None):
         return kernels.floor_s + memory_s
     if operation.kind in UPDATES:
         assert kernels.updates is not None
-        if operation.kind == "view":
+        if operation.kind == "view":  # only the host works
             return 0.0
         if operation.kind == "lists":
             return kernels.floor_s + memory_s / kernels.updates.lists
@@ -107,11 +108,11 @@ def operation_s(operation: Operation, on: Hardware, attention: str = "flash") ->
     if operation.kind == "product":
         product_rate = kernels.product(operation.precision)
         m, n, k, *groups = operation.shape
-        power = 1.0 if on.power_w is None else on.power_w / kernels.power_w
+        power = 1.0 if on.power_w is None else on.power_w / kernels.power_w  # limit over that of the measurements
         efficiency = product_rate.efficiency(m, n, k, groups[0] if groups else 1.0, power)
         return kernels.floor_s + max(operation.flops / (on.peak_flops * product_rate.peak * efficiency), memory_s)
     sequences, heads, queries, keys, head_width = operation.shape
-    waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors
+    waves = sequences * heads * queries / TILE_TOKENS / kernels.multiprocessors  # tiles per multiprocessor
     attention_rate = kernels.attention_pass(attention, backward=operation.kind == "attention backward")
     return kernels.floor_s + operation.flops / (on.peak_flops * attention_rate.efficiency(keys, head_width, waves))
 

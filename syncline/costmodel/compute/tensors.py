@@ -155,6 +155,7 @@ def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> l
                 tensors += run
                 begin, end = sum(sizes[run[-1] + 1 :]), sum(sizes[run[0] :])  # in the order of the backward pass
                 spans.append((begin / total_elements, end / total_elements))
+        # Later tensors come first in the backward pass.
         model_parts.append(Fragment(tensors, tuple(reversed(spans))))
     return model_parts
 

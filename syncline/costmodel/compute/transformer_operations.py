@@ -175,7 +175,7 @@ def layer_operations(model: ModelShape, share: Share, software: Software, dense:
             products = _product_passes(tensor, tokens, share, software)
             module = _module_of_matrix(name, has_experts, is_shared=group == "shared")
             passes.add(products, is_recomputed=module in software.recomputed)
-        elif name.endswith("_bias"):
+        elif name.endswith("_bias"):  # its gradient is a sum over tokens
             passes.backward.append(memory(bytes_per_number(share.precision) * tokens * tensor.elements))
     if has_experts:
         passes.add(_expert_passes(model, tokens, share, software))
@@ -197,8 +197,9 @@ def _shard_sides(tensor: TensorShape, sharers: int) -> tuple[float, float]:
     """Return the outputs and inputs of a matrix on one of the workers that share it by tensor parallelism."""
     outputs, inputs = tensor.shape
     _, _, name = tensor.name.rpartition(".")
-    if name in ("router", "query_down", "key_value_down"):
+    if name in ("router", "query_down", "key_value_down"):  # whole on every worker
         return outputs, inputs
+    # Matrices that project back to the width are split by inputs, all others by outputs.
     return (outputs, inputs / sharers) if name in ("out", "down") else (outputs / sharers, inputs)
 
 
@@ -249,6 +250,7 @@ def _adapter_passes(rank: int, outputs: float, inputs: float, tokens: float, sha
         passes.forward.append(product(tokens, rows, columns, precision, w, groups))
         passes.backward.append(product(tokens, columns, rows, precision, w, groups))
         passes.backward.append(product(rows, columns, tokens, precision, w, groups))
+    # A sum reads two numbers and writes one.
     passes.forward.append(memory(3 * w * groups * tokens * outputs))
     passes.backward.append(memory(3 * w * groups * tokens * inputs))
     return passes
@@ -291,6 +293,7 @@ def _attention_passes(model: ModelShape, tokens: float, share: Share, software: 
     """Return the kernels of attention between its projections: fused, or two products and the kernels on its scores."""
     heads = model.heads / share.tensor / (share.context if share.by_heads else 1)
     head_width = model.scores_width / model.heads
+    # Queries of a sequence on the worker; by heads, a worker has the whole sequence for a part of the heads.
     queries = tokens / share.sequences * (share.context if share.by_heads else 1)
     keys = float(model.sequence)
     if software.attention != "eager":
@@ -309,11 +312,14 @@ def _attention_passes(model: ModelShape, tokens: float, share: Share, software: 
 
 
 def _elementwise_passes(model: ModelShape, tokens: float, share: Share, software: Software, dense: bool) -> Passes:
-    """Return the kernels of a layer that the memory limits; tensor parallelism splits norms and sums by tokens."""
+    """Return the kernels of a layer that the memory's bandwidth limits: norms, sums, rotations, activations.
+
+    Tensor parallelism splits norms and sums by tokens. The factors of bytes are numbers read and written per element.
+    """
     passes = Passes([], [])
     w, t = bytes_per_number(share.precision), share.tensor
     width_bytes = w * tokens * model.width / t
-    norms = max(model.norms_per_layer, 2)
+    norms = max(model.norms_per_layer, 2)  # norms without parameters take time, too
     if software.compiled:
         passes.forward.extend([memory(4 * width_bytes)] * norms)
         passes.backward.extend([memory(4 * width_bytes)] * norms)
@@ -363,7 +369,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
     logit_bytes = software.loss_bytes * tokens * vocabulary
     kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3
-    loss = memory(logit_bytes / 2 / kernels, kernels)
+    loss = memory(logit_bytes / 2 / kernels, kernels)  # half of the bytes in each pass
     passes.add(Passes([loss], [loss]))
     return passes
 

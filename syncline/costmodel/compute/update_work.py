@@ -210,7 +210,7 @@ BLOCK_VIEWS = 27
 
 
 def largest_numbers(numbers: float, count: float = 1.0) -> Operation:
-    """Return ``count`` kernels that choose the largest among so many numbers."""
+    """Return ``count`` kernels that each choose the largest among ``numbers`` fp32 numbers."""
     return Operation("largest", (numbers,), nbytes=FP32_BYTES * numbers, kernels=count)
 
 
@@ -269,6 +269,7 @@ def orthogonal_work(tensors: Sequence[TensorShape]) -> UpdateWork:
     iterations: list[Operation] = []
     for d, long, count in shapes_of(tensors):
         matrix_bytes, square_bytes = FP32_BYTES * d * long, FP32_BYTES * d * d
+        # ``memory(x / n, n count)`` are n elementwise kernels per matrix that move x bytes together.
         step.append(memory(5 * matrix_bytes / 4, 4 * count))  # norm, division, and the scale at the end
         repetitions = NEWTON_SCHULZ_STEPS * count
         for m, n, k in ((d, d, long), (d, d, d), (d, long, d)):  # X X^T, A^2, and the product with X
@@ -290,12 +291,13 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
     >>> low_rank_work(4, 2, 1, 3).step[0].flops  # one of three products of 16 FLOPs
     16.0
     """
-    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank
+    left_bytes, right_bytes = FP32_BYTES * rows * rank, FP32_BYTES * columns * rank  # of P, and of Q or R
     operations = [
         fp32_product(rows, rank, columns),
         fp32_product(columns, rank, rows),
         fp32_product(rows, columns, rank, products - 2),
         qr(rows, rank),
+        # ``memory(x / n, n)`` are n elementwise kernels that read and write x bytes together.
         memory(7 * left_bytes / 11, 11),  # the test for zero, and the signs of P
         memory(11 * right_bytes / 7, 7),  # the norms of the columns of R, and Q
     ]
@@ -304,6 +306,7 @@ def low_rank_work(rows: int, columns: int, rank: int, products: int) -> UpdateWo
 
 def times(work: UpdateWork, count: float) -> UpdateWork:
     """Return the work of ``count`` equal updates in one step."""
+    # Once in ``1 / count`` steps is ``count`` times in each step.
     return work.every(1 / count)
 
 
@@ -371,6 +374,7 @@ def rotation_work(
         if value not in choices:
             raise SpecError(name, value, one_of(choices, value))
     matrix_bytes = FP32_BYTES * rows * columns
+    # ``memory(x / n, n)`` are n elementwise kernels that read and write x bytes together.
     step, renewal = [memory(20 * matrix_bytes / 8, 8)], []  # Adam's moments, and its division
     if momentum == "rotated":
         renewal.append(memory(2 * matrix_bytes))
@@ -424,8 +428,8 @@ def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool 
     intervals: list[int | None] = []
     for delay in delays:
         tau = max(delays) + min(delays) - delay if reversed_order else delay
-        weight = tau + 1 if tau > mid else tau
-        if weight == 0:
+        weight = tau + 1 if tau > mid else tau  # the interval is inversely proportional
+        if weight == 0:  # a stage without delay
             intervals.append(None)
         else:
             intervals.append(max(1, base * (mid + 1) // weight))

@@ -254,8 +254,10 @@ def level_bytes(
     inner_members = 1  # members of the first group in a unit of the level below
     for level, size in enumerate(unit_workers):
         outer_members = len(range(0, min(size, ranks.stop), ranks.step))
+        # Units of the level below in a unit of this level, and units of this level, that have members of a group.
         units, parents = outer_members / inner_members, members / outer_members
         if units > 1:
+            # Bytes between those units in a unit of this level, over the payload.
             factors = {
                 "all_reduce": 2 * (units - 1),
                 "reduce_scatter": units - 1,

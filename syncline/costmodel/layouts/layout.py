@@ -183,7 +183,7 @@ class Layout:
             SpecError: the model is no transformer, or the layout does not divide its sizes.
         """
         if not isinstance(model, ModelShape):
-            name, *_ = [name for name in WAYS if getattr(self, name) > 1]
+            name, *_ = [name for name in WAYS if getattr(self, name) > 1]  # the first that distributes the model
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
         self._check_heads(model)
@@ -252,7 +252,7 @@ def possible_layouts(
     """Yield every layout whose replicas use all P workers, with expert parallelism if the model has experts.
 
     Workers that share experts do not split their matrices, as most users of Megatron-LM have it; without expert
-    parallelism they split them like all others.
+    parallelism they split them like all others. The letters are those of `Layout`.
 
     Args:
         workers: P.
@@ -277,7 +277,7 @@ def possible_layouts(
                             )
                             try:
                                 layout.check(model)
-                            except SpecError:
+                            except SpecError:  # the layout does not divide the model
                                 continue
                             yield layout
 
@@ -315,7 +315,7 @@ def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     used_workers = np.bincount(place_by_position, minlength=len(line_s))  # of each place
     for _ in range(network.workers - ranks):  # leave out a worker of the place with the slowest lines to the others
         others = used_workers - np.eye(len(used_workers), dtype=np.int64)  # of each place, seen from each place
-        total_s = np.where(used_workers > 0, (others * line_s).sum(axis=1), -1.0)
+        total_s = np.where(used_workers > 0, (others * line_s).sum(axis=1), -1.0)  # an empty place is never chosen
         used_workers[np.argmax(total_s)] -= 1
     is_used = np.zeros(network.workers, dtype=bool)
     for place, count in enumerate(used_workers.tolist()):
@@ -354,7 +354,7 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
                 length_s -= line_s[path[index - 1], path[index]]
             added_s.append(length_s)
         path.insert(int(np.argmin(added_s)), place)
-    return path if path[0] <= path[-1] else path[::-1]
+    return path if path[0] <= path[-1] else path[::-1]  # of the two directions always the same
 
 
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
@@ -404,5 +404,6 @@ def placements_of(network: Network, layout: Layout, workers: int) -> tuple[str, 
     """Return the placement rules that give different networks for a layout, ``given`` first."""
     rule_by_network: dict[Network, str] = {}
     for rule in (GIVEN, STAGES_INSIDE, REPLICAS_INSIDE):
+        # Of rules that give the same network the first remains.
         rule_by_network.setdefault(placed_network(network, rule, layout, workers), rule)
     return tuple(rule_by_network.values())

@@ -85,7 +85,7 @@ class Memory:
 
     @property
     def total_bytes(self) -> FloatOrArray:
-        """Return the bytes of memory for all uses together."""
+        """Return the bytes of memory for all uses together, as a float or an array of floats."""
         return 1.0 * sum(self.parts.values())
 
     def fits(self, hardware: Hardware | None) -> bool | NDArray[np.bool_] | None:
@@ -198,11 +198,11 @@ def largest_call_bytes(patterns: Iterable[CallPattern], workers: IntOrArray, con
     largest_bytes: FloatOrArray = 0.0
     for pattern in patterns:
         buffer_bytes = [call_bytes(call, workers) for call in pattern.calls]
-        if concurrent:
+        if concurrent:  # all calls count as one
             buffer_bytes = [sum(buffer_bytes)]
         for nbytes in buffer_bytes:
             largest_bytes = np.maximum(largest_bytes, nbytes)
-    return np.where(np.greater(workers, 1), largest_bytes, 0.0)[()]
+    return np.where(np.greater(workers, 1), largest_bytes, 0.0)[()]  # a number for one number of workers
 
 
 def update_s(memory: Memory, hardware: Hardware) -> FloatOrArray:
@@ -251,7 +251,7 @@ class ActivationPolicy(NamedTuple):
 
     @property
     def most_recomputed(self) -> int:
-        """Return the largest number of layers of a chunk that run again in the backward pass."""
+        """Return the largest number of layers of a chunk that run again in the backward pass; `LARGEST` means all."""
         if self.kind != "recomputed":
             return 0
         return LARGEST if self.recomputed_layers is None else self.recomputed_layers
@@ -389,8 +389,9 @@ def layer_bytes(
     per_hidden = w + operand / gate if storage.fused else w + operand  # the input of the activation, and its result
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
     attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
-    per_token = 2 * operand * shape.width + w * attention + attention_output + per_hidden * hidden
-    light = 2 * inputs + tokens * per_token + 2 * mask
+    matrix_inputs = 2 * operand * shape.width  # of the first matrices of attention and of the MLP
+    per_token = matrix_inputs + w * attention + attention_output + per_hidden * hidden
+    light = 2 * inputs + tokens * per_token + 2 * mask  # 2 inputs of norms
     # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
     dense_extra = shape.dense_layers * tokens * per_hidden * (gate * shape.hidden_width - hidden)
 
@@ -468,13 +469,14 @@ def worker_activation_bytes(
         storage: see `layer_bytes`.
     """
     micro_sequences = sequences / micro_batches
-    is_recomputed = policy.kind == "recomputed"
+    is_recomputed = policy.kind == "recomputed"  # the layers that it leaves out are kept by ``selective``
     stored = layer_bytes(model, micro_sequences, "selective" if is_recomputed else policy.kind, storage, policy.modules)
-    checkpoint_bytes = 0.0  # inputs of all layers
+    checkpoint_bytes = 0.0  # inputs of all layers, which recomputation starts from
     working_bytes = stored.working
     if is_recomputed:
         recomputed = layer_bytes(model, micro_sequences, "recomputed", storage)
         checkpoint_bytes = recomputed.layers
+        # All layers of a checkpoint are rebuilt before the backward pass of its last one.
         working_bytes += policy.layers_per_checkpoint * (recomputed.working - stored.working)
     working_bytes += min(2, policy.offloaded_layers) * stored.layers / model.layers
 
@@ -491,7 +493,7 @@ def worker_activation_bytes(
         if stage == 0:
             stage_bytes += stored.mask
         stages_behind = stages - 1 - stage
-        in_flight = min(micro_batches, stages_behind + 1.0)
+        in_flight = min(micro_batches, stages_behind + 1.0)  # micro-batches of the whole stage
         if chunks > 1:
             in_flight = min(micro_batches * chunks, 2 * stages_behind + (chunks - 1) * stages + 1) / chunks
         peak_bytes = working_bytes

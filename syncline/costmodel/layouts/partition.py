@@ -63,7 +63,7 @@ def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[li
 
 
 def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
-    """Return the blocks of each stage; the stages take the runs of blocks in turn."""
+    """Return the indices of the blocks of each of K stages, which take the runs of blocks in turn."""
     blocks_by_stage: list[list[int]] = [[] for _ in range(stages)]
     for number, run in enumerate(runs):
         blocks_by_stage[number % stages] += run
@@ -103,7 +103,10 @@ class StageLayers(NamedTuple):
 
 @lru_cache(maxsize=512)
 def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> StageLayers:
-    """Return the layers of each pipeline stage of a layout, of each chunk at most the first ``limit`` layers."""
+    """Return the layers of each pipeline stage of a layout, of each chunk at most the first ``limit`` layers.
+
+    A ``limit`` leaves the layers that a recomputation policy applies to.
+    """
     runs = []
     first = 0
     for num_layers in layout.layers_of_chunks(model.layers):
@@ -124,6 +127,7 @@ def stage_flops(
         chunks: v, chunks per stage.
         blocks_by_stage: indices of the blocks of each stage; None: an even split.
     """
+    # Forward and backward; the forward pass is a third.
     head_flops = 6 * model.vocabulary * model.width
     block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)
     if blocks_by_stage is None:
@@ -140,7 +144,7 @@ def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[in
     block_parameters = [0] * model.layers
     first_extra = last_extra = 0  # parameters outside of blocks
     for tensor in model.tensors:
-        block, dot, _ = tensor.name.partition(".")
+        block, dot, _ = tensor.name.partition(".")  # "3.up" is a tensor of block 3
         if dot:
             block_parameters[int(block)] += tensor.elements
         elif tensor.name in FIRST_STAGE:
@@ -213,7 +217,7 @@ class WorkerTensors:
 
 def _shard(tensor: TensorShape, t: int) -> TensorShape:
     """Return a worker's shard of a tensor that t workers share, or the whole tensor if it is not split."""
-    _, _, name = tensor.name.rpartition(".")
+    _, _, name = tensor.name.rpartition(".")  # without the block and the expert
     is_bias = name.endswith("_bias")
     matrix = name.removesuffix("_bias")
     if t == 1 or matrix in WHOLE or "norm" in matrix or (is_bias and matrix in BY_COLUMNS):
@@ -229,12 +233,17 @@ def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
     if layout.workers > 1:
         model = layout.check(model)
-    return _largest_stage(model, replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers"))
+    # Context, data and copies change no tensor; experts need as many data-parallel workers as share them.
+    layout_of_tensors = replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers")
+    return _largest_stage(model, layout_of_tensors)
 
 
 @lru_cache(maxsize=512)
 def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
-    """Return what `worker_tensors` returns, for a layout without what does not matter for tensors."""
+    """Return the tensors of a worker in the largest pipeline stage of a layout, from the cache if possible.
+
+    Fields of the layout that change no tensor have fixed values, so that more layouts share a result.
+    """
     if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
         has_experts = isinstance(model, ModelShape) and model.experts > 1
         are_experts = []
@@ -267,7 +276,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
                 part, dot, _ = tensor.name.partition(".")
                 is_expert = bool(dot) and part.startswith("expert_")
                 if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
-                    continue
+                    continue  # another worker has this expert
                 add(stage, tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
     for tensor in outside_blocks:
         if tensor.name not in FIRST_STAGE:

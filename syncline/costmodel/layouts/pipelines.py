@@ -67,7 +67,7 @@ def pipeline_s(
 
 
 def bubble(stages: IntOrArray, microbatches: IntOrArray, chunks: IntOrArray = 1) -> FloatOrArray:
-    """Return the fraction of time that a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
+    """Return the fraction of a step in which a stage of GPipe or 1F1B is idle: ``(K - 1) / (v M + K - 1)``.
 
     K is the number of stages, M that of micro-batches, and v the number of chunks of a stage.
 
@@ -199,7 +199,7 @@ def gpipe_s(
         is_line_busy = np.less(pass_s, message_s) & np.greater(lines, 0)
         queue_s = is_line_busy * queued * ((lines - 1) * message_s + pass_s)
         total_s = total_s + fill_s + later_microbatches * period_s + queue_s
-    return np.asarray(total_s, dtype=np.float64)[()]
+    return np.asarray(total_s, dtype=np.float64)[()]  # a number if all arguments are numbers
 
 
 def gpipe_ends_s(
@@ -243,8 +243,9 @@ def gpipe_ends_s(
     end_s = np.zeros((*pipelines, stages))
     for direction, passes_s in enumerate((forward, backward)):
         input_s = np.zeros((*pipelines, microbatches))  # times at which the inputs of a stage's passes arrive
-        for position in range(stages):
+        for position in range(stages):  # in the order in which the direction visits the stages
             stage = position if direction == 0 else stages - 1 - position
+            # A stage begins its backward passes after its last forward pass; forward, the ends are still 0.
             input_s = np.maximum(input_s, end_s[..., stage, None])
             output_s = _completions(input_s, passes_s[..., stage, None])
             end_s[..., stage] = output_s[..., -1]
@@ -340,7 +341,7 @@ def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
     remaining_tasks = [deque(_stage_tasks(stage, stages, microbatches)) for stage in range(stages)]
     order: dict[_Task, None] = {}  # a set in the order of insertion
     while any(remaining_tasks):
-        for stage_tasks in remaining_tasks:
+        for stage_tasks in remaining_tasks:  # each stage proceeds to its first task whose input is not made yet
             while stage_tasks:
                 source = stage_tasks[0].source(stages)
                 if source is not None and source not in order:
@@ -351,7 +352,7 @@ def _task_order(stages: int, microbatches: int) -> tuple[_Task, ...]:
 
 def _stage_tasks(stage: int, stages: int, microbatches: int) -> list[_Task]:
     """Return the tasks of a stage in 1F1B's order: forward passes to warm up, then forward and backward in turn."""
-    warmup = min(microbatches, stages - 1 - stage)
+    warmup = min(microbatches, stages - 1 - stage)  # forward passes before the first gradient can arrive
     tasks = [_Task(is_backward=False, stage=stage, microbatch=number) for number in range(warmup)]
     for number in range(microbatches):
         if warmup + number < microbatches:

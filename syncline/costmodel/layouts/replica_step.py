@@ -61,13 +61,13 @@ class ReplicaCall(NamedTuple):
         )
 
     def _calling_layers(self, layers: StageLayers) -> NDArray[np.int64]:
-        """Return the number of layers of each stage that make the call, ``(k,)``."""
+        """Return the number of layers of each of k stages that make the call, ``(k,)``."""
         if self.layers == "all":
             return layers.counts
         return layers.expert_counts if self.layers == "experts" else layers.counts - layers.expert_counts
 
     def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
-        """Return the number of calls per micro-batch of each stage, ``(k,)``, with those at the ends."""
+        """Return the number of calls per micro-batch of each of k stages, ``(k,)``, with those at both ends."""
         counts = self.in_layers(layers, recomputed)
         counts[0] += self.at_ends
         counts[-1] += self.at_ends
@@ -123,10 +123,11 @@ def replica_calls(
     has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_ways < t)
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
-        per_layer = 4 if sums_in_all_mlps else 2
+        per_layer = 4 if sums_in_all_mlps else 2  # around attention and around the MLP, forward and backward
         calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer, at_ends=1)
         if not sums_in_all_mlps and model.dense_layers:
             calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
+    # The branches below set the payload.
     context_call = ReplicaCall("context", "all_gather", layout.context_group, 0.0, per_layer=2, per_recomputed=1)
     if c > 1 and layout.context_by == "gathers":
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
@@ -153,7 +154,10 @@ def _sums(
     at_ends: int = 0,
     layers: Literal["all", "experts", "dense"] = "all",
 ) -> list[ReplicaCall]:
-    """Return the all-gathers and reduce-scatters of sums over a group; a recomputed layer has half as many more."""
+    """Return the all-gathers and reduce-scatters of sums over a group; a recomputed layer has half as many more.
+
+    Each sum is a reduce-scatter, whose payload is whole, and an all-gather of the shards, of ``shard_bytes`` each.
+    """
     gather = ReplicaCall(dimension, "all_gather", ranks, shard_bytes, per_layer, per_layer // 2, at_ends, layers)
     return [gather, gather._replace(collective="reduce_scatter", payload_bytes=len(ranks) * shard_bytes)]
 
@@ -228,6 +232,7 @@ def replica_times(
     for call in calls:
         call_s = collective_s(call)
         if call.dimension in overlapped:
+            # Computing of a micro-batch in all stages, per call.
             beside_s = stages * compute_s / micro_batches / num_calls_in_layers[call.dimension]
             least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0
             call_s = np.maximum(least_s, call_s - beside_s)
@@ -237,9 +242,9 @@ def replica_times(
 
     stage_s = []
     for stage, share in enumerate(_stage_shares(model, layout)):
-        computing_s = compute_s * (stages * share / micro_batches)
+        computing_s = compute_s * (stages * share / micro_batches)  # an even split has ``share = 1 / stages``
         stage_s.append(computing_s + sum(stage_waits_s[stage] for stage_waits_s in waits_s.values()))
-    slowest = 0
+    slowest = 0  # index of the slowest stage
     step_s: FloatOrArray = micro_batches * stage_s[0]
     if stages > 1:
         message_bytes = bytes_per_number * micro_tokens * model.width / (layout.tensor * layout.context)
@@ -250,6 +255,7 @@ def replica_times(
     tensor_s = micro_batches * waits_s.get("tensor", no_waits_s)[slowest]
     context_s = micro_batches * waits_s.get("context", no_waits_s)[slowest]
     expert_s = micro_batches * waits_s.get("expert", no_waits_s)[slowest]
+    # Without a pipeline 0, in the shape of the other times.
     pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s if stages > 1 else 0.0 * compute_s
     return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, pipeline_s)
 

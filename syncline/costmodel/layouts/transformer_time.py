@@ -90,7 +90,8 @@ class Layouts:
         names = [field.name for field in fields(self)]
         arrays = np.broadcast_arrays(*(np.atleast_1d(getattr(self, name)) for name in names))
         for name, array in zip(names, arrays, strict=True):
-            require(array >= (name != "recomputed"), name, array, "at least 1")
+            least = 0 if name == "recomputed" else 1  # a flag can be false
+            require(array >= least, name, array, "at least 1")
             object.__setattr__(self, name, array)
         require(self.layers >= self.stages, "layers", self.layers, "a layer at least for each stage")
 
@@ -199,26 +200,32 @@ STEP_FIELDS = (
 
 
 def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
-    """Return the seconds of one transformer layer for one micro-batch, forward and backward, ``(..., N)``."""
+    """Return the seconds of one transformer layer for one micro-batch, forward and backward, ``(..., N)``.
+
+    N is the number of trainings in ``layouts``; other axes are those of the constants.
+    """
     tokens = 1.0 * layouts.micro_batch * layouts.sequence
     flops = 24 * tokens * layouts.width**2 + 4 * tokens * layouts.sequence * layouts.width
     split_bytes = SCORE_BYTES * tokens * layouts.heads * layouts.sequence + SPLIT_BYTES * tokens * layouts.width
     moved_bytes = split_bytes / layouts.tensor + WHOLE_BYTES * tokens * layouts.width
     device_s = flops / (layouts.tensor * constants.matmul_flops) + moved_bytes / constants.memory_bytes_per_s
+    # In units of a forward pass: forward 1, backward 2, recomputation 1.
     passes = np.where(layouts.recomputed, 4, 3)
+    # Two sums in a forward pass, two in the backward pass, and two in a recomputed forward pass.
     sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _all_reduce_s(layouts, constants), 0.0)
-    launched_s = np.maximum(constants.launch_s, 3 * device_s)
+    launched_s = np.maximum(constants.launch_s, 3 * device_s)  # forward and backward, without recomputation
     return np.asarray(passes / 3 * (constants.serial_s + launched_s) + sums_s)
 
 
 def _all_reduce_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
-    """Return the seconds of one all-reduce over the devices that share a layer, ``(..., N)``."""
+    """Return the seconds of one all-reduce of activations among the devices that share a layer, ``(..., N)``."""
     nbytes = 1.0 * WORD_BYTES * layouts.micro_batch * layouts.sequence * layouts.width
-    ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes
+    ring_bytes = 2 * (layouts.tensor - 1) / layouts.tensor * nbytes  # that each device of a ring sends
     fitted_s = np.asarray(constants.tensor_call_s + ring_bytes / constants.tensor_bytes_per_s)
     if constants.tensor_times is None:
         return fitted_s
     measured_s = constants.tensor_times.time_s(nbytes, layouts.tensor)
+    # The seconds are NaN for a number of devices outside of the measured ones.
     is_measured = (nbytes > constants.tensor_calibrated_bytes) & np.isfinite(measured_s)
     return np.where(is_measured, measured_s, fitted_s)
 
@@ -230,13 +237,12 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         layouts: N trainings with their layouts.
         constants: constants of the machine; with arrays ``(B, 1)`` the result is ``(B, N)``.
     """
-    head_flops = np.where(
-        layouts.tensor > 1, constants.matmul_flops, constants.head_flops
-    )  # of the output layer, per s
+    is_split = layouts.tensor > 1
+    head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)  # of the output layer
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
     one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(
         layer_s(layouts, constants),
-        constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops),
+        constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops_per_s),
         WORD_BYTES * activations / constants.link_bytes_per_s,
         _after_passes_s(layouts, constants, stage=0),
     )
@@ -247,7 +253,7 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
         index = np.flatnonzero(np.ravel(inverse) == number)
         group = layouts.select(index)
         blocks_s = np.stack([one_layer_s[..., index] * group.layers_of(stage) for stage in range(stages)])
-        backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)
+        backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)  # it takes two forward passes, or three
         forward_s, backward_s = blocks_s * (1 - backward_fraction), blocks_s * backward_fraction
         forward_s[-1] += head_s[..., index] / 3
         backward_s[-1] += head_s[..., index] * 2 / 3
@@ -261,10 +267,11 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
     """Return the seconds of a stage after its last backward pass: the update and its collectives, ``(..., N)``."""
     parameters = layouts.parameters_of(stage)
     update_s = UPDATE_BYTES * parameters / (layouts.data * constants.memory_bytes_per_s)
+    # Rings reduce-scatter the gradients and all-gather the weights.
     wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
     rate, node = constants.link_bytes_per_s, constants.node
     if node is not None:
-        rings = np.minimum(layouts.tensor, node.devices)
+        rings = np.minimum(layouts.tensor, node.devices)  # that share the network cards of a node
         crosses_nodes = layouts.tensor * layouts.data > node.devices
         rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / rings), rate)
     return np.asarray(constants.step_s + update_s + wire_bytes / rate)

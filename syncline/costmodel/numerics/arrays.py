@@ -25,6 +25,7 @@ Indices: TypeAlias = NDArray[np.int64]
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
     """Raise ``SpecError`` for a value, or the first element of an array, for which a condition is false."""
     if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
+        # The first element for which the condition is false.
         raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
 
 

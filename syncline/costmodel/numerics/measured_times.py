@@ -60,11 +60,12 @@ class MeasuredTimes:
         """Return the seconds of ``nbytes`` among ``ranks``, broadcast; NaN outside of the measured numbers of ranks."""
         sizes, counts = np.broadcast_arrays(np.asarray(nbytes, dtype=float), np.asarray(ranks))
         measured_counts = sorted({point.ranks for point in self.points})
-        measured_parts = [(count - 1) / count for count in measured_counts]
+        measured_parts = [(count - 1) / count for count in measured_counts]  # in which log t is linear
         log_s = np.stack([self._log_s(sizes.ravel(), count) for count in measured_counts], axis=1)
         parts = (counts.ravel() - 1) / counts.ravel()
         interpolated = [
-            np.interp(part, measured_parts, row, np.nan, np.nan) for part, row in zip(parts, log_s, strict=True)
+            np.interp(part, measured_parts, row, left=np.nan, right=np.nan)
+            for part, row in zip(parts, log_s, strict=True)
         ]
         return np.exp(np.array(interpolated)).reshape(sizes.shape)
 
@@ -72,6 +73,7 @@ class MeasuredTimes:
         """Return the logarithm of the seconds of ``nbytes`` among a measured number of ranks."""
         points = sorted((point.nbytes, point.seconds) for point in self.points if point.ranks == ranks)
         sizes, seconds = np.array(points).T
+        # Beyond the largest size the bytes per second stay; below the smallest `np.interp` keeps its time.
         log_excess = np.log(np.maximum(nbytes / sizes[-1], 1.0))
         return np.interp(np.log(nbytes), np.log(sizes), np.log(seconds)) + log_excess
 

@@ -193,8 +193,9 @@ def uncertainty_of(errors: ArrayLike, basis: str = "", sources: Sequence[str] | 
         return _uncertainty_of_another_source(residuals, np.asarray(sources), basis)
     if relative_errors.size >= ROBUST_POINTS:
         median = np.median(residuals)
+        # 1.4826 makes the median absolute deviation a standard deviation, for normal residuals.
         reach = OUTLIER_DEVIATIONS * 1.4826 * np.median(np.abs(residuals - median))
-        if reach > 0:
+        if reach > 0:  # 0 if most residuals are equal
             residuals = np.clip(residuals, median - reach, median + reach)
     centre, deviation = residuals.mean(), residuals.std(ddof=1)
     reach = _student_factor(relative_errors.size) * deviation * np.sqrt(1 + 1 / relative_errors.size)
@@ -210,7 +211,7 @@ def _uncertainty_of_another_source(
     means = np.array([source_residuals.mean() for source_residuals in residuals_by_source])
     variance_within = np.mean([source_residuals.var() for source_residuals in residuals_by_source])
     num_sources = len(residuals_by_source)
-    num_values = num_sources if num_sources > 2 else residuals.size
+    num_values = num_sources if num_sources > 2 else residuals.size  # two sources say too little about a third
     reach = _student_factor(num_values) * np.sqrt(means.var(ddof=1) * (1 + 1 / num_sources) + variance_within)
     low, high = _factors(means.mean(), reach)
     return Uncertainty(low, high, int(residuals.size), basis, num_sources)

@@ -159,6 +159,7 @@ def fitted_curve(family: str, method: str, largest: float, capped: bool = True) 
     """
     ratios = measured_ratios(family, method, largest)
     losses = [measured.row for measured in ratios]
+    # A size with one value in all losses has no exponent.
     names = [name for name in VARIED if len({row.setting[name] for row in losses}) > 1]
     base = [row for row in measured_losses() if (row.family, row.method) == (family, "ddp-adam")]
     return RatioCurve(
@@ -189,7 +190,7 @@ def grown_errors(largest: float = np.inf, capped: bool = True) -> list[GrownErro
     for family, method in CURVES:
         ratios = measured_ratios(family, method, largest)
         sizes = sorted({measured.row.parameters for measured in ratios})
-        for size in sizes[LEAST_SIZES - 1 : -1]:
+        for size in sizes[LEAST_SIZES - 1 : -1]:  # largest size of a fit, which leaves a larger one to predict
             curve = fitted_curve(family, method, largest=size, capped=capped)
             for row, ratio in ratios:
                 if row.parameters > size:

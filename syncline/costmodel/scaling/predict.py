@@ -52,7 +52,7 @@ class TrainingAtScale:
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or FULL_TOKENS)
         if period is None:
-            period = fit.seen["period"].low if "period" in fit.seen else 1.0
+            period = fit.seen["period"].low if "period" in fit.seen else 1.0  # data parallelism averages each step
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
@@ -201,6 +201,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
             loss = least_loss
             gain_limit = f"gain over data parallelism at most that of {end.basis}"
             bases.append(gain_limit)
+    # A prediction has bounds only if all its errors were measured.
     low = high = None
     if all(field.basis is not None for field in beyond):
         low = loss * float(np.exp(-np.hypot.reduce(low_logs)))
@@ -209,7 +210,13 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
 
 
 def _least_ratio(fit: LossFit, end: MeasuredEnd, variables: Mapping[str, float]) -> float:
-    """Return the smallest ratio of losses to data parallelism's that measurements support, for a fit by a power law."""
+    """Return the smallest ratio of a method's loss to data parallelism's that measurements support.
+
+    Args:
+        fit: fit of the method, by a power law.
+        end: measured ratios at the largest models.
+        variables: sizes of the training by name.
+    """
     assert isinstance(fit.law, PowerLaw)
     exponents = dict(fit.law.exponents)
     for name, drift in fit.drifts.items():
@@ -336,6 +343,7 @@ def _loss_reached(
         expected = f"a loss between {loss_at(MOST):.4g} and {loss_at(LEAST):.4g}, which {quantity} decide"
         raise SpecError("target_loss", target, expected)
     prediction = predicted_loss(training_at(value), fit, extrapolate)
+    # The lower bound of a falling loss reaches the target at fewer tokens or parameters than the loss itself.
     low = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).low)
     high = _crossing(target, lambda value: predicted_loss(training_at(value), fit, extrapolate=True).high)
     return LossReached(value, low, high, prediction)
@@ -346,11 +354,11 @@ def _crossing(target: float, loss: Callable[[float], float | None]) -> float | N
 
     None if no argument gives the target, or if the loss is None at an end.
     """
-    low, high = np.log(LEAST), np.log(MOST)
+    low, high = np.log(LEAST), np.log(MOST)  # bisected in logarithms, as the ends differ by 12 powers of ten
     first, last = loss(LEAST), loss(MOST)
     if first is None or last is None or not last <= target <= first:
         return None
-    for _ in range(64):
+    for _ in range(64):  # more halvings than a float has bits
         middle = (low + high) / 2
         middle_loss = loss(float(np.exp(middle)))
         assert middle_loss is not None

@@ -106,6 +106,7 @@ def ratio_within(family: str, method: str) -> Uncertainty:
     """Return the uncertainty of ratios at model sizes that neither fit has seen, by leaving out each size in turn."""
     losses, ddp_losses = printed_losses(family, method), printed_losses(family, "ddp-adam")
     variables = ("parameters", "replicas", "period")
+    # A size with one value in all losses has no exponent.
     varied = [name for name in variables if len({row.setting[name] for row in losses}) > 1]
     errors = []
     for size, ddp_loss in {row.parameters: row.loss for row in ddp_losses}.items():
@@ -135,6 +136,7 @@ def _tokens_drift() -> Uncertainty:
         for tokens in sorted(ratios):
             if tokens > least_tokens:
                 folds = np.log(tokens / least_tokens)
+                # The prediction for more tokens is the ratio at the fewest.
                 errors.append((ratios[least_tokens] / ratios[tokens]) ** (1 / folds) - 1)
     return uncertainty_of(errors, f"{len(errors)} ratios of Streaming DiLoCo on Dolma (Table 7 of Douillard et al.)")
 
@@ -171,7 +173,7 @@ def more_tokens(ratio: float, parameters: float, tokens: float) -> LawFactors | 
     for law in TOKEN_LAWS.values():
         target_loss = law.value({"parameters": parameters, "tokens": tokens}) / ratio
         tokens_term = target_loss - law.floor - law.a * parameters**-law.alpha  # b D'^-beta
-        if tokens_term <= 0:
+        if tokens_term <= 0:  # the parameters alone keep the loss above the target
             return None
         factors.append((tokens_term / law.b) ** (-1 / law.beta) / tokens)
     low, high = np.log(min(factors)), np.log(max(factors))
