@@ -157,7 +157,7 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         raise log_error(file, 0, f"iperf3 failed: {run['error']}")
     try:
         start, end = run["start"], run["end"]
-        total = end.get("sum_received") or end["sum"]
+        total = end.get("sum_received") or end["sum"]  # what arrived, if the log tells it from what was sent
         streams = int(start["test_start"]["num_streams"])
         reverse = bool(start["test_start"].get("reverse"))
         ends = start["connected"][0]["local_host"], start["connecting_to"]["host"]
@@ -165,8 +165,8 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         round_trips = [stream["sender"].get("mean_rtt") for stream in end.get("streams", ())]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise log_error(file, 0, f"expected JSON of iperf3 -J, which has {error}") from None
-    known_s = [1e-6 * float(rtt) for rtt in round_trips if rtt]
-    source, target = _ends(file, *(ends[::-1] if reverse else ends))
+    known_s = [1e-6 * float(rtt) for rtt in round_trips if rtt]  # iperf3 writes microseconds
+    source, target = _ends(file, *(ends[::-1] if reverse else ends))  # reversed, the server sends
     setting = {
         "source": source, "target": target, "streams": streams,
         "rtt_s": sum(known_s) / len(known_s) if known_s else None,
@@ -180,7 +180,7 @@ def ping_log(text: str, file: Path) -> Iterator[Logged]:
     for number, line in enumerate(text.splitlines(), start=1):
         pinged, round_trip = PINGED.match(line), ROUND_TRIP.search(line)
         if pinged is not None:
-            if host:
+            if host:  # the ping before has no summary, which is an error
                 break
             host, first_line = pinged[1], number
         elif round_trip is not None and host:
@@ -277,7 +277,16 @@ def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
 def _nccl_tests_row(
     cells: list[str], columns: dict[str, int], kind: str | None, hosts: list[str], gpu: str, place: tuple[Path, int]
 ) -> Logged:
-    """Return the measurement in a row of the output of nccl-tests."""
+    """Return the measurement in a row of the output of nccl-tests.
+
+    Args:
+        cells: the words of the row.
+        columns: the indices of the words ``size`` and ``time``; two bandwidths follow the time.
+        kind: the collective; empty if no closed form has it, None if the output does not name it.
+        hosts: the host of each rank.
+        gpu: the driver's name of the GPUs.
+        place: the file and the number of the line, for error messages.
+    """
     if not hosts:
         raise log_error(*place, "no lines '# Rank ... on HOST device ...' before it, which tell the number of GPUs")
     if len(cells) < columns["time"] + 3:
@@ -323,7 +332,8 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")
-            seconds = UNITS[row[4] or "us"] * number_of(row[3], "duration", file, line=number)
+            unit = row[4] or "us"  # with --raw there is none
+            seconds = UNITS[unit] * number_of(row[3], "duration", file, line=number)
             nbytes = number_of(row[1], "elements", file, line=number) * int(row[2])
             # The input of a gather is each worker's part, so that its bytes are those of the closed form.
             setting = {"kind": kind, "workers": workers, "nodes": None, "nbytes": nbytes, "gpu": ""}

@@ -254,6 +254,7 @@ def launch_pipeline(
     """Train through the spec's schedules with a process per stage, measure, and write the folder.
 
     Args:
+        spec: the pipeline and its training.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         options: device, timeout; the backend is gloo.
         on_progress: called with the number of tasks that all stages have completed.

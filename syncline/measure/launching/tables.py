@@ -47,7 +47,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     if not rows[0].get("interruptions"):
         omitted |= set(FAILURE_FIELDS)
     seed_rows = [{name: value for name, value in row.items() if name not in omitted} for row in rows]
-    tables = run_tables(seed_rows, spec)[:1]
+    tables = run_tables(seed_rows, spec)[:1]  # the table of the seeds; that of the clocks follows
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
         clocks = [rows[0], simulated]

@@ -41,6 +41,8 @@ def run_commands(
     """Run commands in parallel; if a command fails or the time is over, end the others.
 
     Args:
+        commands: the words of each command.
+        environments: the environment variables of each command.
         timeout_s: seconds for all commands together.
         on_poll: called with the processes' ids a few times per second.
         options: further arguments of ``Popen`` for each process.
@@ -56,6 +58,7 @@ def run_commands(
         end_s = time.monotonic() + timeout_s
         while any(process.poll() is None for process in running):
             raise_if_interrupted()
+            # An exit code of 0 is no failure, and None means that a process still runs.
             if any(process.poll() for process in running) or time.monotonic() > end_s:
                 time.sleep(LAST_WORDS_S)
                 break

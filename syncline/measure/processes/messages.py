@@ -97,6 +97,7 @@ class ServerSocket:
 
     Args:
         listener: a socket of `syncline.measure.processes.rendezvous.open_listener`, which this class takes over.
+        keys: the keys of the server, and the public key of each worker.
         longest_bytes: bytes of the longest frame that a worker may send; libzmq closes a connection that sends more.
         timeout_s: seconds without a heartbeat after which libzmq closes a connection.
     """
@@ -113,7 +114,7 @@ class ServerSocket:
         self._socket.curve_server = True
         self._socket.handshake_ivl = int(1000 * HANDSHAKE_S)
         self._socket.maxmsgsize = longest_bytes + OVERHEAD_BYTES
-        self._socket.router_mandatory = True
+        self._socket.router_mandatory = True  # a message to a lost connection is an error
         self._socket.use_fd = listener.detach()
         self._socket.bind(f"tcp://{LOOPBACK}:{port}")
 
@@ -153,6 +154,7 @@ class WorkerSocket:
 
     Args:
         port: the port of the server on this machine.
+        keys: the keys of the worker, and the public key of the server.
         timeout_s: seconds without a heartbeat after which the connection counts as lost.
     """
 

@@ -47,8 +47,15 @@ class Stopwatch:
     the end of the step less the device's time from the event to the end.
 
     Args:
+        progress: counters that show a watching process how far this one has come.
         device: the device.
         clock: returns nanoseconds; local processes use the same clock.
+
+    Attributes:
+        laps: the laps since the last call of `take_laps`.
+        done: number of completed steps.
+        begun_ns: begin of the current or last step.
+        ended_ns: end of the last step.
     """
 
     def __init__(
@@ -171,7 +178,7 @@ def _blocking_collective(name: str) -> Callable[..., Any]:
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Any:
         start = self._watch.now()
         result, call = self._run(name, args, kwargs)
-        self._record(call, start, start)
+        self._record(call, start, wait_start=start)  # the process waits from the call on
         return result
 
     return collective
@@ -205,6 +212,8 @@ class MeasuredCommunicator(Communicator):
     in the ledger is not timed.
 
     Args:
+        comm: the communicator that carries out the collectives.
+        watch: the stopwatch that records them.
         on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
     """
 
@@ -250,6 +259,8 @@ class MeasuredTask(Task):
     An evaluation uses the mean parameters, which are the same in every process, so only one process needs to evaluate.
 
     Args:
+        task: the task whose gradients and metrics this task returns.
+        watch: the stopwatch, which begins a step with the gradients.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
         meet: called after each evaluation; a barrier, so that the next step does not include waiting for the process
             that evaluates.

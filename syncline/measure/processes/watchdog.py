@@ -229,6 +229,7 @@ def _watch(
     """Watch the processes until all have ended, one has failed, or all stand still; return the failure."""
     begun_s = time.monotonic()
     while True:
+        # Read before the failures, so that no process can have failed unseen once none is running.
         running = [process.sentinel for process in processes if process.is_alive()]
         if any(ended_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)

@@ -209,6 +209,7 @@ class CudaOnCpu(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        """Run a function of torch on the CPU, and mark its result if the result is on a GPU for the script."""
         kwargs = kwargs or {}
         if func in self.device_queries:
             if not Current.touched or from_torch(1):
@@ -219,11 +220,11 @@ class CudaOnCpu(TorchFunctionMode):
         target = kwargs.get("device")
         if target is not None:
             kwargs["device"] = on_cpu(target)
-        kwargs.pop("pin_memory", None)
+        kwargs.pop("pin_memory", None)  # torch refuses it without a GPU
         result = func(*args, **kwargs)
         if not Current.touched:
             return result
-        is_in_place = bool(args) and result is args[0]
+        is_in_place = bool(args) and result is args[0]  # such a result has its mark already
         if target is not None:
             mark_device(result, simulated_gpu(target))
         elif isinstance(result, Tensor | list | tuple) and not is_in_place:
@@ -379,7 +380,7 @@ def cuda_replacements() -> dict[str, Any]:
         "set_rng_state": lambda state, *_: torch.set_rng_state(state),
         "get_rng_state_all": lambda: [torch.get_rng_state()],
         "set_rng_state_all": lambda states: torch.set_rng_state(states[0]),
-        "default_generators": (torch.default_generator,) * device_count(),
+        "default_generators": (torch.default_generator,) * device_count(),  # the CPU and all GPUs share one
         "is_current_stream_capturing": lambda: False,
         "cudart": lambda: SimpleNamespace(cudaProfilerStart=lambda: 0, cudaProfilerStop=lambda: 0),
         "Stream": CudaStream,
@@ -422,7 +423,7 @@ def original_for_torch(replacement: Callable[..., Any], original: Any) -> Callab
 
 
 def install_cuda_calls() -> None:
-    """Replace the functions of ``torch.cuda`` and ``torch.accelerator``."""
+    """Replace the functions of ``torch.cuda`` and ``torch.accelerator`` by those of GPUs that do not exist."""
     for name, replacement in cuda_replacements().items():
         keeps_original = name in ORIGINAL_FOR_TORCH
         original = getattr(torch.cuda, name, None)

@@ -131,7 +131,14 @@ class TracedGroup(dist.ProcessGroup):
         return self.own_rank
 
     def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], script_kind: str = "") -> TracedWork:
-        """Record a collective, run it without recording, and return the call in progress."""
+        """Record a collective, run it without recording, and return the call in progress.
+
+        Args:
+            kind: the collective whose time the call takes.
+            nbytes: bytes as `syncline.costmodel.Call` counts them for the kind.
+            run: function that starts the call with gloo.
+            script_kind: the collective in the script, if it is another one.
+        """
         call = RECORDER.new_call()
         started = Started(
             call, kind, asked=script_kind or kind, payload_bytes=nbytes, ranks=self.ranks,
@@ -239,7 +246,8 @@ class TracedGroup(dist.ProcessGroup):
 
     def reduce_scatter_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """Reduce-scatter several tensors, each in a recorded call of its own."""
-        return [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)][-1]
+        calls = [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)]
+        return calls[-1]  # gloo's part of each call is over, so that the last one stands for all
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 

@@ -334,7 +334,7 @@ def get_default_device(original: Callable[..., Any]) -> Any:
 def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Load tensors to the CPU, and mark them with the script's device."""
     previous_default = Current.default
-    if isinstance(map_location, dict):
+    if isinstance(map_location, dict):  # from the devices of the file to devices, which all are the CPU here
         map_location = CPU
     elif map_location is not None and not callable(map_location):
         Current.default = simulated_gpu(map_location) or previous_default
@@ -365,6 +365,8 @@ def with_cpu_keyword(original: Callable[..., Any], *args: Any, **kwargs: Any) ->
 
 
 class _AnyGenerator(type):
+    """A metaclass by which every generator of torch counts as an instance of the stand-in."""
+
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, torch._C.Generator)
 

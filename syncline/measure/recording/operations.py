@@ -279,7 +279,7 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     if name in DECOMPOSITIONS:
         matrices = args[0]
         *batch_sizes, rows, columns = matrices.shape
-        sides = (rows, columns) if name == "linalg_qr" else (columns,)
+        sides = (rows, columns) if name == "linalg_qr" else (columns,)  # eigenvalues are those of a square matrix
         shape = tuple(float(size) for size in (*sides, math.prod(batch_sizes)))
         return Counted(0.0, nbytes, DECOMPOSITIONS[name], format_of(matrices.dtype), shape)
     if not flops:
@@ -310,7 +310,7 @@ def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float)
     groups = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0
     n = float(result.shape[1] if "convolution" in name else result.shape[-1])
     m = result.numel() / n / groups
-    shape = (m, n, flops / (2 * m * n * groups))
+    shape = (m, n, flops / (2 * m * n * groups))  # each product has 2 m n k FLOPs
     return shape if groups == 1 else (*shape, groups)
 
 
@@ -351,9 +351,9 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
         if is_written:
             written_bytes += nbytes
             new_results = [x for x in new_results if not any(x is tensor for tensor in tensors)]
-        if name in LOOKUPS and index == 0:
+        if name in LOOKUPS and index == 0:  # the table, of which only the returned rows are read
             nbytes = min(nbytes, tensor_bytes(new_results))
-        is_only_written = is_written and (name in OVERWRITING or argument.kwarg_only)
+        is_only_written = is_written and (name in OVERWRITING or argument.kwarg_only)  # `out` is keyword-only
         if not is_only_written:
             read_bytes += nbytes
     return read_bytes + written_bytes + tensor_bytes(new_results)

@@ -317,6 +317,7 @@ class IdleTimer:
         if elapsed_s < self.period_s:
             return False
         cpu_s = total_cpu_s(pids)
+        # The sum becomes smaller when a child ends, which is activity too.
         if cpu_s is None or abs(cpu_s - self.cpu_s) > IDLE_CPU_SHARE * len(pids) * elapsed_s:
             self.idle_s = 0.0
         else:

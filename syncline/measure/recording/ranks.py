@@ -175,7 +175,7 @@ def run_as_rank(
         end_as_python_does()
         stack_file.close()
         code = 0
-    except SystemExit as ending:
+    except SystemExit as ending:  # a failure, because `run_script` keeps a success to itself
         code = ending.code if isinstance(ending.code, int) else 1
         write_failure(folder, rank, f"{ending.code}\n" if isinstance(ending.code, str) else "")
     except Refusal as refusal:
@@ -390,7 +390,7 @@ def trace_request() -> None:
     failure: SynclineError | None = None
     try:
         records = trace_program(ForeignScript(*program_fields), workers, options)
-    except SpecError as error:
+    except SpecError as error:  # made anew, because subclasses with other arguments cannot be unpickled
         failure = SpecError(error.path, error.value, error.expected)
     except SynclineError as error:
         failure = SynclineError(str(error))

@@ -104,7 +104,8 @@ class GroupList:
             group_name, _ = event.key
             return self.add(group_name, event.ranks)
         assert isinstance(event, MessageSent | MessageAwaited)
-        return self.add(event.tag[0])
+        group_name, *_ = event.tag
+        return self.add(group_name)
 
 
 def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Table, pa.Table]:
@@ -123,12 +124,13 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
     operations = [operation for segment in record.segments for operation in segment]
     segment_lengths = [len(segment) for segment in record.segments]
     columns: dict[str, Any] = {name: [getattr(operation, name) for operation in operations] for name in Counted._fields}
-    columns["bytes"] = columns.pop("nbytes")
+    columns["bytes"] = columns.pop("nbytes")  # the name of the column
     columns["rank"] = [rank] * len(operations)
     columns["segment"] = np.repeat(np.arange(len(segment_lengths)), segment_lengths)
     columns["cpu_s"] = [None] * len(operations)
     if record.segment_cpu_s:
         columns["cpu_s"] = np.repeat(record.segment_cpu_s, segment_lengths)
+    # Fields without a column of the schema, such as a message's tag, are left out.
     return pa.Table.from_pylist(event_rows, schema=EVENTS), pa.table(columns, schema=OPERATIONS)
 
 
@@ -227,7 +229,7 @@ def _event_from_row(
 def _measured_s(operations: pa.Table) -> list[float]:
     """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
     segment_numbers, seconds = operations["segment"].to_numpy(), operations["cpu_s"].to_numpy()
-    first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))
+    first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))  # all rows of a segment have its seconds
     if operations["cpu_s"].null_count or not len(first_rows):
         return []
     usable = np.isfinite(seconds) & (seconds >= 0)
@@ -365,7 +367,7 @@ def _rows_by_rank(file: pq.ParquetFile, num_ranks: int) -> Iterator[pa.Table]:
                 except (OSError, pa.ArrowException) as error:
                     raise SpecError("rows", f"row group {next_row_group}", f"rows that can be read ({error})") from None
                 next_row_group += 1
-            num_rows = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0
+            num_rows = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # they come first
             slices.append(remaining_rows.slice(0, num_rows))
             if num_rows < len(remaining_rows):
                 remaining_rows = remaining_rows.slice(num_rows)

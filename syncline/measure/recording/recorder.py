@@ -117,7 +117,7 @@ def share_medians(ranks: Sequence[RankRecord]) -> None:
     """
     seconds_by_segment: dict[Operations, list[float]] = {}
     for rank in ranks:
-        for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=False):
+        for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=False):  # a rank may have no seconds
             seconds_by_segment.setdefault(operations, []).append(seconds)
     medians = {operations: statistics.median(measured_s) for operations, measured_s in seconds_by_segment.items()}
     for rank in ranks:
@@ -274,6 +274,7 @@ class RankRecorder:
         self._calls_awaited_in_backward.append(call)
 
     def _record_waits_of_backward(self) -> None:
+        """Record the waits that C++ code performs at the end of the backward pass."""
         calls, self._calls_awaited_in_backward = self._calls_awaited_in_backward, []
         for call in calls:
             self.record_event(Waited(call, self.stream))

@@ -153,6 +153,7 @@ def record_functional(func: Any, args: tuple[Any, ...], result: Any) -> None:
     kind = FUNCTIONAL_COLLECTIVES.get(base_name)
     if kind is None:
         raise Refusal(f"{name} is not known with --shapes")
+    # The group comes last; a text before it names the reduction.
     group: Any = [x for x in args if isinstance(x, str | dist.ProcessGroup)][-1]
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
@@ -273,7 +274,16 @@ MESH_METHODS = (
 
 
 def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
-    """Install the hooks by which a script runs in this process as one rank without any other rank."""
+    """Install the hooks by which a script runs in this process as one rank without any other rank.
+
+    Args:
+        rank: the rank of this process.
+        workers: number of ranks of the trace.
+        folder: the folder that all ranks share, for objects that they send each other.
+
+    Returns:
+        The list of the groups that the script will have created.
+    """
     groups, objects = ShapedGroups(workers), ObjectMessages(rank, folder)
     hooks.install(groups.make_group, losses=False)
     c10d: Any = distributed_c10d

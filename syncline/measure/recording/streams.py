@@ -87,6 +87,7 @@ def _comparison_method(name: str) -> Callable[..., Any]:
         """Compare; refuse a script's own decision by the clock, because a replay has another time."""
         frame = sys._getframe(1)
         with_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)
+        # `min` and `sorted` compare too, but then the script's own instruction is a call.
         if not with_constant and is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:
             if not ClockReading.may_decide:
                 raise Refusal(

@@ -48,6 +48,7 @@ def write_replays(
     summary_rows = []
     for row in rows:
         columns = {name: value for name, value in row.items() if name not in NOT_IN_SUMMARY}
+        # Commands that train have a row for each seed; a record is one run without a known seed.
         summary_rows.append({"method": row["method"], "network": row["network"], "seed": 0} | columns)
     folder.long_table("summary", [with_units(summary_table(summary_rows), fields)])
     timelines = []

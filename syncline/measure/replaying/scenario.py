@@ -54,7 +54,7 @@ def _fuse_segment(operations: Operations) -> Operations:
         elementwise.clear()
 
     for operation in operations:
-        if operation.flops:
+        if operation.flops:  # a product
             append_kernels()
             fused.append(operation)
         else:
@@ -78,7 +78,8 @@ def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
-                continue
+                continue  # tensor parallelism is among some of the ranks
+            # Moved so, the collective starts before one piece of computing, or is waited for behind it.
             if started.kind == "reduce_scatter" and isinstance(before, Computed) and before.stream == started.stream:
                 events[index - 1 : index + 1] = started, before
             elif isinstance(behind, Computed) and behind.stream == started.stream:

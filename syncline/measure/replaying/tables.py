@@ -161,7 +161,12 @@ def _causes(rows: ReplayRows, step_s: Mapping[tuple[str, str], float], has_sever
 
 
 def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
-    """Return sentences about the sensitivities of a record on a network, the strongest first."""
+    """Return sentences about the sensitivities of a record on a network, the strongest first.
+
+    Args:
+        rows: the output of `syncline.measure.replaying.bottlenecks.sensitivities`.
+        step_time_s: seconds of a mean step of the record.
+    """
 
     def select(kind: str) -> list[Mapping[str, Any]]:
         return [row for row in rows if row["by"] == kind]

@@ -33,6 +33,7 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
     """Check that a program can be traced, before any process starts.
 
     Args:
+        program: the script, module or function.
         workers: number of ranks, one process each.
         question: the replay, with the networks that must join that number of workers.
         max_workers: largest number of ranks.
@@ -59,8 +60,11 @@ def trace(
     Args:
         programs: the programs to run; the first is the baseline of speedups.
         workers: number of ranks, one process each.
+        question: the networks, the hardware and the changes of the replay.
         out: the folder to write; see ``RunFolder`` for ``exact``.
+        run: function that runs a program on this number of ranks, and returns the record of each.
         max_workers: largest number of ranks that ``run`` can run.
+        options: whether the script sees GPUs and may branch on clocks.
 
     Returns:
         ``rows``, one per network and program, ``sites``, one per network, program and line, ``links``, one per network,
@@ -94,6 +98,7 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
 
     Args:
         folders: folders of traces; the first record is the baseline of speedups.
+        question: the networks, the hardware and the changes of the replay.
         out: the folder to write; None: no folder is written. See ``RunFolder`` for ``exact``.
 
     Returns:

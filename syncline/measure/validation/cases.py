@@ -137,12 +137,18 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
     """Train a case's first seed once for warming up and then as often as it asks, each time by both transports.
 
     The transports are memory, which gives the times of the software, and the network.
+
+    Args:
+        case: the training.
+        plan: the plan whose folder gets the lines of each turn.
+        place: the place of this process.
+        memory: the transport through memory.
     """
     spec = case.run
     seed = spec.seeds[0]
     for turn in range(case.repeats + 1):
         for transport in (SOFTWARE, MEASURED):
-            folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")
+            folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")  # turn 0 does not count
             folder.mkdir(parents=True, exist_ok=True)
             watch = Stopwatch(Progress.private(place.processes, place.rank))
             extra_fields: Callable[[], dict[str, Any]] = device_bytes

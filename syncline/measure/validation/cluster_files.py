@@ -184,7 +184,7 @@ def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
     name, lines = read_table(path)
     kind, rows = TABLES[name], []
     predict = kind.predictor(lines)
-    for number, line in enumerate(lines, start=2):
+    for number, line in enumerate(lines, start=2):  # the header is line 1
         try:
             row: _Row = {**line, **predict(line)}
             measured_ms = kind.measured_ms(line)

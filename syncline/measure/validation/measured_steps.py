@@ -115,7 +115,7 @@ def read_points(folder: str, name: str, field: str) -> list[Point]:
         raise SpecError(field, name, f"the name of a file in {folder}; {WHERE}")
     points = []
     with path.open(encoding="utf-8-sig", newline="") as file:
-        for line, row in enumerate(csv.DictReader(file), start=2):
+        for line, row in enumerate(csv.DictReader(file), start=2):  # the header is line 1
             try:
                 numbers = {name: int(float(row[column])) for name, column in COLUMNS.items()}
                 point = Point(**numbers, measured_s=float(row[TIME]) / 1e3)
@@ -138,7 +138,7 @@ def check_point(point: Point) -> None:
     if point.stages * point.microbatches > MOST_PASSES:
         counts = f"{point.stages} stages, {point.microbatches} micro-batches"
         raise SpecError("global batch", counts, f"at most {MOST_PASSES:,} micro-batches in all stages")
-    layouts([point])
+    layouts([point])  # raises the errors of the cost model
 
 
 def recomputes(points: list[Point], memory_bytes: float) -> bool:
@@ -336,7 +336,7 @@ def errors_by_cell(
     points = [point for point in single if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
     errors = {}
-    for cell in cells if len(cells) >= 3 else []:
+    for cell in cells if len(cells) >= 3 else []:  # otherwise too few remain to fit to
         cell_points = [point for point in points if (point.width, point.micro_batch) == cell]
         fitted_points = [
             point for point in points if point not in cell_points and point.part(num_parts) == calibrated_part

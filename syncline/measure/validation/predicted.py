@@ -45,9 +45,12 @@ class Software:
     carried: dict[Call, tuple[tuple[str, float], ...]]
 
     def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the seconds of each step, and those inside collectives, for steps with these calls.
+        """Return the seconds of each step, and those inside collectives, for steps with these calls, ``(R, T, P)``.
 
         If the same step has other calls, the median is over the steps with the same calls, else over all steps.
+
+        Args:
+            trained: the calls of each of the T steps, each as `without_place`.
         """
         all_steps = list(range(self.step_s.shape[1]))
         step_s, inside_s = [], []
@@ -143,6 +146,7 @@ def predict(
     """Return the predicted clock of a training between real processes.
 
     Args:
+        trained: the simulated training, whose ledger has the calls of each step.
         software: times on this machine without a network.
         link: each worker's link, with the costs of gloo's software.
         workers: number of workers P.
@@ -154,6 +158,7 @@ def predict(
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):
         for sent in step_calls:
+            # A call that the processes did not make is carried as it is.
             for kind, nbytes in software.carried.get(sent, ((sent.collective, sent.payload_bytes),)):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes

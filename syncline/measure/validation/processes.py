@@ -89,6 +89,8 @@ def validate_processes(
     """Predict, measure, and write the folder: ``points.parquet``, ``run.json``, the figure, and the processes' files.
 
     Args:
+        question: the trainings, and how often each is measured.
+        hosts: the hosts that run the processes.
         out: the folder to write; see ``RunFolder`` for ``exact``.
         on_progress: function that gets a line about each stage of the work.
 
@@ -183,6 +185,7 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
 def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
     """Train every method of every spec in the simulator with this many workers, and yield each training."""
     for spec in question.specs:
+        # All fields but those in which a run and a comparison differ.
         spec_fields = spec.model_dump(
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
         )
@@ -211,7 +214,7 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     row |= measured_row(read_measured(folder / MEASURED, spec, repeats))
     row["device_bytes"] = device_bytes_per_step(folder / MEASURED, spec.workers, repeats)
     row["error"] = row["predicted_s"] / row["measured_s"] - 1
-    row["noisy"] = abs(row["error"]) <= row["spread"]
+    row["noisy"] = abs(row["error"]) <= row["spread"]  # the measurement cannot tell such an error
     for name, measured, prediction in (
         ("device_error", row["device_bytes"], row["predicted_device_bytes"]),
         ("communication_error", row["measured_communication_s"], row["predicted_communication_s"]),

@@ -76,7 +76,7 @@ def nvlink_row_s(row: Row, costs: NvlinkCosts = BUNDLED_COSTS) -> float:
     """Return the predicted seconds of a collective of NCCL among GPUs with NVLink, from a row of a table."""
     generation, gpus, nodes = int(row["nvlink"]), int(row["gpus"]), int(row["nodes"])
     switches = SWITCHES.get(generation) if int(row["switches"]) else None
-    card_gbit_s = float(row["card_gbit_s"] or np.inf)
+    card_gbit_s = float(row["card_gbit_s"] or np.inf)  # one node uses no card
     gpu_nodes = GpuNodes(
         gpus, nodes, nvlink_bytes_per_s=GENERATIONS[generation], card_bytes_per_s=card_gbit_s * 1e9 / 8,
         card_latency_s=0.0, costs=replace(costs, generation=generation, switches=switches),
@@ -194,8 +194,9 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     if by_kernels:
         compute["kernels"] = parse_yaml(row.get("kernels") or "{}")
     elif machine.kernels:
-        compute["mfu"] = machine.mfu
+        compute["mfu"] = machine.mfu  # a utilisation takes the place of known kernels
     networks = [_network(row.get("network") or MACHINES.get(row["hardware"], ""))]
+    # A worker is a GPU, to which its part of the tokens of a replica is assigned.
     return validate(ProjectSpec, {
         "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
         "tokens_per_worker": batch // data * shape.sequence // model_parallel, "methods": ["ddp-adam"],
@@ -219,6 +220,7 @@ def predicted_step(spec: ProjectSpec) -> StepTime:
 def step_bounds(row: Row) -> tuple[float, float, str]:
     """Return the factors between which nine of ten measured steps are expected, by the projection, and their basis."""
     spec = training_spec(row)
+    # The training did run, so that its bounds do not depend on a prediction that it fits into memory.
     unlimited = spec.memory.model_copy(update={"hardware": replace(spec.compute.machine, memory_bytes=None)})
     (projected,) = project_all([spec.model_copy(update={"memory": unlimited})], thresholds=False)
     step_s = projected["step_time_s"]

@@ -55,21 +55,22 @@ def bases_of(row: Mapping[str, Any]) -> list[str]:
 
     The last set always has enough measurements.
     """
-    if "micro_batch" in row:
+    # The columns tell the table; two tables have collectives, so that the order matters.
+    if "micro_batch" in row:  # a training
         return [kernels_basis(model_of(row).experts)]
-    if "switches" in row:
+    if "switches" in row:  # a collective over NVLink
         return [nccl_nvlink_basis(float(row["bytes"]))]
-    if "collective" in row:
+    if "collective" in row:  # a collective over TCP
         link = collective_link(row)
         nearest = row["regime"]
         if in_pieces(row) and link != LONG_LINK:  # the cause of single slow rows shows on all such links
             nearest = f"{row['backend']} in pieces, below 50 ms"
         return [nearest, f"{row['backend']}, {link}", f"{row['backend']}, all links"]
-    if "algorithm" in row:
+    if "algorithm" in row:  # a step of DDP or DiLoCo
         rate = bandwidth_bytes_per_s(row["bw"])
         is_slow = rate is not None and rate <= SLOW_BYTES_PER_S and int(float(row["n_sync"])) != 1
         return ["steps over TCP shaped to 1 Gbit/s and less", STEPS] if is_slow else [STEPS]
-    if "gpu" in row:
+    if "gpu" in row:  # an all-reduce over NVLink
         return [nvlink_basis(row["gpu"], int(row["gpus"]), float(row["bytes"]))]
     return gpt_bases(row)
 
@@ -158,8 +159,9 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     covered: list[bool | None] = []
     for row in rows:
         covered.append(None)
+        # One more than a basis needs, because the row itself is left out.
         usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > least_of(basis)]
-        if row["error"] is None or not usable_bases or "gpu" in row:
+        if row["error"] is None or not usable_bases or "gpu" in row:  # NVLink's preset consists of its rows
             continue
         basis = usable_bases[0]
         other_errors = errors[basis].copy()

@@ -28,7 +28,12 @@ ERRORS = "points mape median worst bias"
 
 
 def validate_tables(result: dict[str, Any], spec: ValidationSpec) -> list[Group]:
-    """Return tables of the errors, of their groups, and of the constants."""
+    """Return tables of the errors, of their groups, and of the constants.
+
+    Args:
+        result: the result of `syncline.measure.validation.validate.validate_published`.
+        spec: the spec of that validation.
+    """
     if isinstance(spec, ClustersSpec):
         return _cluster_tables(result, spec)
     rows = result["summary"]

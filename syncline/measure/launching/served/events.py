@@ -108,7 +108,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
     value.
     """
-    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}
+    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}  # a reply has no value
     rows: list[tuple[int, bool, dict[str, Any]]] = []  # place, whether it is a step, and columns
     for step in lines.steps():
         at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
@@ -124,7 +124,13 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
 
 
 def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResult:
-    """Return the measured steps and updates in the form of a simulated result, in seconds since all had joined."""
+    """Return the measured steps and updates in the form of a simulated result, in seconds since all had joined.
+
+    Args:
+        lines: the content of the server's file.
+        spec: the run.
+        steps: completed steps of the training, each of P workers.
+    """
     workers, zero_ns = spec.workers, lines.facts["zero_ns"]
     step_ends = sorted((step.ended_ns, step.worker) for step in lines.steps())
     contributions: list[Contribution] = []
@@ -134,7 +140,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
         if event["event"] == "arrive":
             last_index[worker] = len(contributions)
             contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
-        elif event["event"] == "reply" and worker in last_index:
+        elif event["event"] == "reply" and worker in last_index:  # it answers the worker's last update
             index = last_index[worker]
             contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
     timeline = _timeline(lines, workers)
@@ -215,7 +221,8 @@ def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict
     """Train in this process, with the workers' steps and updates in a recorded order.
 
     Args:
-        order: columns of ``order.parquet``.
+        spec: the run.
+        order: columns of ``order.parquet``, see `order_columns`.
 
     Returns:
         The parameters of the server's model, ``(S, *s)`` each, and the history.

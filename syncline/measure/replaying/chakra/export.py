@@ -57,7 +57,7 @@ class ChakraNumbers:
         num_messages: dict[tuple[int, int], int] = {}  # by sender and receiver
         for sender, record in enumerate(ranks):
             for event in record.events:
-                if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):
+                if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):  # 0 stands for all ranks
                     group_name, _ = event.key
                     self.groups.setdefault((group_name, event.ranks), len(self.groups) + 1)
                 elif isinstance(event, MessageSent):
@@ -100,6 +100,7 @@ class NodeBuilder:
     """A translation of a rank's events into Chakra nodes, which depend on each other by streams and waits.
 
     Args:
+        rank: number of the rank.
         record: the record of the rank.
         segment_s: seconds of each segment of the record.
         numbers: the numbers of groups and messages.

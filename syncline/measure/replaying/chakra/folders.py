@@ -92,7 +92,7 @@ def write_chakra(
     """
     chakra_messages()  # refuses if protobuf is not installed
     with RunFolder(out, exact) as folder:
-        (folder.working / "figures").rmdir()
+        (folder.working / "figures").rmdir()  # traces have none
         numbers = ChakraNumbers(ranks)
         rows = []
         for rank, (record, segment_s_of_rank) in enumerate(zip(ranks, segment_s, strict=True)):
