@@ -230,6 +230,7 @@ def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
     difference = abs(other.record["value"] - best.record["value"])
     if difference <= TIE_TOLERANCE * max(abs(best.record["value"]), abs(other.record["value"])):
         return True
+    # The values are in the order first, second; bounds in the opposite order make a tie.
     for end in ("low", "high"):
         first, second = (best, other) if best.upward else (other, best)
         low, high = first.record[end], second.record[end]
