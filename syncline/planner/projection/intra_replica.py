@@ -38,7 +38,7 @@ from syncline.specs import ProjectSpec
 
 
 def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
-    """Return over how many workers the states of a worker are sharded in each setting, ``(S,)``; 1 without sharding."""
+    """Return the number of workers over which states are sharded, in each of S settings ``(S,)``; 1 if none are."""
     all_sharers = layout.sharers // layout.copies if layout.sharers > 1 else replicas
     return np.where(plan.sharding > 0, all_sharers, 1)
 

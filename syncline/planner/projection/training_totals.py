@@ -209,6 +209,7 @@ def loss_fit_method(method: MethodBase) -> str:
     }
     if is_covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
+    # A method that no fit covers must not have the name of a fit's method by chance.
     return f"{method.name}, otherwise" if method.name in (*is_covered, "ddp-adam") else method.name
 
 

@@ -129,6 +129,7 @@ def _evaluation(
         training: options of the whole training.
     """
     values: dict[str, BoundedValue] = quantities(row)
+    # Without a time of the step, its shares are unknown.
     values |= step_shares if row["step_time_s"] is not None else dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
@@ -242,7 +243,7 @@ class FeasibleSpans(NamedTuple):
     """The values that meet a target.
 
     Attributes:
-        holds: the kind of these values, in words.
+        holds: which values of the grid meet the target, one of `Holds`: for example ``from`` one value upwards.
         spans: all spans of values that meet the target, ascending.
         crossings: the ends of the spans, without the ends of the grid.
     """

@@ -67,7 +67,7 @@ class DecisionVariable:
         sense: the value that is the answer, among the values that meet a target: the ``least``, ``most``, ``fewest`` or
             ``longest``.
         unit: unit of the values.
-        of: the thing that has the variable, for people.
+        of: name of the link, the method or the network that has the variable, for people.
         grid: values that are tried first, ascending.
         whole: all possible values, ascending, if they are whole numbers; else None.
         at: function from a value to the setting that is projected.
