@@ -207,7 +207,7 @@ class ProjectionPlan:
         time of a replica's slowest worker varies less than that of any worker.
         """
         jitter = self.spec.compute.jitter
-        # Exchanges without a group are those between replicas; the workers inside a replica wait in every step.
+        # Exchanges without a group join all replicas; the workers inside a replica wait in every step.
         period = min(
             (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
         )
