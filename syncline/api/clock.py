@@ -101,11 +101,11 @@ def answer_solve(question: Solve) -> Result:
     if isinstance(question.spec, list | tuple):
         specs = question.spec
     else:
-        own_methods = question.spec != Solve.spec
+        own_methods = question.spec != Solve.spec  # the methods of the default spec are not the user's choice
         specs = inputs.specs(*projection_options(question), own_methods=own_methods)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
-    if specs is not question.spec:
+    if specs is not question.spec:  # specs that the user gives as objects keep their steps
         timed = with_steps_of_tokens(problem.specs, question)
         problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
     transfers = transfers_of(problem.specs)

@@ -109,14 +109,14 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
         check_rows(rows, path / "run.json", ROWS[command])
         try:
             return recompute(record)
-        except SynclineError:
+        except SynclineError:  # a spec that cannot be read, for example because code makes it: the rows remain
             return Result(command, {"rows": rows}, folder=path)
     answer: dict[str, Any] = {"rows": rows, "folder": str(path), "interrupted": bool(record.get("interrupted"))}
     try:
         spec: Any = load_spec(path / "spec.yaml")
     except SynclineError:
         spec = None
-    if "summary" in record:
+    if "summary" in record:  # only a validation has one
         return _validation(record, spec, path)
     kind = "run"
     if spec is not None:

@@ -35,6 +35,7 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     )
     networks, count = with_matrices(networks)
     question = dataclasses.replace(question, networks=networks)
+    # A matrix of places decides the workers of a bundled spec; a user's own spec states them.
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
         workers = count

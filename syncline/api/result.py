@@ -68,7 +68,18 @@ class Result:
         asked: Callable[[], Mapping[str, Any]] = dict,
         scratch: Path | None = None,
     ) -> None:
-        """Store the result; remove the folder ``scratch`` once nothing refers to the result."""
+        """Store the result and the functions that draw it.
+
+        Args:
+            command: name of the command.
+            record: the object that ``--json`` prints.
+            spec: the spec that was run.
+            tables: function that returns the tables; they are made when they are first read.
+            figure: function that draws the figure; None: that of the training in the folder, if there is one.
+            folder: folder of the result's files.
+            asked: function that returns the question as fields, which `save` writes if there is no folder.
+            scratch: temporary folder, which is removed once nothing refers to the result.
+        """
         self.command, self.record, self.spec, self.folder = command, dict(record), spec, folder
         self._tables, self._figure, self._asked = tables, figure, asked
         self.read_from: Path | None = None
@@ -164,6 +175,7 @@ class Result:
         import numpy as np
 
         figure = self._drawn()
+        # pyplot shows only figures that it has made, so it "makes" the existing one.
         plt.figure(FigureClass=lambda *_, **__: figure)  # type: ignore[arg-type]
         axes = np.empty(len(figure.axes), dtype=object)
         axes[:] = figure.axes

@@ -25,6 +25,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         paths: path in the spec of those of these fields whose path is not their name.
     """
     changes = []
+    # A command has other fields than the function, and its errors name options instead of arguments.
     field_by_name = {field.name: field for field in question.declared(SHELL if called_by_command.get() else PYTHON)}
     for name in names:
         value, path = getattr(question, name), (paths or {}).get(name, name)
@@ -81,6 +82,7 @@ def warn_lines(lines: list[str]) -> None:
         for line in lines:
             print(f"warning: {line}", file=sys.stderr)
         return
+    # Go up the stack to the first caller outside Syncline; ``stacklevel`` 2 is the caller of this function.
     level, frame = 2, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("syncline."):
         level, frame = level + 1, frame.f_back

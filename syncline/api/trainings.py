@@ -81,6 +81,7 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     check_columns(spec, question.columns)
     with place(question, spec.name) as target, watch([method.name for method in spec.methods], spec.steps) as update:
         answer = compare(
+            # Figures are for a folder that stays; a temporary one goes with the result.
             spec, target.path, exact=target.exact, jobs=question.jobs, figures=target.scratch is None,
             on_progress=question.on_progress or update,
         )  # fmt: skip
@@ -290,6 +291,7 @@ def answer_trace(question: Trace) -> Result:
         programs = [parse_program(source) for source in listed(question.what)]
     if not programs:
         raise SpecError("what", None, "a script, or a function that does the same")
+    # A command forks a process per rank; a Python program may have threads, which a fork would break.
     run: Any = trace_program if command_lines else trace_in_child
     if question.shapes:
         run = partial(trace_program_by_shapes, ranks=parse_ranks(question.ranks))

@@ -54,6 +54,7 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
+        # While the command runs, pydantic's plugins are off, and errors name options instead of arguments.
         plugins_before, token = os.environ.get(PLUGINS), called_by_command.set(True)
         os.environ.setdefault(PLUGINS, "__all__")
         try:
@@ -89,10 +90,10 @@ def spread_values(arguments: Sequence[str], flags: Collection[str]) -> list[str]
     spread: list[str] = []
     flag, num_values = "", 0
     for argument in arguments:
-        if argument.startswith("-") and argument != "-":
+        if argument.startswith("-") and argument != "-":  # a lone "-" is a value: standard input
             flag, num_values = (argument if argument in flags else ""), 0
         elif flag:
-            if num_values:
+            if num_values:  # the user has typed the flag before the first value
                 spread.append(flag)
             num_values += 1
         spread.append(argument)
@@ -148,7 +149,7 @@ class Missing(SynclineError):
 def _sentence(text: str) -> str:
     """Return a sentence in the form of the end of an error line: in lower case, except for acronyms, no full stop."""
     text = " ".join(text.split()).removesuffix(".")
-    second = text[1:2]
+    second = text[1:2]  # an upper-case second letter means an acronym
     return text[:1].lower() + text[1:] if second.islower() or second == " " else text
 
 

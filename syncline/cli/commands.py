@@ -284,6 +284,7 @@ def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
     """
     appearance = appearance_of(field)
     shell_type = _shell_type(appearance, annotation)
+    # An ellipsis stands for the default of the function, because None is a default of its own.
     default = field.default if appearance.shell_default is ... else appearance.shell_default
     if shell_type is str and default is not MISSING and default is not None:
         default = str(default)
@@ -333,14 +334,14 @@ def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
     reader = appearance_of(field).reader
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str) and not text.isascii():
-            try:
+            try:  # bytes of the command line that are not UTF-8 cannot be encoded again
                 text.encode()
             except UnicodeEncodeError:
                 raise SpecError(field.name, text, "text in Unicode") from None
     if value is None or not reader:
         return value
     value = READERS[reader](flag_of(field), value)
-    if reader not in ("yaml", "values"):
+    if reader not in ("yaml", "values"):  # YAML has values of every type; other readers return the right one
         return value
     from syncline.fields import checked_argument
 

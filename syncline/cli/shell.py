@@ -118,10 +118,11 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
     if step_s is not None:
         console.print(f"compute: {format_seconds(step_s)} for a worker's step, measured here before the training")
     for row in result.rows:
+        # The network does not change a training, so the rows of one network have all warnings.
         if row.get("diverged_at") is not None and row["network"] == result.rows[0]["network"]:
             labels = "".join(f", {name} {row[name]}" for name in ("seed", "stages") if name in row)
             warn([f"{row['method']}{labels}: diverged at step {row['diverged_at']}"])
-    if column_error is not None:
+    if column_error is not None:  # last, so that a wrong name of a column does not hide the results of a long run
         raise column_error
 
 

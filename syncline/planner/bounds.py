@@ -75,6 +75,7 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
     """
     log_square_down, log_square_up = np.zeros_like(value), np.zeros_like(value)
     with np.errstate(divide="ignore", invalid="ignore"):
+        # Computing, then communication. A higher cause may lower the value; a ratio below 1 is no deviation.
         for at_low, at_high in (variants[:2], variants[2:]):
             log_square_down += np.log(np.maximum(value / np.minimum(at_low, at_high), 1.0)) ** 2
             log_square_up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2

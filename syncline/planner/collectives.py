@@ -268,6 +268,7 @@ def _row(
     seconds = closed_s
     if seconds is None:
         last_start_s = max(question.starts_s or (0.0,))
+        # Workers start at different times; the collective begins when the last one does.
         simulated = [end_s - last_start_s for end_s in (lockstep_s, events_s) if end_s is not None]
         seconds = min(simulated, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
@@ -311,7 +312,10 @@ CONTENTION = "contention"
 def _finish_s(
     question: CostQuestion, kind: str, network: Network, algorithm: str, evaluator: str
 ) -> list[float] | str | None:
-    """Return the finish time of each worker; None if there are too many messages."""
+    """Return the finish time of each worker in seconds by ``lockstep`` or ``events``.
+
+    The result is None if there are too many messages to simulate, and `CONTENTION` if lockstep cannot time them.
+    """
     messages = most_messages(kind, algorithm, question.workers, network, question.nbytes)
     if messages > most_accepted(evaluator, network, algorithm):
         return None
@@ -395,6 +399,7 @@ def costs_figure(question: CostQuestion) -> Figure:
     for network, kind in itertools.product(question.networks, question.collectives):
         seconds = {}
         for algorithm in question.algorithms_of(kind, network):
+            # An algorithm has a closed form for all sizes or for none, so that one byte decides.
             if closed_form_s(kind, workers, 1.0, network, algorithm, rule=protocol) is not None:
                 seconds[algorithm] = np.asarray(collective_s(kind, workers, sizes, network, algorithm, rule=protocol))
         points = []

@@ -113,6 +113,7 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason."""
+    # The fields of every other row, all None; any training has them.
     row = dict.fromkeys(_prediction_row(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
     published = loss_fits()[fit]
     return row | {

@@ -137,6 +137,7 @@ class PlacementClock:
         channels, latency_s = self._paths
         used_channels = channels[senders, receivers]
         num_placements, num_channels = len(used_channels), len(self._channel_byte_s)
+        # Each placement has its own range of channel numbers, so that one count covers the messages of all.
         placements = np.arange(num_placements).reshape(-1, *(1,) * (used_channels.ndim - 1))
         placement_channels = used_channels + num_channels * placements
         num_messages = np.bincount(placement_channels.ravel(), minlength=num_channels * num_placements)
@@ -161,6 +162,8 @@ class PlacementClock:
             flushes=work.flushes,
         )  # fmt: skip
         after_s = self._averaging_s(grid) + np.array(work.update_s)
+        # A stage averages once its last replica has finished. In the mean, the first stage stands for a replica: its
+        # backward pass ends last.
         seconds = (ends_s.max(axis=1) + after_s).max(axis=1)
         return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (ends_s[..., 0].mean(axis=1) + after_s.mean(axis=1)))
 
@@ -179,6 +182,7 @@ class PlacementClock:
             senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
             lines = self._lines(grid[:, senders], grid[:, receivers])
             return 2 * (lines.latency_s + nbytes / count * lines.byte_s).max(axis=1)
+        # A reduce-scatter and an all-gather on a ring have D - 1 rounds each.
         ring = self._lines(grid, np.roll(grid, -1, axis=1))
         return 2 * (count - 1) * (ring.latency_s + nbytes / count * ring.byte_s).max(axis=1)
 
@@ -232,6 +236,7 @@ def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: I
     # The position of each rank, and then the positions without a rank.
     positions = np.concatenate([start, np.setdiff1d(np.arange(clock.topology.workers), start)])
     pairs = np.stack(np.triu_indices(len(positions), 1), axis=1)
+    # The first of a pair is a rank, because a swap of two positions without a rank changes nothing.
     pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
     score = float(clock.times(start[None]).score[0])
     num_swaps, since_better, next_pair = 0, 0, 0

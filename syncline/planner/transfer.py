@@ -87,6 +87,7 @@ def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertai
     Each published rate of a GPU predicts the times between failures of the other clusters.
     """
     rates = () if failures is None else failures.failure_rates()
+    # Of one GPU: a node of n GPUs, which all stop together, fails n times as often.
     mtbfs_s = {
         name: published.node * group_mtbf_s(published.rates, published.node, published.node)
         for name, published in FAILURE_RATES.items()

@@ -85,6 +85,7 @@ def flag_of(declared: Field[Any]) -> str:
     appearance = appearance_of(declared)
     if appearance.positional:
         return declared.name
+    # Without the negative form behind "/", and without the short name behind a space.
     return appearance.flag.partition("/")[0].partition(" ")[0] or f"--{declared.name.replace('_', '-')}"
 
 
@@ -163,7 +164,7 @@ class Question:
             if declared.name == REST:
                 parameter = inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any")
             parameters.append(parameter)
-        parameters.sort(key=lambda parameter: parameter.kind)
+        parameters.sort(key=lambda parameter: parameter.kind)  # positional ones first, ``**fields`` last
         return inspect.Signature(parameters, return_annotation=cls.returns)
 
     def __post_init__(self) -> None:
@@ -171,7 +172,7 @@ class Question:
         for declared in fields(self):  # type: ignore[arg-type]
             value = getattr(self, declared.name)
             if appearance_of(declared).repeatable and value is not None and "Mapping" not in str(declared.type):
-                object.__setattr__(self, declared.name, listed(value))
+                object.__setattr__(self, declared.name, listed(value))  # the dataclass is frozen
 
 
 def listed(value: Any) -> list[Any]:

@@ -116,7 +116,7 @@ def compute_advice(question: AdviceQuestion) -> Advice:
         row | replay_by_events(question, row) | {"events_goodput": goodput_by_events(question, row)}
         for row in first_list[:REPLAYED]
     ]
-    main_list = ranked if len(ranked) > 1 else unranked
+    main_list = ranked if len(ranked) > 1 else unranked  # a single plan has no other that could become the first
     compared_rows = fastest_by_loss(main_list)[:FOR_THRESHOLDS]
     thresholds = first_changes(question, compared_rows)
     change_lines = change_sentences(question, compared_rows, thresholds)

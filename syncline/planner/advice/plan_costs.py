@@ -168,6 +168,7 @@ def _price_setting(question: AdviceQuestion, plans: Sequence[TrainingPlan]) -> l
         spec = specs_of(question, plans, [plan.method for plan in plans])
         prepared = ProjectionPlan([spec])
     except SpecError as error:
+        # Price the plans one by one, so that only those with an error are refused.
         if len(plans) == 1:
             return [refused_row(plans[0].method.name, plans[0].layout.describe(), f"{error}")]
         return [row for plan in plans for row in _price_setting(question, [plan])]
@@ -229,7 +230,7 @@ def _plan_row(
     step_egress_bytes = _egress_bytes_per_step(question, plan, step_bytes, prepared.spec, projected)
     egress_bytes = None if step_egress_bytes is None else step_egress_bytes * steps
     cost_fields = training_cost(projected, question.prices or Prices(), steps, seconds, egress_bytes)
-    cost_fields.pop("egress_bytes")
+    cost_fields.pop("egress_bytes")  # the field ``wan_bytes`` replaces it
     level_bytes = None if step_bytes is None else [float(nbytes) * steps for nbytes in step_bytes]
     outermost_bytes = egress_bytes if level_bytes is None else level_bytes[-1]
     time_s, low_s, high_s = seconds or (None, None, None)

@@ -101,7 +101,7 @@ def compare_with_first(question: AdviceQuestion, rows: Sequence[PlanRow], limit:
         is_compared = limit is None or index < limit
         if is_compared:
             step = varied_step(question, row)
-            base_step = base_step or step
+            base_step = base_step or step  # the step of the first row, which all others are compared with
             low, high = time_ratio_bounds(rows[0], base_step, row, step)
         tied = is_compared and index > 0 and (low is None or low <= 1)
         compared_rows.append(row | ratio_fields | {"over_first_low": low, "over_first_high": high, "tied": tied})
@@ -126,6 +126,7 @@ def time_ratio_bounds(
     ratios_at_bounds = [np.array(step_s / base_step_s) for step_s, base_step_s in both_at_bounds]
     low, high = (float(bound) for bound in combined_bounds(np.array(step_ratio), ratios_at_bounds))
     time_ratio = row["time_s"] / base["time_s"]
+    # Tokens add no error if they are set, or if both plans share the error of their tokens.
     if row["loss_unknown"] is not None or loss_key(row) == loss_key(base):
         return time_ratio * low / step_ratio, time_ratio * high / step_ratio
 
@@ -216,7 +217,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
         network = scaled(question.network, selected=outermost.links, latency=factor)
         return [plan.time_s(network) for plan in plans]
 
-    first_setting, first_network = np.zeros((2, 1), dtype=np.int64)
+    first_setting, first_network = np.zeros((2, 1), dtype=np.int64)  # arrays of one index, 0
     computing = computing_bounds(plans[0].projection)
     communication = communication_bounds(plans[0].projection, [question.network])
     low, high = threshold_bounds(computing, communication, first_setting, first_network)
@@ -228,7 +229,7 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
         ("bandwidth", bandwidth, times_at_bandwidth_s),
         ("latency", latency, times_at_latency_s),
     ):
-        if not now > 0:
+        if not now > 0:  # no factor changes a latency of 0
             continue
         doublings, halvings = DOUBLINGS[quantity]
         change = _find_change(plan_times_s, doublings, is_increase=True)

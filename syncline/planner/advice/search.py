@@ -152,7 +152,7 @@ def _estimates_in_parts(
 def _refuses(method: MethodBase, replicas: int) -> bool:
     """Return whether a method cannot synchronise this number of replicas of a single vector."""
     try:
-        list(method.exchanges(1_000_000, replicas))
+        list(method.exchanges(1_000_000, replicas))  # a generator raises its error only when it runs
     except SpecError:
         return True
     return False
@@ -180,6 +180,7 @@ def _fastest(estimates: Sequence[QuickEstimate], count: int) -> list[QuickEstima
     """Return the first ``count`` estimates by step time, without the steps of those that cannot be among them."""
     fastest: list[tuple[float, int]] = []  # seconds and index
     for index in sorted(range(len(estimates)), key=lambda index: estimates[index].least_s):
+        # Later estimates have even higher lower bounds, so none of them can be among the fastest.
         if len(fastest) == count and estimates[index].least_s > fastest[-1][0]:
             break
         fastest = sorted([*fastest, (estimates[index].step_s, index)])[:count]
@@ -306,6 +307,7 @@ def _fastest_with_replicas(
                 first_place[method.name] = min(first_place.get(method.name, order), order)
                 needed_tokens = tokens_needed(question, method, replicas)
                 is_unknown, steps = needed_tokens.unknown is not None, needed_tokens.tokens / question.batch_tokens
+                # A plan whose lower bound is already worse than the method's best needs no exact time.
                 if method.name in best and (is_unknown, steps * estimate.busy_s, place) > best[method.name].rank:
                     continue
                 time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
@@ -327,10 +329,11 @@ def _memory(estimate: QuickEstimate) -> float:
 def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) -> float:
     """Return the least memory of a worker without activations: ``16 N / w``, with all states sharded as far as can be.
 
-    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (k max(t, f e)) + 12 N / w``.
+    In a pipeline, which does not gather weights for each micro-batch, it is ``6 N / (k max(t, f e)) + 12 N / w`` with
+    k stages, t workers per matrix, and experts divided over f e workers.
 
     Args:
-        question: question with the model.
+        question: question with the model of N parameters.
         layout: layout of a replica of w workers.
         method: data parallelism shards over all replicas, so that w is P, if a replica has no copies.
     """

@@ -100,7 +100,7 @@ def cause_sentences(
         unranked: rows of unknown loss, the fastest first.
         infeasible: rows of infeasible plans.
     """
-    explained_rows = [*rows[:1]]
+    explained_rows = [*rows[:1]]  # empty if no loss is known
     parallel = data_parallel_row(rows)
     if parallel is not None and parallel is not rows[0]:
         explained_rows.append(parallel)
@@ -285,7 +285,7 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
     fewer = [row["method"] for row in rows if (row["tokens_factor"] or 1) < 1 and row["extrapolation"]]
     if fewer:
         lines.append(f"Whether {fewer[0]} takes fewer tokens than data parallelism at this size: smaller models did.")
-    for first in [*rows, *unranked][:1]:
+    for first in [*rows, *unranked][:1]:  # the first plan, if there is any
         lines.append(f"Times are as sure as what they rest on: {first['basis']}.")
     if question.prices is None:
         lines.append("Money, as no prices are given (--prices).")

@@ -96,6 +96,7 @@ def _short_table(advice: Advice) -> Group:
     """
     ranked = fastest_by_loss(advice.ranked)
     others = compared_rows(advice.question, advice.loss_unknown)
+    # Plans of known loss take half of the table, or more if there are few others.
     shown = ranked[: max(SHORT // 2, SHORT - len(others))]
     parallel = data_parallel_row(ranked)
     if parallel is not None and parallel not in shown:

@@ -166,6 +166,7 @@ def curves(settings: PageSettings) -> Curves:
     """
     key = _curve_settings(settings)
     if key not in _curve_cache:
+        # A dictionary has its keys in the order in which they were added.
         for oldest in list(_curve_cache)[: len(_curve_cache) - MOST_CURVES + 1]:
             del _curve_cache[oldest]
         _curve_cache[key] = _compute_curves(key)
@@ -205,6 +206,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
             step = plan.step(index, explored_network, cache=cache)
             priced_s[name].append(float(np.ravel(step.step_time_s)[0]))
     for name, seconds in priced_s.items():
+        # Linear in 1 / bandwidth; the sign makes the points ascend, as `np.interp` needs.
         step_s[name] = np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds))
     return Curves(drawn, step_s, compute_s, priced=len(bandwidths))
 
@@ -392,6 +394,7 @@ def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -
     if when is not None:
         bandwidth = "" if rate is None else format_bandwidth(rate)
         return f"{when} {bandwidth}".strip()
+    # The row has no threshold, for example on a network of several links.
     speedups = curves.step_s[BASELINE] / curves.step_s[method]
     boundary = crossing(curves.bandwidths, speedups, wanted=1.05)
     is_faster = speedups[-1] >= 1.05

@@ -123,14 +123,14 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
         "method": row["method"],
         "place": place,
         "tied": tied,
-        "seconds": repr(time_s),
+        "seconds": repr(time_s),  # all digits, as an attribute of the cell
         "time": _cell(row, "wall_clock_s"),
         "interval": Markup(interval_picture(low_s, time_s, high_s, ends, method=row["method"])),
         "between": range_text(row, "wall_clock_s"),
         "speedup": _cell(row, "speedup"),
-        "around": "baseline" if row["method"] == BASELINE else speedup_range,
+        "around": "baseline" if row["method"] == BASELINE else speedup_range,  # small text beside the speedup
         "waits": column_of("waiting").text(waiting(row)),
-        "wide": [_cell(row, name) for name in wide_columns],
+        "wide": [_cell(row, name) for name in wide_columns],  # cells that a narrow window hides
     }
 
 

@@ -81,6 +81,7 @@ def utilisation_picture(
         line: the line in words.
     """
     narrow = width < 560
+    # Pixels around the plot; in a broad picture the names of the lines are to the right of it.
     margin, right, top, bottom = 46, 14 if narrow else 178, 42, 44
     height = 276 if narrow else 356
     plot_width, plot_height = width - margin - right, height - top - bottom
@@ -292,7 +293,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
         for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
             title = f"{label or kind}: {format_seconds((end - begin) / scale)}"
             out.append(_bar(kind, margin + begin, y, width=end - begin, height=height, title=title))
-    if seconds * MOST_TILES < window:
+    if seconds * MOST_TILES < window:  # the rounds that are drawn end before the picture does
         x = margin + scale * seconds * MOST_TILES + 6
         out.append(f'<text x="{x:.1f}" y="{base + 16}">… and so on</text>')
     return out
@@ -325,6 +326,7 @@ def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, floa
         if merged_spans:
             previous_begin, previous_end, previous_label = merged_spans[-1]
             if begin - previous_end < MERGED:
+                # Parts of one message have labels such as "gradient 1/4"; together they keep the first word.
                 common_label = label if label == previous_label else previous_label.split(" ")[0]
                 merged_spans[-1] = previous_begin, max(previous_end, end), common_label
                 continue
@@ -354,6 +356,7 @@ def interval_picture(low: float, middle: float, high: float, ends: tuple[float, 
         lowest, highest = ends
         if not 0 < lowest < highest:
             return width / 2
+        # The round ends of the bar and the dot need 6 pixels on each side.
         return 6 + (width - 12) * float(np.log(value / lowest) / np.log(highest / lowest))
 
     color, _ = style_of(method)
@@ -392,10 +395,10 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
     for heading, picture in pictures:
         y += 34
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:14px">{escape(heading)}</text>')
-        size = re.search(r'width="(\d+)" height="(\d+)"', picture)
-        assert size is not None
+        width_and_height = re.search(r'width="(\d+)" height="(\d+)"', picture)
+        assert width_and_height is not None
         parts.append(picture.replace("<svg ", f'<svg x="20" y="{y + 12}" ', 1))
-        y += 12 + float(size[2])
+        y += 12 + float(width_and_height[2])
     height = int(y + 20)
     return (
         f'<svg class="plot" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '

@@ -105,6 +105,7 @@ class Page:
             _run(f"exploreSet({json.dumps(str(name))}, '', 0, true)")
             return
         self.problems = {}
+        # Move the slider of the setting; a network sets the sliders of its line.
         for changed in ("bandwidth", "latency") if name == "network" else (name,):
             if changed in markup.SLIDERS:
                 field, value = BY_NAME[changed], getattr(self.wanted, changed)

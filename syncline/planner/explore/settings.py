@@ -58,7 +58,7 @@ def offer_network(description: Any) -> str:
     if workers is None or site_sizes(offered_network, workers) is None:
         raise SpecError("--network", description, "a network that states its workers, as places or sites of sizes do")
     for setting, value in line_settings(place_of(offered_network, path="--network").link).items():
-        BY_NAME[setting].read(BY_NAME[setting].write(value))
+        BY_NAME[setting].read(BY_NAME[setting].write(value))  # raises an error for a value that no setting can have
     name = offered_network.name or Path(str(description)).stem
     OFFERED_NETWORKS[name] = offered_network
     return name
@@ -169,7 +169,7 @@ class Field:
 
     Attributes:
         name: name of the setting, and in a link.
-        control: its declaration.
+        control: the control of the page that sets it: its label, its values and its limits.
     """
 
     def __init__(self, name: str, control: Control) -> None:
@@ -177,7 +177,7 @@ class Field:
 
     @property
     def stops(self) -> tuple[Any, ...]:
-        """Return the values of its slider, or the options of its list."""
+        """Return the values of the setting's slider in order, or the options of its list."""
         stops = self.control.stops
         return CATALOGUES[stops]() if isinstance(stops, str) else tuple(stops)
 
@@ -276,6 +276,7 @@ def with_text(settings: PageSettings, name: str, text: str) -> PageSettings:
     line = line_between_places(settings) if name == "network" else None
     if line is None:
         return settings
+    # Sites of different sizes cannot be replicas, which are equally large.
     replica = settings.replica if len(set(sizes_of_sites(settings))) == 1 else "worker"
     numbers = line_settings(line.link)
     return replace(settings, replica=replica, bandwidth=numbers["bandwidth"], latency=numbers["latency"])
@@ -337,7 +338,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         "model": settings.model,
         **({"tokens_per_worker": settings.batch} if settings.batch else {}),
         "workers": workers,
-        "steps": 1,
+        "steps": 1,  # the tokens of the training set the steps below
         "methods": methods,
         "networks": [network_of(settings)],
         "compute": {"hardware": settings.hardware},
@@ -459,4 +460,5 @@ def network_of(settings: PageSettings) -> Any:
         if settings.sites == 1:
             return link
         levels = [{"units": settings.workers, "link": link}]
+    # One rail: all workers of a site share its line to the others.
     return {"name": "sites", "levels": [*levels, {"units": settings.sites, "link": line, "rails": 1}]}

@@ -155,6 +155,7 @@ def simulated_goodput(
             copy_workers = math.ceil(training.workers / training.copies)
             min_copies = math.ceil(failures.min_workers / copy_workers)
             group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
+            # A single remaining copy may have to do the steps of all.
             max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
             work = SavedSteps(max_steps, equal_step_ends(training.step_s), checkpoints)
             # An outage of workers is an outage of the model copies that have them.

@@ -168,6 +168,7 @@ def simulate_training(
 ) -> FailureCosts:
     """Return the costs of failures in a simulated training, with failures drawn from a seed."""
     group, outages = failures.failing_group(workers), failures.outages_of(workers, seed)
+    # Either the steps or the time ends a simulation; the other has no limit.
     steps = MANY if question.steps is None else question.steps
     until_s = question.for_s if question.steps is None else math.inf
     if recovery == "alone":

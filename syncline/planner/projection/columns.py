@@ -99,6 +99,7 @@ class ColumnRows(Sequence[dict[str, Any]]):
         combinations: dict[tuple[Any, ...], dict[str, Any]] = {}
         for part in self.parts:
             columns = {name: part[name] for name in names if name in part}
+            # One number for each combination: each column in turn is one more digit.
             combination_codes = np.zeros(length(part), dtype=np.int64)
             for column in columns.values():
                 numbers = column.codes if isinstance(column, Categorical) else column
@@ -159,5 +160,6 @@ def _series(column: RowColumn) -> Any:
 
     if not isinstance(column, Categorical):
         return column
+    # Only values in use decide the type; a None that no row has would turn numbers into objects.
     used_codes, codes = np.unique(column.codes, return_inverse=True)
     return pd.Series([column.values[code] for code in used_codes.tolist()]).take(codes).reset_index(drop=True)

@@ -146,6 +146,7 @@ class NetworkGrid:
                 raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.field_grids)]
         self._numbers = [[_link_numbers(base, grid) for grid in self.field_grids] for base in self.bases]
+        # Read each value once, beside the first values of the other grids.
         for base_index in range(len(self.bases)):
             for position, grid in enumerate(self.field_grids):
                 for value_index in range(len(grid.values)):

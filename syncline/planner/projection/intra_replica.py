@@ -38,7 +38,7 @@ from syncline.specs import ProjectSpec
 
 
 def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
-    """Return over how many workers the states of a worker are sharded in each setting, ``(S,)``; 1 without sharding."""
+    """Return the number of workers over which states are sharded, in each of S settings ``(S,)``; 1 if none are."""
     all_sharers = layout.sharers // layout.copies if layout.sharers > 1 else replicas
     return np.where(plan.sharding > 0, all_sharers, 1)
 
@@ -103,12 +103,13 @@ def step_parts(
     work = Work(
         share, micro_batches, stages=layout.pipeline, parameters=elements, updated=elements / sharers,
         recomputed=stage_layers(model, layout, policy.most_recomputed).totals,
-        sharded=sharding == SHARDINGS[-1],
+        sharded=sharding == SHARDINGS[-1],  # only the last kind shards the weights, too
         offloaded=stage_layers(model, layout, policy.offloaded_layers).totals,
         offload_s=_offload_s(spec, layout, micro_batches) if policy.offloaded_layers else 0.0,
     )  # fmt: skip
     software, recomputed_modules = spec.compute.kernels.build(), policy.modules
     keeps_no_scores = policy.kind == "selective" or policy.recomputed_layers is not None
+    # Eager attention stores its scores unless they are recomputed; fused attention never does.
     if software.attention == "eager" and keeps_no_scores:
         recomputed_modules = tuple(sorted({*recomputed_modules, "core_attn"}))
     software = replace(software, recomputed=recomputed_modules, adapters=spec.adapters)
@@ -125,6 +126,7 @@ def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, polic
     if not isinstance(model, ModelShape):
         return step_s
     num_recomputed = sum(stage_layers(model, layout, policy.most_recomputed).totals)
+    # The forward pass of a layer, a third of its seconds, is computed twice.
     seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3) if num_recomputed else step_s
     if policy.offloaded_layers:
         offload_s = _offload_s(spec, layout, micro_batches)
@@ -284,4 +286,5 @@ def _nodes_or_members(ranks: range, network: Network, workers: int) -> int:
     levels = () if isinstance(network, Link) else group_peers(network, ranks, workers)
     if len(levels) < 2:
         return len(ranks)
+    # The first level is inside a node; the product of the others is the number of nodes.
     return math.prod(int(level.size) for level in levels[1:])

@@ -149,6 +149,7 @@ def plan_memory(
 
     # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies.
     micro_bytes = budget.activations_bytes / max_micro_batches
+    # All pairs of a policy and a kind, in this order, along the first axis.
     least_bytes = (state_bytes[None] + micro_bytes[:, None]).reshape(-1, *limit.shape)
     fits = least_bytes <= limit
     candidate = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
@@ -172,7 +173,7 @@ def plan_memory(
     return MemoryPlan(
         np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],
         micro_batches,
-        activations=np.where(activations_bytes > 0, policy_index + 1, 0),
+        activations=np.where(activations_bytes > 0, policy_index + 1, 0),  # index 0 of ``policies``: none to store
         memory=Memory(**parts),
         fits=np.asarray(fits.any(axis=0)),
         policies=(None, *policies),

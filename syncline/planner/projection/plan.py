@@ -95,6 +95,7 @@ class ProjectionPlan:
         self.intra_replica = IntraReplica(specs, self.layout)
         self.included = np.ones((len(specs), len(self.methods)), dtype=bool)
         for index, spec in enumerate(specs):
+            # A spec may leave out methods that refuse its workers; the others are the same objects in all specs.
             if len(spec.methods) < len(self.methods):
                 spec_method_ids = {id(method) for method in spec.methods}
                 self.included[index] = [id(method) in spec_method_ids for method in base_methods]
@@ -147,7 +148,7 @@ class ProjectionPlan:
         rows_and_steps = []
         for traffic in self.traffic[method_index]:
             traffic_rows = traffic.row_of_setting[selected]
-            rows = np.flatnonzero(traffic_rows >= 0)
+            rows = np.flatnonzero(traffic_rows >= 0)  # -1 marks settings with other traffic
             if not rows.size:
                 continue
             row_network = network if len(rows) == len(selected) else links_of_rows(network, rows)
@@ -159,7 +160,7 @@ class ProjectionPlan:
             rows_and_steps.append((rows, self._step(traffic, method_index, selection)))
         if len(rows_and_steps) == 1:
             rows, step = rows_and_steps[0]
-            if len(rows) == len(selected):
+            if len(rows) == len(selected):  # all settings have the same traffic: nothing to merge
                 return step
         return joined_rows(rows_and_steps, len(selected), ndim)
 
@@ -206,6 +207,7 @@ class ProjectionPlan:
         time of a replica's slowest worker varies less than that of any worker.
         """
         jitter = self.spec.compute.jitter
+        # Exchanges without a group join all replicas; the workers inside a replica wait in every step.
         period = min(
             (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
         )
@@ -239,7 +241,7 @@ class ProjectionPlan:
         """Return the seconds of a collective, of encoding its payload, and of the collective after an idle link."""
         call_cost = self.call_cost(part, selection)
         workers = selection.setting_values(self.replicas)
-        if part.group is not None:
+        if part.group is not None:  # a group has the same ranks in every setting
             workers = np.full_like(workers, len(part.group))
         size = selection.traffic_values(part.payload_bytes)
         encode_s: FloatOrArray = 0.0
@@ -294,14 +296,14 @@ class ProjectionPlan:
         for pattern in patterns:
             for call in pattern.calls:
                 for part in split_call(call, self.spec.overlap, traffic.buckets):
-                    if not part.wait_steps:
+                    if not part.wait_steps:  # a worker waits for others in a later step, perhaps for no time
                         kind, nbytes = (part.collective, part.group), float(np.ravel(part.payload_bytes)[0])
                         calls[kind, nbytes] = part
                         runs_by_size = num_runs.setdefault(kind, {})
                         runs_by_size[nbytes] = runs_by_size.get(nbytes, 0) + pattern.steps
         total_s = 0.0
         for kind, runs_by_size in num_runs.items():
-            nbytes, runs = max(runs_by_size.items(), key=math.prod)
+            nbytes, runs = max(runs_by_size.items(), key=math.prod)  # the size with most bytes: size times runs
             total_s += runs * float(np.ravel(self.call_cost(calls[kind, nbytes], selection).seconds)[0])
         return total_s / self.spec.steps
 
@@ -309,6 +311,7 @@ class ProjectionPlan:
         self, method_index: int, network: Network, cache: PriceCache | None
     ) -> tuple[Traffic, PricedSettings]:
         """Return the traffic of a method in the first setting, and this setting on a network without arrays."""
+        # A setting belongs to exactly one traffic of a method that it includes.
         (traffic,) = [candidate for candidate in self.traffic[method_index] if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
         cache = PriceCache() if cache is None else cache
@@ -331,8 +334,8 @@ class ProjectionPlan:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
         size, settings = selection.traffic_values(call.payload_bytes), selection.settings
         algorithm, rule = self.spec.algorithm_on(selection.network), self.spec.protocol
-        span = self.layout.workers if call.group is None else call.group
-        key = call.collective, size_key(size), self.workers[settings].tobytes(), span, algorithm, rule
+        members = self.layout.workers if call.group is None else call.group  # workers per replica, or ranks
+        key = call.collective, size_key(size), self.workers[settings].tobytes(), members, algorithm, rule
         if key not in selection.cache:
             groups: list[range] | None = None  # all workers
             if call.group is not None:
@@ -363,7 +366,7 @@ class ProjectionPlan:
         code_by_text = {text: code for code, text in enumerate(TIME_SOURCES)}
         fits = self.memory_plans[method_index].fits
         if cache.has_closed_forms and fits.all():
-            return list(code_by_text), np.zeros((1, 1), dtype=np.int64)
+            return list(code_by_text), np.zeros((1, 1), dtype=np.int64)  # code 0 is the closed form
         ndim, codes = price_ndim(network), self._zero_codes(network)
         for traffic in self.traffic[method_index]:
             settings, buckets = traffic.settings, traffic.on(network).buckets
@@ -372,6 +375,7 @@ class ProjectionPlan:
                 for part in split_call(call, self.spec.overlap, buckets):
                     prices = self.call_cost(part, selection)
                     new_codes = _text_codes(code_by_text, prices.sources, prices.source_index, len(settings))
+                    # A higher code is further from a formula; reasons for unknown times come last.
                     codes[settings] = np.maximum(codes[settings], new_codes)
         for setting in np.flatnonzero(~fits).tolist():
             machine = self.specs[setting].memory_machine
@@ -394,13 +398,14 @@ class ProjectionPlan:
                 selection = PricedSettings(settings[rows], traffic_rows[rows], network, ndim, cache)
                 texts, text_index = self._algorithm_names(calls, selection)
                 codes[settings[rows]] = _text_codes(code_by_text, texts, text_index, len(rows))
-        return list(code_by_text) or [""], codes
+        return list(code_by_text) or [""], codes  # a method without calls has no algorithm, code 0
 
     def _algorithm_names(self, calls: Sequence[Call], selection: PricedSettings) -> tuple[list[str], NDArray[np.int64]]:
         """Return the different combinations of the calls' algorithms, and the index of each setting's combination."""
         combinations: list[tuple[str, ...]] = [()]
         combination_index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
+            # Sizes are floats, as in `split_call`, so that keys of the cache are equal.
             prices = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
             # One number for each pair of a combination of the calls before and this call's algorithm.
             pairs = combination_index * len(prices.names) + prices.name_index
@@ -458,6 +463,7 @@ def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indice
     if not any(isinstance(call.payload_bytes, np.ndarray) for call in calls):
         return [(np.arange(len(traffic_rows)), sorted(calls, key=lambda call: -call.payload_bytes))]
     sizes = np.stack([np.broadcast_to(call.payload_bytes, traffic_rows.shape) for call in calls], axis=1)
+    # Settings whose calls have the same order of sizes are one item.
     orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
     order_index = order_index.reshape(-1)
     return [

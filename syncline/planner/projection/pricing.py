@@ -136,6 +136,7 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
         key: Any = network_index
         if isinstance(network, Link):
             shared_fields = [field.name for field in fields(network) if field.name not in (*NUMBERS, "name")]
+            # A column of uploads cannot mix numbers and None.
             key = *(getattr(network, name) for name in shared_fields), network.upload_bytes_per_s is None
         groups.setdefault(key, []).append(network_index)
     result = []
@@ -166,6 +167,7 @@ def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int
 
 def joined_arrays(parts: Sequence[tuple[Any, NDArray[np.float64]]], count: int, ndim: int) -> NDArray[np.float64]:
     """Merge arrays into one of ``count`` rows, from the row indices and values of each; other rows are 0."""
+    # Give all arrays ``ndim`` axes, with new axes of length 1 in front.
     aligned = [(rows, values.reshape((1,) * (ndim - values.ndim) + values.shape)) for rows, values in parts]
     shape = np.broadcast_shapes((1,) * (ndim - 1), *(values.shape[1:] for _, values in aligned))
     joined_values = np.zeros((count, *shape))

@@ -130,6 +130,7 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
         if id(spec.model) not in tensors_by_model:
             tensors_by_model[id(spec.model)] = tuple(tensors_of(spec.model.tensors))
         tensors = tensors_by_model[id(spec.model)]
+        # Inside a replica of several workers, the tokens of a worker decide the messages, too.
         key = (tensors, spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol,
                spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency, spec.number_format,
                spec.layout, spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip

@@ -62,6 +62,7 @@ class _RecordingWorker(Worker):
 
     @override
     def _start(self, priced_call: PricedCall, ready_s: FloatOrArray, step: int) -> None:
+        """Start a call whose data are ready at ``ready_s``, and record when the network is busy with it."""
         begin_s = np.maximum(self.free_s, ready_s)
         super()._start(priced_call, ready_s, step)
         self._record(
@@ -70,6 +71,7 @@ class _RecordingWorker(Worker):
 
     @override
     def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
+        """Wait for ``wait_s`` seconds from ``at_s`` on, and record the span."""
         super()._expose(at_s, wait_s)
         self._record("wait", "", start_s=at_s, end_s=at_s + wait_s)
 

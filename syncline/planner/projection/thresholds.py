@@ -153,6 +153,7 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
         for _ in range(NUM_SPLITS):
             points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)
             reached_at_points = _reached(speedups(combination, points[:, :-1]), targets[ratio_index][:, None])
+            # The crossing follows the last point where the answer differs from that at the highest bandwidth.
             differs = reached_at_points != reached_at_high
             last = INNER_POINTS - np.argmax(differs[:, ::-1], axis=-1)
             low, high = points[row, last], points[row, last + 1]
@@ -192,7 +193,7 @@ def threshold_columns(
         if not isinstance(links, Link) or plan.spec.algorithm_on(links) in NO_THRESHOLDS:
             continue
         # Combinations of a method, a setting and a link; those of two closed forms have thresholds.
-        methods, settings = np.nonzero(plan.included[:, 1:].T)
+        methods, settings = np.nonzero(plan.included[:, 1:].T)  # without the first method, which is the baseline
         link_index = np.tile(np.arange(len(network_indices)), len(settings))
         methods, settings = np.repeat(methods + 1, len(network_indices)), np.repeat(settings, len(network_indices))
         networks = np.array(network_indices)[link_index]
@@ -213,7 +214,7 @@ def threshold_columns(
             )
             inverse_order = np.argsort(order).reshape(len(SUFFIXES), -1)
             for name, threshold in thresholds(speedups_at, len(order)).items():
-                when[name][cells] = threshold.when[inverse_order[0]]
+                when[name][cells] = threshold.when[inverse_order[0]]  # of the value, the first of `SUFFIXES`
                 for suffix, index in zip(SUFFIXES, inverse_order, strict=True):
                     bandwidths[name, suffix][cells] = threshold.bytes_per_s[index]
     columns: Columns = {}

@@ -104,13 +104,14 @@ def traffic_of(
     counts = sorted(set(workers[mask].tolist()))
     group_counts = [count for count in counts if count > 1]
     exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
-    exchanges_by_count[1] = []
+    exchanges_by_count[1] = []  # a single worker has no other to exchange with
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
         structure = tuple(map(_STRUCTURE, exchanges_by_count[count]))
         counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
     for alike_counts in counts_by_structure.values():
+        # The index of each setting's number of workers; the next line drops settings with any other number.
         count_index = np.minimum(np.searchsorted(alike_counts, workers), len(alike_counts) - 1)
         settings = np.flatnonzero(mask & (np.array(alike_counts)[count_index] == workers))
         row_of_setting = np.full(len(workers), -1)
@@ -123,9 +124,9 @@ def traffic_of(
 def _value_by_count(counts: Sequence[int], value_of: Callable[[int], Any], same_for_all: bool) -> dict[int, Any]:
     """Return the value for each number of workers; ``same_for_all`` values are computed for the first and last only."""
     if len(counts) > 2 and same_for_all:
-        value = value_of(counts[0])
-        if value == value_of(counts[-1]):
-            return dict.fromkeys(counts, value)
+        first_value = value_of(counts[0])
+        if first_value == value_of(counts[-1]):
+            return dict.fromkeys(counts, first_value)
     return {count: value_of(count) for count in counts}
 
 
@@ -240,6 +241,7 @@ def traffic_and_memory(
     spec, tensors = specs[0], tensors_of(worker_tensors.tensors)
     shards = parameter_shards(worker_tensors, layout)
     counts = [tensor.elements for tensor in tensors]
+    # The share of its parameters that a worker sends to other replicas itself: workers with copies divide them.
     share = sum(shard.elements / len(shard.group) for shard in shards) / worker_tensors.elements
     has_sharers = layout.sharers > 1
 
@@ -248,7 +250,7 @@ def traffic_and_memory(
         """Return a worker's exchanges with other replicas, among ``count`` workers."""
         if layout.workers == 1:
             return list(method.exchanges(tensors, count))
-        if count == layout.workers:
+        if count == layout.workers:  # a single replica
             return []
         return list(_exchanges_between(method, tensors, replicas=count // layout.workers, layout=layout, share=share))
 
@@ -275,13 +277,14 @@ def traffic_and_memory(
     for sharding, micro_batches in sorted(plans):
         selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
         last_buckets = after_micro_batches(buckets, micro_batches)
-        if not has_sharers and not sharding:
+        if not has_sharers and not sharding:  # nothing is added inside replicas; only the buckets are still missing
             for traffic in traffic_between:
                 row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                 if (row_of_setting >= 0).any():
                     split_traffic.append(traffic._replace(row_of_setting=row_of_setting, buckets=last_buckets))
             continue
         kind = SHARDINGS[sharding]
+        # A bucket size that the spec sets replaces layers as units, except where whole layers of weights are gathered.
         options = _StepOptions(
             kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro_batches,
             gradient_width=wire_width, parameter_width=parameter_width,
@@ -309,6 +312,7 @@ def _exchanges_of_worker(
     if layout.sharers > 1:
         inside = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
         return inside + exchanges_between_replicas(count)
+    # Without a layout, all workers share one shard; ``first_group=None`` stands for all workers.
     replicas = range(count // layout.workers)
     shard = ParameterShard(tuple(counts), replicas, len(replicas))
     return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]
@@ -368,9 +372,10 @@ def _memory_plan(
     units = _gathered_units(spec, layout, [tensor.elements for tensor in tensors])
     unit_bytes = max(unit.share for unit in units) * MODEL_BYTES[precision] * elements
     state_share = sum(shard.elements / shard.sharers for shard in shards) / elements
-    sharers = np.full(len(specs), 1 / state_share) if has_sharers else replicas
+    sharers = np.full(len(specs), 1 / state_share) if has_sharers else replicas  # over which states are sharded
     budget, options = _memory_budget(specs, layout), spec.memory
     if layout.pipeline > 1 and options.micro_batches is None:
+        # A pipeline has micro-batches of one sequence, so that its stages are idle for the least time.
         options = options.model_copy(update={"micro_batches": max(1, int(budget.sequences[0]))})
     # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
     # frozen weights are not sharded.
@@ -392,6 +397,7 @@ def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) ->
     if not isinstance(spec.model, ModelShape):
         return gradient_buckets(counts, spec.bucket_size)
     layers = -(-spec.model.layers // layout.pipeline)
+    # With one "byte" per element, the limit of a unit is a number of elements.
     return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
 
 
@@ -487,7 +493,7 @@ def _memory_budget(specs: Sequence[ProjectSpec], layout: Layout) -> MemoryBudget
     The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
     micro-batch, so they are divided by the number of micro-batches later.
     """
-    model_parallel_workers = layout.workers // layout.data
+    model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
     policies = activation_policies(specs[0], layout)
 
     def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:

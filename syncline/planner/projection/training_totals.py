@@ -78,6 +78,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
     totals = np.zeros(len(unit_sizes))
     for traffic in plan.traffic[method_index]:
         for exchange in traffic.exchanges:
+            # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
             payload_bytes = float(np.ravel(exchange.payload_bytes)[0])  # of the only setting
             step_bytes = payload_bytes * exchange.num_runs(steps) / steps
@@ -208,6 +209,7 @@ def loss_fit_method(method: MethodBase) -> str:
     }
     if is_covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
+    # A method that no fit covers must not have the name of a fit's method by chance.
     return f"{method.name}, otherwise" if method.name in (*is_covered, "ddp-adam") else method.name
 
 
@@ -227,7 +229,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
         columns, tokens_to_target = _losses(method, spec, options)
-        if options.target_loss is not None:
+        if options.target_loss is not None:  # steps and time are unknown, unless a fit gives the tokens
             steps, seconds = 0.0, None
         if tokens_to_target is not None:
             reached_loss, token_factor = tokens_to_target

@@ -230,6 +230,7 @@ def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
     difference = abs(other.record["value"] - best.record["value"])
     if difference <= TIE_TOLERANCE * max(abs(best.record["value"]), abs(other.record["value"])):
         return True
+    # The values are in the order first, second; bounds in the opposite order make a tie.
     for end in ("low", "high"):
         first, second = (best, other) if best.upward else (other, best)
         low, high = first.record[end], second.record[end]
@@ -273,13 +274,14 @@ def _cheapest_link(
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
-    settings.append(ProjectionSetting(spec, network, method))
+    settings.append(ProjectionSetting(spec, network, method))  # last, the present link
     *trials, current = evaluate_settings(settings, question.targets, question.training, question.baseline)
     costs = [_cost_with_network(offer, trial) for offer, trial in zip(offers, trials, strict=True)]
     by_money = all(cost is not None for cost in costs)
     bandwidths = [float(offer.link.bandwidth_bytes_per_s) for offer in offers]
     keys: list[Any] = costs if by_money else bandwidths
     cheapest_first = sorted(range(len(offers)), key=lambda index: (keys[index], bandwidths[index], index))
+    # The offers that meet the targets at each bound of the step time, the cheapest first.
     met, met_optimistic, met_pessimistic = (
         [index for index in cheapest_first if trials[index].margins[bound] >= 0] for bound in range(len(BOUNDS))
     )

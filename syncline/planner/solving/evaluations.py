@@ -129,6 +129,7 @@ def _evaluation(
         training: options of the whole training.
     """
     values: dict[str, BoundedValue] = quantities(row)
+    # Without a time of the step, its shares are unknown.
     values |= step_shares if row["step_time_s"] is not None else dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
@@ -204,7 +205,8 @@ def shares(spec: ProjectSpec, method_index: int, networks: Sequence[Network]) ->
         for name in SHARES:
             share = _step_share(step, name)
             low, high = combined_bounds(share, [_step_share(variant, name) for variant in variants])
-            high = np.minimum(high, 1.0)
+            high = np.minimum(high, 1.0)  # a part of a step is not longer than the step
+            # Less waiting is better, but more computing is.
             best, worst = (low, high) if name == "exposed" else (high, low)
             for column, index in enumerate(indices):
                 shares_by_network[index][name] = BoundedValue(
@@ -241,7 +243,7 @@ class FeasibleSpans(NamedTuple):
     """The values that meet a target.
 
     Attributes:
-        holds: the kind of these values, in words.
+        holds: which values of the grid meet the target, one of `Holds`: for example ``from`` one value upwards.
         spans: all spans of values that meet the target, ascending.
         crossings: the ends of the spans, without the ends of the grid.
     """
@@ -264,7 +266,7 @@ def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
         return FeasibleSpans("unknown", (), ())
     is_met = [_is_met(evaluation, bound) for evaluation in evaluations]
     spans: list[FeasibleSpan] = []
-    first: float | None = None
+    first: float | None = None  # start of the current span; None: the start of the grid
     for (low, is_low_met), (high, is_high_met) in pairwise(zip(grid, is_met, strict=True)):
         if is_high_met and not is_low_met:
             first = _span_end(trials, low, high, bound)
@@ -300,6 +302,7 @@ def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
             break
         values = [low, *inner, high]
         is_met = [_is_met(evaluation, bound) for evaluation in trials.evaluate(values)]
+        # Keep the first interval whose ends differ; there is one, because ``low`` and ``high`` differ.
         change = 1
         while is_met[change] == is_met[0]:
             change += 1
@@ -348,6 +351,7 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
 
 def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
     """Return whether the values above the answer meet the target, rather than those below it."""
+    # The first bound at which only a part of the values meets the target decides.
     for feasible in spans_by_bound:
         if feasible.crossings:
             if feasible.holds in ("from", "up to"):

@@ -94,6 +94,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
         raise SpecError("model", shape.name, "a transformer by name or config, whose layouts can be told")
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
+    # By default 20 tokens per parameter, as in compute-optimal training.
     tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
     batch = int(question.batch_tokens or spec.batch_tokens)
     given_batch = batch_assumption(batch, spec.workers, GIVEN)
@@ -126,6 +127,7 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
         finalists = candidates[:FINALISTS]
         data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
+        # The best plan of data parallelism is always among the answers, for comparison.
         finalists += [candidate for candidate in data_parallel[:1] if candidate not in finalists]
         answers = [_exact_answer(question, advice, network, rough_plan=candidate) for candidate in finalists]
         rows += [answer.flat() for answer in ranked_answers(answers)]
@@ -187,6 +189,7 @@ def _exact_answer(
     """Solve for the value with bounds at which a plan meets the targets, and return the answer."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
+    # The plan's spec already has the question's batch.
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
     answer = answer_of(plan_question, spec, network, method=spec.methods[0])
     record = answer.record | {"target": question.describe()}

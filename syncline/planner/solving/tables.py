@@ -154,6 +154,7 @@ def round_to_meet(variable: str, value: float, up: bool) -> float:
     in_units = value / unit
     if in_units == 0:
         return value
+    # The last printed digit; a quotient that is whole up to rounding errors is not rounded further.
     digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)
     num_digits = round(in_units / digit, 4)
     num_digits = math.ceil(num_digits) if up else math.floor(num_digits)

@@ -160,12 +160,14 @@ def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
     utilisations: list[float | None] = []
     for bound_s in step_s:
         is_known = row["utilisation"] is not None and bound_s is not None and step_s.predicted is not None
+        # The work of a step is fixed, so the utilisation falls as the step gets longer.
         utilisations.append(row["utilisation"] * step_s.predicted / bound_s if is_known else None)
     return {
         "deadline_s": training_s,
         "budget": cost,
         "step_time_s": step_s,
         "utilisation": BoundedValue(*utilisations),
+        # The optimistic bound of a speedup is the high one; of a time it is the low one.
         "speedup": BoundedValue(row["speedup"], row["speedup_high"], row["speedup_low"]),
     }
 

@@ -67,7 +67,7 @@ class DecisionVariable:
         sense: the value that is the answer, among the values that meet a target: the ``least``, ``most``, ``fewest`` or
             ``longest``.
         unit: unit of the values.
-        of: the thing that has the variable, for people.
+        of: name of the link, the method or the network that has the variable, for people.
         grid: values that are tried first, ascending.
         whole: all possible values, ascending, if they are whole numbers; else None.
         at: function from a value to the setting that is projected.
@@ -108,6 +108,7 @@ class DecisionVariable:
             return []
         log_values = [(log_low + log_high) / 2]
         if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
+            # One value on each side of the estimated crossing, so that the next interval is short.
             crossing = log_low - log_width * margin_low / (margin_high - margin_low)
             distance = max(log_width / 64, CLOSE / 4)
             log_values += [crossing - distance, crossing + distance]
@@ -244,6 +245,7 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
     if batch_tokens is not None:
         sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1
         tokens = int(batch_tokens)
+        # A replica needs whole sequences, and a worker a whole number of tokens.
         if tokens % (sequence * (count // layout.workers)) or tokens % count:
             return None
         changed_fields["tokens_per_worker"] = tokens // count
@@ -267,6 +269,7 @@ def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
     if isinstance(network, Sites):
         if not isinstance(network.sites, int):
             raise SpecError("network", network.name, "sites by their number, whose sizes are not fixed")
+        # All sites have equally many workers.
         return [(count, network) for count in range(network.sites, limit + 1, network.sites)]
     link_places(network)  # raises an error for other networks
     if isinstance(network, Matrix):
@@ -310,6 +313,7 @@ def _thin_values(values: Sequence[int]) -> tuple[float, ...]:
     if len(values) <= MAX_GRID_SIZE:
         return tuple(map(float, values))
     points = np.geomspace(max(values[0], 1), values[-1], MAX_GRID_SIZE).tolist()
+    # Of whole numbers, the first that is at least ``point - 0.5`` is the point rounded.
     indices = {min(bisect.bisect_left(values, point - 0.5), len(values) - 1) for point in points}
     indices |= {0, len(values) - 1}
     return tuple(float(values[index]) for index in sorted(indices))

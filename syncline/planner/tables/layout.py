@@ -84,6 +84,7 @@ class Sheet:
         Text is folded between words, and inside words only if this does not suffice.
         """
         widths = {column: self._natural_widths[column] for column in columns}
+        # The least widths of each round: readable text, whole numbers with units, whole words, one character.
         limits = (self._readable_widths, self._minimum_widths, self._word_widths, [1] * len(self.headings))
         for min_widths in limits:
             while _total_width(widths.values(), gap=2) > width:
@@ -173,7 +174,7 @@ def _total_width(widths: Iterable[int], gap: int) -> int:
 def _cut_into_blocks(widths: dict[int, int], room: int) -> list[list[int]]:
     """Return blocks of neighbouring columns, each with as many columns as fit into ``room`` characters."""
     blocks: list[list[int]] = []
-    used_width = room + 1
+    used_width = room + 1  # as if a block were full, so that the first column begins one
     for column, width in widths.items():
         used_width += width + 2
         if used_width > room:

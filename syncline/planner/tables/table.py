@@ -145,6 +145,7 @@ def bounds_text(row: Record, name: str) -> str:
 def _bound_names(name: str) -> tuple[str, str]:
     """Return the names of the fields with the lower and the upper bound of a column."""
     stem, unit = (name.removesuffix("_s"), "_s") if name.endswith("_s") else (name, "")
+    # A row of a plan has the bounds of its time in ``low_s`` and ``high_s``; their common name is ``_s``.
     return f"{stem}_low{unit}".removeprefix("_"), f"{stem}_high{unit}".removeprefix("_")
 
 
@@ -169,7 +170,7 @@ def range_text(row: Mapping[str, Any], name: str) -> str:
     if low is None or high is None:
         return "-" if low is None else f"{column.text(low)} or more"
     low_text, high_text = column.text(low), column.text(high)
-    number, _, unit = low_text.partition(" ")
+    number, _, unit = low_text.partition(" ")  # a unit that both bounds have appears once
     return f"{number if unit and high_text.endswith(' ' + unit) else low_text} to {high_text}"
 
 
