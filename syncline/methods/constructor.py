@@ -113,6 +113,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
 
     def make(*args: Any, **kwargs: Any) -> MethodBase:
         """Return the method's spec with these fields."""
+        # Only positional arguments are bound: `_make_spec` names a wrong field better than Python would.
         arguments = dict(signature.bind_partial(*args).arguments)
         for argument in kwargs:
             if argument in arguments:

@@ -149,6 +149,7 @@ class DeMoSpec(MethodBase):
         if node_size > 1:
             if workers == node_size:
                 return gradient_formula
+            # A worker sends its share of the pairs to other nodes, then the shares of all nodes inside its node.
             pair_bytes *= (1 + workers // node_size) / node_size
         formula = per_step_formula(f"{pair_bytes:g} × {self.k} N / {self.chunk}²", self.period)
         return formula if node_size == 1 else f"{gradient_formula} + {formula}"

@@ -86,6 +86,7 @@ class DionBase(CompressibleBase):
     def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
         plain_gradients, factored = self._split_by_exchange(model)
+        # P belongs to the longer side, because matrices with more columns than rows are transposed.
         left_factors = [TensorShape("P", (max(t.sides), self.rank(t))) for t in factored]
         right_factors = [TensorShape("R", (min(t.sides), self.rank(t))) for t in factored]
         exchanges: list[Exchange] = []
@@ -112,7 +113,7 @@ class DionBase(CompressibleBase):
     def _period(self) -> int:
         """Return the number of steps between exchanges, on average."""
         one_parameter = 1
-        return self.exchanges(one_parameter, workers=1)[-1].period
+        return self.exchanges(one_parameter, workers=1)[-1].period  # the first may be a trigger's flag
 
     @override
     def traffic_formula(self, workers: int) -> str:

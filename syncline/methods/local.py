@@ -78,7 +78,7 @@ class LocalSpec(CompressibleBase):
             return [*tensors, *self.rule.averaged(tensors)]
         sent = []
         for tensor in tensors:
-            num_states = self.rule.state_elements([tensor]) // tensor.elements
+            num_states = self.rule.state_elements([tensor]) // tensor.elements  # each as large as the parameter
             sent += [tensor] * (1 + num_states)
         return sent
 
@@ -90,7 +90,8 @@ class LocalSpec(CompressibleBase):
     @override
     def _sent_periods(self) -> Iterable[int]:
         """Return the period of the parameters and of each averaged state."""
-        return [self.period] * len(self._sent_tensors(tensors_of(1)))
+        one_parameter = tensors_of(1)  # the number of tensors per parameter is the same for all
+        return [self.period] * len(self._sent_tensors(one_parameter))
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:

@@ -199,9 +199,10 @@ class MTDAOSpec(CompressibleBase):
             state_tensors = self._tensors_with_state(state, tensors)
             if not state_tensors:
                 continue
-            if self.phase == "random":
+            if self.phase == "random":  # averages of two states coincide for sure only if both are in every step
                 all_exchanges.append(self._plain_exchange(elements(state_tensors), period, state, joins=period == 1))
             else:
+                # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
                 offset = 1 if self.phase == "paper" and state != "params" else 0
                 all_exchanges += self._average_exchanges(state_tensors, workers, period, label=state, offset=offset)
         return all_exchanges

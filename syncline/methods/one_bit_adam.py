@@ -195,6 +195,7 @@ class ZeroOneAdamSpec(OneBitBase):
         gradients, signs = [], []
         for doublings, begin, end in self._doublings():
             period, phase = 2**doublings, {"start": begin, "stop": end}
+            # The first refresh of a phase is in its first step.
             gradients.append(self._gradient_exchange(model, period, offset=begin + 1, **phase))
             if self.variant == "merged":
                 # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.

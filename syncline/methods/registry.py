@@ -85,7 +85,7 @@ def named(name: str, path: str = "") -> dict[str, Any]:
     """
     if name not in METHODS and (is_reference(name) or name in METHOD_KINDS):
         _add_presets(name, kind_named(name, path))
-        return dict(METHODS.get(name, {"kind": name}))
+        return dict(METHODS.get(name, {"kind": name}))  # a preset may have the name of its kind
     if name not in METHODS:
         load_plugins()
     if name not in METHODS:

@@ -125,7 +125,7 @@ class RotationBase(DataParallelBase):
         """Return the frequency of renewals of this stage."""
         if self.allocation == "uniform" or stages == 1:
             return self.frequency
-        return self._frequency_by_delay(range(stages))[delay]
+        return self._frequency_by_delay(range(stages))[delay]  # the stages have the delays 0 to stages - 1
 
     def _frequency_by_delay(self, delays: Sequence[int]) -> dict[int, int | None]:
         """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
@@ -142,6 +142,7 @@ class RotationBase(DataParallelBase):
         depend on the delays of all stages; a process with one stage has these as ``delays`` of its group.
         """
         groups = optim.groups.as_list(params)
+        # Only groups have delays, not a plain list of parameters.
         if self.allocation != "uniform" and groups and isinstance(groups[0], Mapping):
             delays: set[int] = set()
             for group in groups:

@@ -75,6 +75,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
         """Return the exchanges of all fragments, each with its offset in the period."""
 
         def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
+            """Return the exchange of a state of these parameters, or None if none of them has the state."""
             count = self.state_elements(state, tensors)
             return self._plain_exchange(count) if count else None
 

@@ -133,6 +133,7 @@ class VotingBase(MethodBase):
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
         """
+        # Votes are sent as numbers from 0: minus and plus are 0 and 1, or with a zero between them 0 and 2.
         largest_vote = 2 if self.vote == "quantised" or self.ternary else 1
         needed_bits = (largest_vote * workers).bit_length()
         bits = needed_bits
@@ -154,7 +155,7 @@ class VotingBase(MethodBase):
         if self.vote == "server-efficient":
             return f"{per_sign:g} N + {per_sign:g} N"
         bits = self.field_bits(workers)
-        word_bits = 8 if 8 % bits == 0 else 32
+        word_bits = 8 if 8 % bits == 0 else 32  # sums do not cross the borders of words
         sums_per_word = word_bits // bits
         return f"{word_bits / 8 / sums_per_word:g} N"
 

@@ -250,8 +250,8 @@ class LpMean(Compressor):
             q = _round_to_units(flatten_rows(x), unit, s)
             units.append(unit)
             integers.append(q)
-            words_hold_bytes = 8 % self.bits == 0
-            words.append(packed.encode((q if words_hold_bytes else q.long()) + s))
+            words_are_bytes = 8 % self.bits == 0  # bytes are packed from floats that hold integers, too
+            words.append(packed.encode((q if words_are_bytes else q.long()) + s))  # from 0 to 2 s
 
         summed = comm.all_reduce(torch.cat(words, 1), op="sum", label=label, details=encoding_details(*xs))
         parts = first_row_per_replica(summed, comm).split([w.shape[1] for w in words], -1)
@@ -418,7 +418,7 @@ class OneBit(GatheringCompressor):
 def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
     """Return ``x (R, n)`` in units of ``unit (R, 1)``, rounded to integers in +-levels; 0 if the unit is 0."""
     q = (x / unit).round_().clamp_(-levels, levels)
-    if x.device.type == "cpu" and (unit > 0).all():
+    if x.device.type == "cpu" and (unit > 0).all():  # on a GPU this check would wait for the device
         return q
     return torch.where(unit > 0, q, 0.0)
 

@@ -237,7 +237,7 @@ class Streaming(Method):
                 self._in_flight[due] = TensorsInFlight(fragment_rows, handle)
         for due in self._due_fragments(t - self.tau):
             in_flight = self._in_flight.pop(due, None)
-            if in_flight is not None:
+            if in_flight is not None:  # None: it was due before the first step, or no parameter has this state
                 for row, average in zip(in_flight.rows, in_flight.handle.wait(), strict=True):
                     self._merge(row, due.state, average)
 
@@ -297,5 +297,6 @@ class Streaming(Method):
                 rows = [row for row in fragment_rows if PENDING + state in row.state]
                 if rows:
                     averages = [row.state.pop(PENDING + state) for row in rows]
+                    # The default value keeps the averages of this fragment, not those of the last one.
                     handle = Handle(lambda averages=averages: averages)  # type: ignore[misc]
                     self._in_flight[fragment_state] = TensorsInFlight(rows, handle)

@@ -113,6 +113,7 @@ class CompressedAverages:
         """
         deltas = []
         for (name, row), z in zip(due, tensors, strict=True):
+            # 0 for a difference, which has no reference, and without error feedback.
             last_reference = row.state.get(_state_name(REFERENCE, name), 0.0)
             last_error = row.state.get(_state_name(ERROR, name), 0.0)
             deltas.append(z - last_reference + last_error)
@@ -146,7 +147,7 @@ class CompressedAverages:
             for name, bound in row.rule.lower_bounds(equal_states, row.group, t).items():
                 state, error = row.state[name], row.state.get(_state_name(ERROR, name))
                 raised = torch.maximum(state, bound)
-                if error is not None:
+                if error is not None:  # what the bound has added need not be sent later
                     error.sub_(raised - state)
                 state.copy_(raised)
 

@@ -96,7 +96,7 @@ class TableBall(Unscaled):
 
     def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
         """Return the point of the ball that is farthest along the mixture ``d`` of momenta."""
-        if d.dim() != 3:
+        if d.dim() != 3:  # a table is (R, m, n)
             return (divide_by_rms(d.reshape(len(d), -1)) * h["radius"]).view_as(d)
         if self.tables == "rows":
             return divide_by_rms(d) * h["table_radius"]

@@ -235,6 +235,7 @@ class OneBitAdamMethod(OneBitMethod):
             row.state[MOMENTUM].lerp_(row.g, 1 - row.group["betas"][0])
         means = self.one_bit.mean([row.state[MOMENTUM] for row in rows], [row.state for row in rows], self.comm)
         for row, mean in zip(rows, means, strict=True):
+            # Where v is 0 no worker has had a gradient, but a sign has no zero.
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
         # Since ``freeze_step`` the second moment is constant, so that its bias correction stays the same.
         steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)

@@ -75,6 +75,7 @@ class FactorMean(Reducer):
             return comm.all_reduce_coalesced(tensors, wire=wire, label=label)
 
         mean_of_row: dict[int, Tensor] = {}
+        # A parameter without a factor is never compressed, see ``init``.
         exact_rows = [row for row in rows if t < self.warmup_steps or FACTOR not in row.state]
         if exact_rows:
             means = average([row.g for row in exact_rows], "gradient")

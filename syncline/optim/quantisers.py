@@ -47,7 +47,7 @@ def random_bools(workers: Sequence[int], count: int, device: torch.device, *name
     """Return random booleans ``(R, count)``, true with probability 1/2; the arguments are those of ``uniform``."""
     if device.type == "cpu":
         return torch.from_numpy(_shifted_bits(workers, count, names, drop=63, dtype=np.dtype(np.bool_)))
-    return _random_bits(workers, count, device, *names) < 0
+    return _random_bits(workers, count, device, *names) < 0  # the highest of the 64 bits is the sign
 
 
 def generator_states(workers: Sequence[int], *names: str | int) -> NDArray[np.uint64]:
@@ -157,6 +157,7 @@ def _root_mean_square(x: Tensor) -> Tensor:
     """Return the root mean square ``(R,)`` of each row ``(R, n)``, also where squares would overflow or underflow."""
     norm = torch.linalg.vector_norm(x, dim=1)
     in_range = (norm >= SAFE_NORMS[0]) & (norm <= SAFE_NORMS[1])
+    # A GPU computes both norms, because to look at ``in_range`` would wait for it.
     if not (x.device.type == "cpu" and in_range.all()):
         largest = x.abs().amax(1)
         unit = torch.where(largest > 0, largest, 1.0)

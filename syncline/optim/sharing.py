@@ -44,7 +44,7 @@ class SharedRows:
         If gradient, parameter and states are the same memory for all workers, the tensors are ``(1, *s)``, so that the
         rule computes once. Otherwise they are ``(R, *s)``, with separate states for each worker.
         """
-        if row.g.size(0) == 1:
+        if row.g.size(0) == 1:  # a single worker
             return row
         if rows_share_memory(row.g):
             views = self._views.get(row.param_index)
@@ -53,6 +53,7 @@ class SharedRows:
                 self._views[row.param_index] = views
             if views.all_share_memory:
                 return row._replace(x=views.x, g=shared_row(row.g), state=views.state.copy())
+        # The workers' gradients or states differ, so that each worker needs separate states.
         for name in self.state_names.get(row.param_index, ()):
             row.state[name] = separate_rows(row.state[name])
         return row

@@ -131,7 +131,7 @@ class Buffers:
             for x in self._tensors:
                 if x.numel():
                     buffers_by_dtype.setdefault(x.dtype, []).append(x)
-            for xs in buffers_by_dtype.values():
+            for xs in buffers_by_dtype.values():  # tensors of one dtype are joined to one message
                 vectors = [flatten_rows(x) for x in xs]
                 received = self._comm.broadcast(torch.cat(vectors, 1), label="buffers")
                 for x, part in zip(xs, received.split([vector.shape[1] for vector in vectors], 1), strict=True):

@@ -119,7 +119,7 @@ class RMMC(Trigger):
                 stored_norm.copy_(norm)
             else:
                 norm_before = momentum.flatten(1).norm(dim=1)
-                stored_norm.copy_(norm_before)
+                stored_norm.copy_(norm_before)  # only marks that the first step is over
             change = (norm - norm_before).abs() / norm_before.clamp(min=SMALLEST_DIVISOR)
             if self.variant == "code":
                 change = torch.where(norm_before > SMALLEST_NORM, change, 0.0)
@@ -135,13 +135,13 @@ class RMMC(Trigger):
             SpecError: the communicator has several replicas, whose trainings would trigger at different steps.
         """
         check_one_seed(comm)
-        if not rows:
+        if not rows:  # as for an infinite change
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
         comm.ledger.record_readback(changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
-        self.decided.append(largest[:1])
+        self.decided.append(largest[:1])  # the first row, as all rows are equal
         return bool(largest[0] > self.threshold)
 
 
@@ -209,6 +209,7 @@ class GradientChange(Trigger):
         comm.ledger.record_readback(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
         self.decided.append(largest[:1])
+        # An infinite change, that of the first step, must not reach an infinite threshold.
         return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
 
 

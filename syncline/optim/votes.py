@@ -260,7 +260,8 @@ class ServerVote(Vote):
         # The first row of a replica is the server; the gathered votes in other rows have no meaning.
         received = first_row_per_replica(comm.gather(code.encode(signs), label="votes", details=details), comm)
         vote_sum = code.decode(received, count).sum(1)
-        result = break_zeros(vote_sum.sign(), ties, workers=[0] * comm.replicas, t=t, coin_name="tie")
+        server_of_replica = [0] * comm.replicas
+        result = break_zeros(vote_sum.sign(), ties, workers=server_of_replica, t=t, coin_name="tie")
         encoded_result = repeat_for_workers(code.encode(result), num_rows=len(ballots))
         broadcast = comm.broadcast(encoded_result, label="verdict", details=details)
         return code.decode(first_row_per_replica(broadcast, comm), count)

@@ -72,6 +72,7 @@ class ZeroOneSchedule:
     def interval(self, t: int) -> int:
         """Return the number of steps between averages at step ``t``."""
         doublings = max(0, t - self.freeze_step) // self.double_every
+        # The inner minimum keeps the power small in a long training.
         return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
 
     def states_due(self, t: int) -> tuple[str, ...]:
@@ -163,7 +164,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         for row in rows:
             if ANCHOR not in row.state:
                 row.state[ANCHOR] = row.x.detach().clone()
-                if not self._is_code:
+                if not self._is_code:  # the code averages the change of x since a, instead of u
                     row.state[ACCUMULATED] = torch.zeros_like(row.x)
         return rows
 
@@ -174,7 +175,7 @@ class ZeroOneAdamMethod(OneBitMethod):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
         exchanged = super().exchange_gradients(rows, t)
-        return [] if self._is_code and t == 0 else exchanged
+        return [] if self._is_code and t == 0 else exchanged  # step 0 of the code does not move the parameters
 
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
@@ -220,6 +221,7 @@ class ZeroOneAdamMethod(OneBitMethod):
         if not self._is_code:
             row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
             row.state[ANCHOR].mul_(decay)
+        # Where v is 0 no worker has had a gradient, and u would be averaged by signs, which have no zero.
         direction = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
         return direction / momentum_bias_correction(row, steps) / self._denominator(row, t)
 
@@ -244,6 +246,7 @@ class ZeroOneAdamMethod(OneBitMethod):
             row.state[ANCHOR].copy_(row.x)
             if not self._is_code:
                 row.state[ACCUMULATED].zero_()
+        # From the next step on, the code averages another tensor, to which the errors do not belong.
         if self._is_code and t == self.sync.freeze_step - 1:
             for row in self.rows(without_gradient=True):
                 row.state[WORKER_ERROR].zero_()
@@ -265,6 +268,6 @@ class ZeroOneAdamMethod(OneBitMethod):
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
         for row, s, mean in zip(rows, rate_sums, means, strict=True):
             m = row.state[MOMENTUM]
-            mean_momentum = mean / s if s and self._is_code else mean
+            mean_momentum = mean / s if s and self._is_code else mean  # other messages are divided by s already
             m.copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
             row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))

@@ -149,7 +149,7 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     size = len(labels) // world_size
     if size == 0:
         raise SpecError("workers", world_size, f"at most {len(labels)} workers, one per training image")
-    order = torch.randperm(len(labels), generator=source)[: size * world_size]
+    order = torch.randperm(len(labels), generator=source)[: size * world_size]  # equal shards; the rest is unused
     num_random = round((1 - skew) * size)  # images of a shard that are dealt at random; the others by label
     random_part, rest = order[: num_random * world_size], order[num_random * world_size :]
     sorted_by_label = rest[labels[rest].argsort(stable=True)]

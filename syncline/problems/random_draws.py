@@ -70,7 +70,7 @@ class StepStream:
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))
         self._steps = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
-        self._block, self._draws = -1, torch.empty(0)
+        self._block, self._draws = -1, torch.empty(0)  # no block yet
 
     def __getitem__(self, step: int) -> Tensor:
         block, offset = divmod(step, self._steps)
@@ -147,7 +147,7 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
         sine = torch.sin(alpha * angle)
         # A product of powers of a small alpha would overflow, the sum of their logarithms does not.
         log_magnitude = sine.abs().log_() - angle.cos().log_() / alpha
-        if alpha != 1:
+        if alpha != 1:  # at 1 the second factor is 1
             log_ratio = torch.cos((1 - alpha) * angle).log_() - exponential.log_()
             log_magnitude += (1 - alpha) / alpha * log_ratio
         return scale * sine.sign_() * log_magnitude.exp_()
@@ -163,4 +163,5 @@ def _signs(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
 def _exponential(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
     """Draw exponential variates of mean 1, above 0."""
     uniform = torch.rand(size, generator=source, dtype=torch.float64)
+    # 1 - uniform is in (0, 1], so that the logarithm is finite; the bound keeps the result above 0.
     return -torch.log1p(-uniform).clamp_max_(-torch.finfo(torch.float64).tiny)

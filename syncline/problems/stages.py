@@ -156,7 +156,7 @@ class DelayedTask:
     def _stale_parameter(self, name: str) -> Tensor:
         """Return a parameter as it was before its delay, or its first value if fewer updates have been made."""
         history, delay = self._history[name], self.delays[name]
-        if isinstance(delay, int):
+        if isinstance(delay, int):  # one delay for all coordinates
             return history[max(len(history) - 1 - delay, 0)]
         stale = history[-1]
         for tau, mask in self._masks[name]:

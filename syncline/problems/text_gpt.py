@@ -331,10 +331,10 @@ class Windows:
         draw = integers(num_windows)
         self._starts = StepStream(rows, "batches", shape=(batch_size,), draw=draw, dtype=torch.int64, device=device)
 
-        # The first window and the number of windows of the part of the text that belongs to each worker's worker.
+        # For each row, (R, 1): the first window of its worker's part of the text, and the number of windows there.
         self._num_from_part = num_from_part
         first_windows, part_lengths = [], []
-        for worker in rows.workers * len(rows.seeds):
+        for worker in rows.workers * len(rows.seeds):  # rows are in order of replicas, then of workers
             part, num_parts = site_part(worker, rows.world_size, sites)
             begin, end = num_windows * part // num_parts, num_windows * (part + 1) // num_parts
             if num_from_part and begin == end:

@@ -71,7 +71,7 @@ class DataReader:
         """
         if self.sampler is not None:
             seed_all(device, seed, *names)
-            sampler = copy.copy(self.sampler)
+            sampler = copy.copy(self.sampler)  # the user's sampler keeps its generator
             if getattr(sampler, "generator", None) is not None:
                 sampler.generator = torch_generator(seed, *names)
             return torch.tensor(list(sampler), dtype=torch.int64)
@@ -134,6 +134,7 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     if isinstance(sampler, DistributedSampler):
         raise SpecError(field, type_name(sampler), "a DataLoader without it: workers get their shards here")
     draws_each_item_once = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
+    # The reader can draw these orders by itself; any other sampler is kept.
     has_default_order = type(sampler) is SequentialSampler or draws_each_item_once
     inner = data_reader(loader.dataset, field, loader.batch_size, type(sampler) is RandomSampler, loader.drop_last)
     has_own_order = not has_default_order and not inner.is_stream
@@ -198,6 +199,7 @@ class MapShards:
         self._device, self._dtype = device, dtype
         items = len(reader.data if reader.sampler is None else reader.sampler)
         self._shard_size, size = items // rows.world_size, reader.batch_size
+        # Rounded down if the last batch must be full, else up.
         self._batches_per_epoch = self._shard_size // size if reader.drop_last else -(-self._shard_size // size)
         if not self._batches_per_epoch:
             raise _too_few_items_error(reader, items, rows.world_size)
@@ -328,7 +330,7 @@ class _Stream:
         full_size = self._workers * self._reader.batch_size
         for _ in range(2):  # what is left of this epoch, or the next epoch
             items = list(islice(self._items, full_size))
-            even_size = len(items) - len(items) % self._workers
+            even_size = len(items) - len(items) % self._workers  # as many items for each worker
             if len(items) == full_size or (even_size and not self._reader.drop_last):
                 return items[:even_size]
             self._begin_epoch()

@@ -107,6 +107,7 @@ def _count_flops(module: nn.Module, inputs: tuple[Any, ...], name: str, path: st
                     output = getattr(output, attribute)
             output_tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.requires_grad]
             if output_tensors:
+                # On the meta device gradients have no values.
                 torch.autograd.backward(output_tensors, [torch.empty_like(leaf) for leaf in output_tensors])
     except Exception as error:  # any error of a user's module
         expected = f"a module that computes on torch's meta device; {error_clause(error)}"
@@ -175,4 +176,5 @@ def measure_module(
         value.backward()
         draws = draws or not random_state.equals(GlobalState.capture(device))
     swappable.take_gradients()
+    # A count of 0 means that torch knows the FLOPs of none of the operations.
     return ModuleProperties(float(counter.get_total_flops()) or None, draws)
