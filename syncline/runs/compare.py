@@ -204,7 +204,7 @@ def _rows(
             baseline_reached_s = time_to_target(trained_baseline, baseline.clock, target)
         for training in finished:
             key = training.method, network.name
-            if key not in timings:  # an asynchronous method that was trained for another network
+            if key not in timings:  # a method that was trained for another network
                 continue
             clock, history = timings[key].clock, training.history
             loss, loss_min, loss_max = final_loss(training)
