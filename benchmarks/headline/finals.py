@@ -12,7 +12,6 @@ from pathlib import Path
 from statistics import median
 
 from replication.replications.averages import read_averages
-from replication.replications.choosing import method_with
 from replication.replications.networks import TimedCell, runs_over, timed_cells
 from replication.replications.reading import read_replication
 from replication.replications.stages import independent_stages
@@ -57,15 +56,9 @@ class Finals:
         """The number of parameters of the model."""
         return sum(parameter.numel() for parameter in self.setting.problem.module().parameters())
 
-    def times_s(self, method: str, network: str, target: float) -> list[float]:
-        """The seconds after which each seed reaches a loss on a network; infinite for a seed that never does."""
-        cell = self.cells[method]
-        by_seed = zip(cell.clock_s[network], cell.curve.loss, strict=True)
-        return [time_to_target_s(clock_s, loss, target) for clock_s, loss in by_seed]
-
     def median_time_s(self, method: str, network: str, target: float) -> float:
-        """The median of `times_s`; infinite unless most seeds reach the loss."""
-        return median(self.times_s(method, network, target))
+        """The median seconds until a loss over the seeds; infinite unless most of them reach it."""
+        return median(self.cells[method].times_s(network, target))
 
     def steps(self, method: str, target: float) -> list[float]:
         """The steps after which each seed reaches a loss; infinite for a seed that never does."""
@@ -83,8 +76,7 @@ def finals(run: str = "protocol-2") -> Finals:
     """Read the finals of a run in ``results/replication``, and time them."""
     replicated = read_replication(RESULTS / run)
     spec = replicated.spec
-    chosen = {method.label: method_with(method, replicated.chosen[method.label]["knobs"]) for method in spec.methods}
-    stage = independent_stages(spec, chosen)[0]
+    stage = independent_stages(spec, replicated.chosen_methods())[0]
     averages = read_averages(replicated.tables())
     cells = timed_cells(spec, [stage], replicated.kept, averages)
     return Finals(

@@ -71,7 +71,7 @@ def by_network(finals: Finals) -> str:
             [
                 method,
                 seconds(cell.step_time_s[network]),
-                *(spread(finals.times_s(method, network, target)) for target in TARGETS),
+                *(spread(cell.times_s(network, target)) for target in TARGETS),
             ]
             for method, cell in finals.cells.items()
         ]

@@ -74,6 +74,11 @@ class TimedCell:
         """Return the median of the last loss over the seeds; infinite if most seeds diverged."""
         return float(median_and_range(self.curve.loss)[0][-1])
 
+    def times_s(self, network: str, target: float) -> list[float]:
+        """Return the seconds after which each seed reaches a loss on a network; infinite for a seed that never does."""
+        by_seed = zip(self.clock_s[network], self.curve.loss, strict=True)
+        return [time_to_target_s(clock_s, loss, target) for clock_s, loss in by_seed]
+
 
 def networks_identity(spec: ReplicationSpec, stages: Sequence[ReplicationStage], code: str) -> str:
     """Return a digest of the inputs of a table of networks; ``code`` is the version of the code."""
@@ -343,10 +348,7 @@ def _seeds_won(cells: Sequence[TimedCell], network: str, target: float | None) -
     timed = [cell for cell in cells if not cell.cell.extra and network in cell.curve.clock_s]
     if target is None or not timed:
         return {}
-    times_s = np.zeros((len(timed), len(timed[0].curve.loss)))
-    for row, cell in enumerate(timed):
-        for seed_index, (clock_s, loss) in enumerate(zip(cell.clock_s[network], cell.curve.loss, strict=True)):
-            times_s[row, seed_index] = time_to_target_s(clock_s, loss, target)
+    times_s = np.array([cell.times_s(network, target) for cell in timed])
     first_s = times_s.min(0)
     is_first = times_s == first_s
     is_sole_first = is_first & (is_first.sum(0) == 1) & np.isfinite(first_s)

@@ -9,10 +9,10 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from replication.replications.averages import averages_rows, keep_averages, read_averages
-from replication.replications.choosing import check_effort, chosen_trials, method_with
+from replication.replications.choosing import check_effort, chosen_trials
 from replication.replications.expected import Expected, expected
 from replication.replications.measured import MEASURED, measured_rows
 from replication.replications.networks import NETWORKS_TABLE, networks_identity, rows_over_networks, timed_cells
@@ -145,9 +145,7 @@ def _train_finals(result: Replicated, train_stage: TrainStage, trainer: Trainer 
 
     A ``trainer`` first trains all stages that do not depend on each other, without a wait between them.
     """
-    spec, chosen = result.spec, dict[str, dict[str, Any]]()
-    for method in spec.methods:
-        chosen[method.label] = method_with(method, result.chosen[method.label]["knobs"])
+    spec, chosen = result.spec, result.chosen_methods()
     if trainer is not None and not trainer.interrupted:
         independent = independent_stages(spec, chosen)
         trainer.train_ahead([stage for stage in independent if not stage_table(result.folder, stage.name).is_file()])

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from replication.replications.choosing import average_of
+from replication.replications.choosing import average_of, method_with
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import (
     CompletedStage,
@@ -66,6 +66,10 @@ class Replicated:
         if name == "search" and self.spec.search.one_by_one:
             self.planned[name] = len(stage.rows)
         self.finished[name] = self.planned[name]
+
+    def chosen_methods(self) -> dict[str, dict[str, Any]]:
+        """Return the fields of each method with the hyperparameters that were chosen, by label."""
+        return {method.label: method_with(method, self.chosen[method.label]["knobs"]) for method in self.spec.methods}
 
     def json(self) -> dict[str, Any]:
         """Return the object that ``--json`` prints."""
