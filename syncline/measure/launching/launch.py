@@ -22,7 +22,7 @@ from syncline.measure.launching.process import Launch, rank_process
 from syncline.measure.processes.rendezvous import host_store
 from syncline.measure.processes.watchdog import Failure, Progress, run_watched
 from syncline.methods.parts.asynchronous import check_synchronous
-from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.folder import RunFolder, environment, has_results
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.figures import run_figures
 from syncline.runs.training.limits import check_processes, check_training
@@ -120,8 +120,11 @@ def run_local_processes(
         processes: number of processes P.
         args: arguments of the function after the rank.
         options: the timeout.
-        parts: the folder to which the processes write their lines.
+        parts: the folder in the run's folder to which the processes write their lines.
         on_progress: function that is called with the number of steps that all processes have completed.
+
+    Raises:
+        KeyboardInterrupt: the user ended the processes before their first lines.
     """
     progress = Progress.shared(parts / "progress", processes)
 
@@ -136,6 +139,8 @@ def run_local_processes(
             on_poll=on_poll,
         )  # fmt: skip
     except KeyboardInterrupt:
+        if not has_results(parts.parent):
+            raise  # before a process wrote its first line
         interrupted = True
     if failure is not None and failure.mistake:
         raise SynclineError(str(failure))

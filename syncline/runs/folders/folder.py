@@ -98,7 +98,7 @@ class RunFolder:
 
     def _abandon(self) -> str | None:
         """Remove the folder if it has no finished file; otherwise return a line that names its path."""
-        if _has_results(self.working):
+        if has_results(self.working):
             return self._unfinished_note()
         shutil.rmtree(self.working, ignore_errors=True)  # a parallel training may still write
         return None
@@ -194,7 +194,7 @@ def processor_record() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _has_results(working: Path) -> bool:
+def has_results(working: Path) -> bool:
     """Return whether an unfinished folder has results: a table, recorded steps, or lines of launched processes."""
     for pattern in ("*.parquet", "streams/*", "ranks/*.jsonl", "processes/**/*.jsonl"):
         if any(path.stat().st_size for path in working.glob(pattern)):
@@ -206,7 +206,7 @@ def _rename_or_remove(leftover: Path, path: Path) -> None:
     """Rename the unfinished folder of a dead process to ``NAME-killed``, or remove it if it has no results."""
     if not leftover.is_dir():
         leftover.unlink()
-    elif not _has_results(leftover):
+    elif not has_results(leftover):
         shutil.rmtree(leftover)
     else:
         streams.merge(leftover)

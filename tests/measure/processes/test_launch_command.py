@@ -316,25 +316,39 @@ def test_exit_codes(command: Callable, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "runs").glob("*")] == []
 
 
-@pytest.mark.parametrize(("ends", "code"), [(Failure(1, 3, "died (killed by SIGKILL)"), 1), (KeyboardInterrupt(), 130)])
-def test_exit_codes_of_a_run_that_ends_early(
-    ends: Any, code: int, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_run_that_fails_before_its_first_result_is_written(
+    command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def end(*_: Any, **__: Any) -> Failure:
-        if isinstance(ends, Failure):
-            return ends
-        raise ends
-
-    monkeypatch.setattr("syncline.measure.launching.launch.run_watched", end)
+    failure = Failure(1, 3, "died (killed by SIGKILL)")
+    monkeypatch.setattr("syncline.measure.launching.launch.run_watched", lambda *_, **__: failure)
     (tmp_path / "tiny.yaml").write_text(json.dumps(FIELDS))
     done = command("launch", "tiny.yaml", "--out", "out", "--device", "cpu", "--json")
-    assert done.code == code
-    told = json.loads(done.out)
-    assert told["interrupted"] == (code == 130) and told["rows"] == []
-    if code == 1:
-        assert told["failed"] == "rank 1 died (killed by SIGKILL) in step 3"
-        assert f"error: {told['failed']}; what was measured until then is in the folder above" in done.err
+    assert done.code == 1
+    result = json.loads(done.out)
+    assert not result["interrupted"] and result["rows"] == []
+    assert result["failed"] == "rank 1 died (killed by SIGKILL) in step 3"
+    assert f"error: {result['failed']}; what was measured until then is in the folder above" in done.err
     assert (tmp_path / "out" / "run.json").exists()
+
+
+@pytest.mark.parametrize("has_line", [False, True])
+def test_an_interrupted_run_is_written_if_a_process_has_written_a_line(
+    has_line: bool, command: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: Any, folder: Path, **__: Any) -> None:
+        if has_line:
+            (folder / "0.jsonl").write_text("{}\n")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("syncline.measure.launching.launch.run_watched", interrupt)
+    (tmp_path / "tiny.yaml").write_text(json.dumps(FIELDS))
+    done = command("launch", "tiny.yaml", "--out", "out", "--device", "cpu", "--json")
+    assert done.code == 130
+    assert (tmp_path / "out").exists() == has_line
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+    if has_line:
+        result = json.loads(done.out)
+        assert result["interrupted"] and result["rows"] == []
 
 
 def test_what_is_the_simulators_alone_is_warned_about() -> None:

@@ -26,7 +26,7 @@ from syncline.measure.processes.watchdog import DONE, Progress
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.folders.folder import RunFolder, environment
+from syncline.runs.folders.folder import RunFolder, environment, has_results
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_training import batch_work
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
@@ -112,6 +112,8 @@ def launch_served(
         try:
             processes.run(listener.close, on_poll)  # the server's process has a copy of it by then
         except KeyboardInterrupt:
+            if not has_results(folder.working):
+                raise  # before a process wrote its first line
             interrupted = True
         if processes.failure is not None and processes.failure.mistake:
             raise SynclineError(str(processes.failure))
