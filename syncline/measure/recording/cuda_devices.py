@@ -27,18 +27,18 @@ from syncline.measure.recording.streams import ClockReading
 CPU = torch.device("cpu")
 
 
-class Current:
+class GpuState:
     """The state of the simulated GPUs in this process.
 
     Attributes:
-        index: the index of the current GPU.
-        touched: whether the script has used ``cuda`` so far; before that, no tensor is marked.
-        default: the GPU that the script has made torch's default device; None if it has made none.
+        current_index: the index of the current GPU, which ``cuda`` without an index means.
+        is_used: whether the script has used ``cuda`` so far; before that, no tensor is marked.
+        default_gpu: the GPU that the script has made torch's default device; None if it has made none.
     """
 
-    index = 0
-    touched = False
-    default: torch.device | None = None
+    current_index = 0
+    is_used = False
+    default_gpu: torch.device | None = None
 
 
 def device_count() -> int:
@@ -47,28 +47,33 @@ def device_count() -> int:
     if visible is None:
         return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     count = 0
-    for name in visible.split(","):
-        if not name.strip()[:1].isdigit() and not name.strip().startswith(("GPU-", "MIG-")):
+    for word in visible.split(","):
+        name = word.strip()
+        is_valid = name[:1].isdigit() or name.startswith(("GPU-", "MIG-"))  # an index, or a unique name
+        if not is_valid:
             break  # as CUDA does, ignore all names behind an invalid one
         count += 1
     return count
 
 
 def simulated_gpu(device: Any) -> torch.device | None:
-    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU."""
+    """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU.
+
+    If it means a GPU, the script counts as one that uses GPUs from now on.
+    """
     if isinstance(device, str):
         if not device.startswith("cuda"):
             return None
         device = torch.device(device)
-    elif isinstance(device, int) and not isinstance(device, bool):
+    elif isinstance(device, int) and not isinstance(device, bool):  # in Python a bool is an int too
         device = torch.device("cuda", device)
     if not isinstance(device, torch.device) or device.type != "cuda":
         return None
-    index = Current.index if device.index is None else device.index
+    index = GpuState.current_index if device.index is None else device.index
     count = device_count()
     if index >= count:
         raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{index}, where {count} GPUs are visible")
-    Current.touched = True
+    GpuState.is_used = True
     return torch.device("cuda", index)
 
 
@@ -100,7 +105,7 @@ def device_index(x: Tensor) -> int:
     return x.get_device() if gpu is None else gpu.index
 
 
-def from_torch(depth: int) -> bool:
+def is_called_by_torch(depth: int) -> bool:
     """Return whether the frame ``depth`` levels above the calling function is in a file of torch.
 
     Frames of ``__torch_function__`` do not count, because they only pass a call on.
@@ -146,7 +151,7 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         target = first
         other_args[0] = on_cpu(target)
     moved = f(x, *other_args, **kwargs)
-    if not Current.touched:
+    if not GpuState.is_used:
         return moved
     device = marked_device(x) if target is None else simulated_gpu(target)
     return moved_tensor(x, device, copied=moved, is_asynchronous=bool(kwargs.get("non_blocking")))
@@ -162,12 +167,13 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
     """
     x, *rest = args
     device = kwargs.get("device", rest[0] if rest else None)
-    return moved_tensor(x, simulated_gpu("cuda" if device is None else device), x)
+    gpu = simulated_gpu("cuda" if device is None else device)
+    return moved_tensor(x, gpu, copied=x)
 
 
 def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the result of ``Tensor.cpu``: the tensor, or a copy if the tensor is marked with a GPU."""
-    return moved_tensor(args[0], None, args[0])
+    return moved_tensor(args[0], device=None, copied=args[0])
 
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -178,9 +184,9 @@ def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
         return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
     dtype = other_args[0] if other_args else kwargs["dtype"]
     if not isinstance(dtype, str):
-        return moved_tensor(x, marked_device(x), f(x, dtype))
+        return moved_tensor(x, marked_device(x), copied=f(x, dtype))
     device = simulated_gpu("cuda") if ".cuda" in dtype else None
-    return moved_tensor(x, device, f(x, dtype.replace(".cuda", "")))
+    return moved_tensor(x, device, copied=f(x, dtype.replace(".cuda", "")))
 
 
 def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -212,7 +218,7 @@ class CudaOnCpu(TorchFunctionMode):
         """Run a function of torch on the CPU, and mark its result if the result is on a GPU for the script."""
         kwargs = kwargs or {}
         if func in self.device_queries:
-            if not Current.touched or from_torch(1):
+            if not GpuState.is_used or is_called_by_torch(depth=1):
                 return func(*args, **kwargs)
             return self.device_queries[func](args[0])
         if func in self.moves:
@@ -222,14 +228,15 @@ class CudaOnCpu(TorchFunctionMode):
             kwargs["device"] = on_cpu(target)
         kwargs.pop("pin_memory", None)  # torch refuses it without a GPU
         result = func(*args, **kwargs)
-        if not Current.touched:
+        if not GpuState.is_used:
             return result
         is_in_place = bool(args) and result is args[0]  # such a result has its mark already
         if target is not None:
             mark_device(result, simulated_gpu(target))
         elif isinstance(result, Tensor | list | tuple) and not is_in_place:
-            inputs = list(tensors_in(args))
-            devices = [marked_device(x) for x in inputs] if inputs else [Current.default]
+            devices = [marked_device(x) for x in tensors_in(args)]
+            if not devices:  # a function without input tensors creates its result on the default device
+                devices = [GpuState.default_gpu]
             gpus = [device for device in devices if device is not None]
             if gpus:
                 mark_device(result, gpus[0])
@@ -271,12 +278,12 @@ REFUSED = {
 
 
 def set_device(device: Any) -> None:
-    """Set the current GPU, which ``cuda`` without an index means."""
+    """Set the current GPU, which ``cuda`` without an index means; None and -1 mean none and change nothing."""
     if device is None or device == -1:
         return
     gpu = simulated_gpu(device)
     if gpu is not None:
-        Current.index = gpu.index
+        GpuState.current_index = gpu.index
 
 
 class CurrentDevice:
@@ -286,11 +293,11 @@ class CurrentDevice:
         self.device = device
 
     def __enter__(self) -> None:
-        self.before = Current.index
+        self.previous_index = GpuState.current_index
         set_device(self.device)
 
     def __exit__(self, *_: object) -> None:
-        Current.index = self.before
+        GpuState.current_index = self.previous_index
 
 
 class DeviceOfTensor(CurrentDevice):
@@ -305,7 +312,7 @@ def manual_seed(seed: int) -> None:
 
     The CPU and all GPUs share one generator here. If the script uses two different seeds, the record gets a note.
     """
-    if from_torch(1):  # torch.manual_seed seeds all devices
+    if is_called_by_torch(depth=1):  # torch.manual_seed seeds all devices
         return
     if torch.initial_seed() == DEFAULT_SEED:
         torch.default_generator.manual_seed(seed)
@@ -325,7 +332,7 @@ class CudaStream(streams.VirtualStream):
     @property
     def device(self) -> torch.device:
         """Return the GPU on which the stream is, always the current one."""
-        return torch.device("cuda", Current.index)
+        return torch.device("cuda", GpuState.current_index)
 
     def record_event(self, event: streams.VirtualEvent | None = None) -> streams.VirtualEvent:
         """Record an event in this stream, as ``torch.cuda.Stream.record_event`` does, and return the event."""
@@ -354,7 +361,7 @@ def cuda_replacements() -> dict[str, Any]:
         "is_available": lambda: device_count() > 0,
         "is_initialized": lambda: True,
         "device_count": device_count,
-        "current_device": lambda: Current.index,
+        "current_device": lambda: GpuState.current_index,
         "set_device": set_device,
         "device": CurrentDevice,
         "device_of": DeviceOfTensor,
@@ -408,14 +415,16 @@ def refusing(original: Any, sentence: str) -> Any:
     def refuse(*_: Any, **__: Any) -> Any:
         raise Refusal(sentence)
 
-    return type(original.__name__, (original,), {"__new__": refuse}) if isinstance(original, type) else refuse
+    if isinstance(original, type):
+        return type(original.__name__, (original,), {"__new__": refuse})
+    return refuse
 
 
 def original_for_torch(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """Return a function that calls ``original`` for callers in files of torch, and ``replacement`` for all others."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        if from_torch(1):
+        if is_called_by_torch(depth=1):
             return original(*args, **kwargs)
         return replacement(*args, **kwargs)
 
@@ -424,10 +433,11 @@ def original_for_torch(replacement: Callable[..., Any], original: Any) -> Callab
 
 def install_cuda_calls() -> None:
     """Replace the functions of ``torch.cuda`` and ``torch.accelerator`` by those of GPUs that do not exist."""
-    for name, replacement in cuda_replacements().items():
-        keeps_original = name in ORIGINAL_FOR_TORCH
-        original = getattr(torch.cuda, name, None)
-        setattr(torch.cuda, name, original_for_torch(replacement, original) if keeps_original else replacement)
+    replacements = cuda_replacements()
+    for name in ORIGINAL_FOR_TORCH:
+        replacements[name] = original_for_torch(replacements[name], getattr(torch.cuda, name))
+    for name, replacement in replacements.items():
+        setattr(torch.cuda, name, replacement)
     for module in (torch.cuda, torch.accelerator):
         for name in DOING_NOTHING:
             setattr(module, name, lambda *_, **__: None)
@@ -457,8 +467,8 @@ def install_accelerator_calls() -> None:
         "is_available": lambda: device_count() > 0,
         "device_count": device_count,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
-        "current_device_index": lambda: Current.index,
-        "current_device_idx": lambda: Current.index,
+        "current_device_index": lambda: GpuState.current_index,
+        "current_device_idx": lambda: GpuState.current_index,
     }
     for name, replacement in replacements.items():
         setattr(torch.accelerator, name, original_for_torch(replacement, getattr(torch.accelerator, name)))

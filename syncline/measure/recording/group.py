@@ -24,21 +24,26 @@ from syncline.measure.recording.operations import tensor_bytes
 from syncline.measure.recording.record import MessageAwaited, MessageSent, Started, Waited
 from syncline.measure.recording.recorder import RECORDER, Refusal, script_line
 
-NAME = "syncline"
+BACKEND_NAME = "syncline"
 """The name of the backend."""
 
 
 class TracedWork(dist.Work):
-    """A collective or message in progress, which records each wait for it."""
+    """A collective or message in progress, which records each wait for it.
 
-    def __init__(self, inner: Any, call: int) -> None:
+    Args:
+        gloo_work: the call in progress that carries the values.
+        call: the number of the call in the record.
+    """
+
+    def __init__(self, gloo_work: Any, call: int) -> None:
         super().__init__()
-        self.inner, self.call = inner, call
+        self.gloo_work, self.call = gloo_work, call
 
     def wait(self, timeout: Any = None) -> bool:
         """Wait until the values have arrived, and record the wait."""
         with RECORDER.silence():
-            self.inner.wait()
+            self.gloo_work.wait()
         RECORDER.record_event(Waited(self.call, RECORDER.stream))
         return True
 
@@ -63,12 +68,12 @@ class TracedWork(dist.Work):
 
     def result(self) -> Any:
         """Return the result of the call that gloo carried out."""
-        return self.inner.result()
+        return self.gloo_work.result()
 
     def get_future(self) -> Any:
         """Return gloo's future, and record a wait, because the caller is assumed to wait for it."""
         RECORDER.record_wait_in_cpp(self.call)
-        return self.inner.get_future()
+        return self.gloo_work.get_future()
 
 
 def as_list(tensors: Any) -> list[Tensor]:
@@ -89,19 +94,20 @@ class TracedGroup(dist.ProcessGroup):
     """A process group that records calls and forwards them to a process group of gloo.
 
     Args:
+        gloo_group: the process group that carries the values.
         rank: the rank of this process in the group.
         ranks: the global ranks of the group.
         name: the name of the group, the same on all its ranks.
     """
 
-    def __init__(self, inner: Any, rank: int, ranks: tuple[int, ...], name: str) -> None:
+    def __init__(self, gloo_group: Any, rank: int, ranks: tuple[int, ...], name: str) -> None:
         super().__init__(rank, len(ranks))
-        self.inner, self.own_rank, self.ranks, self.key = inner, rank, ranks, name
+        self.gloo_group, self.own_rank, self.ranks, self.key = gloo_group, rank, ranks, name
         self._name: str | None = None
 
     def getBackendName(self) -> str:
         """Return the name under which the backend is registered."""
-        return NAME
+        return BACKEND_NAME
 
     def _set_group_name(self, name: str) -> None:
         self._name = name
@@ -113,14 +119,14 @@ class TracedGroup(dist.ProcessGroup):
         return self._name or self.key
 
     group_name = property(getGroupName)
-    group_desc = property(lambda self: NAME)
+    group_desc = property(lambda self: BACKEND_NAME)
 
     def _set_group_desc(self, text: str) -> None:
         pass
 
     def getGroupDesc(self) -> str:
         """Return the description of the group, which is the name of the backend."""
-        return NAME
+        return BACKEND_NAME
 
     def size(self) -> int:
         """Return the number of ranks in the group."""
@@ -131,13 +137,13 @@ class TracedGroup(dist.ProcessGroup):
         return self.own_rank
 
     def _collective(self, kind: str, nbytes: int, run: Callable[[], Any], script_kind: str = "") -> TracedWork:
-        """Record a collective, run it without recording, and return the call in progress.
+        """Record a collective, start it with gloo without recording what gloo does, and return the call in progress.
 
         Args:
             kind: the collective whose time the call takes.
             nbytes: bytes as `syncline.costmodel.Call` counts them for the kind.
             run: function that starts the call with gloo.
-            script_kind: the collective in the script, if it is another one.
+            script_kind: the collective in the script, if it is another kind.
         """
         call = RECORDER.new_call()
         started = Started(
@@ -154,7 +160,7 @@ class TracedGroup(dist.ProcessGroup):
         options, is_mean = options_for_gloo(opts)
 
         def run() -> Any:
-            work = self.inner.allreduce(inputs, options)
+            work = self.gloo_group.allreduce(inputs, options)
             if is_mean:
                 work.wait()
                 for x in inputs:
@@ -168,12 +174,12 @@ class TracedGroup(dist.ProcessGroup):
     def broadcast(self, tensors: Any, opts: Any) -> TracedWork:
         """Broadcast tensors with gloo, and record the call."""
         inputs = as_list(tensors)
-        return self._collective("broadcast", tensor_bytes(inputs), lambda: self.inner.broadcast(inputs, opts))
+        return self._collective("broadcast", tensor_bytes(inputs), lambda: self.gloo_group.broadcast(inputs, opts))
 
     def reduce(self, tensors: Any, opts: Any) -> TracedWork:
         """Reduce tensors with gloo, and record the call."""
         inputs = as_list(tensors)
-        return self._collective("reduce", tensor_bytes(inputs), lambda: self.inner.reduce(inputs, opts))
+        return self._collective("reduce", tensor_bytes(inputs), lambda: self.gloo_group.reduce(inputs, opts))
 
     def allgather(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather lists of tensors with gloo.
@@ -184,14 +190,14 @@ class TracedGroup(dist.ProcessGroup):
         def run() -> Any:
             parts: Sequence[Tensor] = outs[0]
             if len({part.shape for part in parts}) == 1:
-                return self.inner.allgather(outs, inputs, opts or AllgatherOptions())
+                return self.gloo_group.allgather(outs, inputs, opts or AllgatherOptions())
             work = None
             for root, part in enumerate(parts):
                 if root == self.own_rank:
                     part.copy_(inputs[0])
                 options = BroadcastOptions()
                 options.rootRank = root
-                work = self.inner.broadcast([part], options)
+                work = self.gloo_group.broadcast([part], options)
                 work.wait()
             return work
 
@@ -201,26 +207,29 @@ class TracedGroup(dist.ProcessGroup):
         """All-gather tensors into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
         local_parts = [tensor.reshape(-1)]
-        return self._collective(
-            "all_gather", tensor_bytes([tensor]), lambda: self.inner.allgather([parts], local_parts, AllgatherOptions())
-        )
+
+        def run() -> Any:
+            return self.gloo_group.allgather([parts], local_parts, AllgatherOptions())
+
+        return self._collective("all_gather", tensor_bytes([tensor]), run)
 
     _allgather_base = all_gather_single
 
     def all_gather_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather several tensors, each in a recorded call of its own."""
-        return [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)][-1]
+        calls = [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)]
+        return calls[-1]  # the caller waits for one call
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def gather(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Gather tensors at one rank with gloo."""
-        return self._collective("gather", tensor_bytes(inputs), lambda: self.inner.gather(outs, inputs, opts))
+        return self._collective("gather", tensor_bytes(inputs), lambda: self.gloo_group.gather(outs, inputs, opts))
 
     def scatter(self, outs: Any, inputs: Any, opts: Any) -> TracedWork:
         """Scatter tensors from one rank with gloo, and record a gather, which has the same cost in reverse."""
         return self._collective(
-            "gather", tensor_bytes(outs), run=lambda: self.inner.scatter(outs, inputs, opts), script_kind="scatter"
+            "gather", tensor_bytes(outs), run=lambda: self.gloo_group.scatter(outs, inputs, opts), script_kind="scatter"
         )
 
     def reduce_scatter_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
@@ -229,7 +238,7 @@ class TracedGroup(dist.ProcessGroup):
 
         def run() -> Any:
             copy = tensor.contiguous().clone()
-            work = self.inner.allreduce([copy], options)
+            work = self.gloo_group.allreduce([copy], options)
             work.wait()
             part = torch.chunk(copy.view(-1), len(self.ranks))[self.own_rank]
             with torch.no_grad():
@@ -258,7 +267,7 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective(
             "all_to_all",
             tensor_bytes([tensor]),
-            lambda: self.inner.alltoall_base(out, tensor, output_splits, input_splits, AllToAllOptions()),
+            lambda: self.gloo_group.alltoall_base(out, tensor, output_splits, input_splits, AllToAllOptions()),
         )
 
     alltoall_base = all_to_all_single
@@ -267,9 +276,9 @@ class TracedGroup(dist.ProcessGroup):
         """Wait for all ranks by an all-reduce of one number."""
 
         def run() -> Any:
-            return self.inner.allreduce([torch.zeros(1)], AllreduceOptions())
+            return self.gloo_group.allreduce([torch.zeros(1)], AllreduceOptions())
 
-        return self._collective("all_reduce", nbytes=4, run=run, script_kind="barrier")
+        return self._collective("all_reduce", nbytes=4, run=run, script_kind="barrier")  # of a float32
 
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to the rank ``to`` of the group with gloo; ``tag`` is gloo's number of the message."""
@@ -278,7 +287,7 @@ class TracedGroup(dist.ProcessGroup):
         sent = MessageSent(call, self.ranks[to], tensor_bytes(inputs), message_tag, script_line(), RECORDER.stream)
         RECORDER.record_event(sent)
         with RECORDER.silence():
-            return TracedWork(self.inner.send(inputs, to, tag), call)
+            return TracedWork(self.gloo_group.send(inputs, to, tag), call)
 
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """Receive tensors from the rank ``source`` of the group with gloo; ``tag`` is gloo's number of the message."""
@@ -287,7 +296,7 @@ class TracedGroup(dist.ProcessGroup):
         awaited = MessageAwaited(call, self.ranks[source], message_tag, script_line(), RECORDER.stream)
         RECORDER.record_event(awaited)
         with RECORDER.silence():
-            return TracedWork(self.inner.recv(outputs, source, tag), call)
+            return TracedWork(self.gloo_group.recv(outputs, source, tag), call)
 
     def _next_message_tag(self, source: int, to: int) -> tuple[str, int, int, int]:
         """Return the tag of the next message between two ranks of the group: group, sender, receiver, number."""
@@ -299,5 +308,6 @@ class TracedGroup(dist.ProcessGroup):
 def traced_group(options: Any, group_options: Any = None) -> TracedGroup:
     """Create the process group that torch asks the backend for when a script makes a group."""
     ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-    inner = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timedelta(minutes=10))
-    return TracedGroup(inner, options.group_rank, ranks, RECORDER.group_name(options.group_id))
+    timeout = timedelta(minutes=10)
+    gloo_group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout)
+    return TracedGroup(gloo_group, options.group_rank, ranks, name=RECORDER.group_name(options.group_id))

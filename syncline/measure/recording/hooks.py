@@ -1,8 +1,8 @@
 """Functions of torch that a trace replaces in the process of a rank.
 
-`install` lets process groups, steps of optimizers and losses be recorded. `install_eager` replaces ``torch.compile``,
-``spawn`` and ``elastic_launch``, which a trace runs differently or refuses. `install_cuda` lets functions that take a
-device run on the CPU for a script that uses ``cuda``.
+`install` lets process groups, steps of optimizers and losses be recorded. `replace_compile_and_spawn` replaces
+``torch.compile``, ``spawn`` and ``elastic_launch``, which a trace runs differently or refuses. `install_cuda` lets
+functions that take a device run on the CPU for a script that uses ``cuda``.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from torch.utils.data import DataLoader
 from syncline.measure.recording.cuda_devices import (
     CPU,
     CudaOnCpu,
-    Current,
+    GpuState,
     device_count,
-    from_torch,
     install_cuda_calls,
+    is_called_by_torch,
     marked_device,
     on_cpu,
     simulated_gpu,
 )
-from syncline.measure.recording.group import NAME, traced_group
+from syncline.measure.recording.group import BACKEND_NAME, traced_group
 from syncline.measure.recording.rank_processes import (
     ADVICE,
     end_trace_if_child,
@@ -45,7 +45,7 @@ from syncline.measure.recording.record import Loss, Stepped
 from syncline.measure.recording.recorder import RECORDER, Refusal
 from syncline.measure.recording.streams import install_streams
 
-CPU_BACKENDS = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", NAME)
+CPU_BACKENDS = ("gloo", "undefined", "cpu:gloo", "cpu:gloo,cuda:nccl", BACKEND_NAME)
 """Backends that a script may request without a GPU; the trace uses its own backend instead."""
 
 GPU_BACKENDS = ("nccl", "cuda:nccl")
@@ -63,7 +63,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
         losses: whether to record losses; without values there are none.
     """
     install_streams()
-    dist.Backend.register_backend(NAME, make_group, extended_api=True, devices=["cpu"])
+    dist.Backend.register_backend(BACKEND_NAME, make_group, extended_api=True, devices=["cpu"])
     for name, replacement in (
         ("init_process_group", init_process_group),
         ("new_group", new_group),
@@ -134,7 +134,7 @@ def init_process_group(original: Callable[..., Any], backend: Any = None, *args:
     RECORDER.num_worlds += 1
     REQUESTED_BACKENDS["default"] = str(backend or "undefined").lower()
     with RECORDER.silence():
-        return original(NAME, *args, **kwargs)
+        return original(BACKEND_NAME, *args, **kwargs)
 
 
 def new_group(
@@ -154,7 +154,7 @@ def new_group(
 def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     """Return the backend that the script requested for a group; torch itself gets that of the trace."""
     backend = original(group)
-    if backend != NAME or from_torch(2):
+    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # the caller of the wrapper that calls this function
         return backend
     requested = REQUESTED_BACKENDS["default"]
     if group is not None:
@@ -179,7 +179,7 @@ def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs
     return original(tensors, *args, **kwargs)
 
 
-def install_eager() -> None:
+def replace_compile_and_spawn() -> None:
     """Replace ``torch.compile``, ``spawn`` and ``elastic_launch`` in this process."""
     torch.compile = uncompiled
     torch.nn.Module.compile = lambda module, *_, **__: uncompiled(module)  # type: ignore[method-assign]
@@ -221,7 +221,7 @@ def run_spawned(fn: Callable[..., Any], args: Any = (), nprocs: int = 1, join: b
 
 
 def install_cuda() -> AbstractContextManager[object]:
-    """Replace functions of torch so that the script sees GPUs, if the options allow it any.
+    """Replace functions of torch so that the script sees GPUs, if ``CUDA_VISIBLE_DEVICES`` leaves it any.
 
     Returns:
         The context manager in which the script must run.
@@ -285,7 +285,7 @@ def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: 
     """Make a ``DeviceMesh``, of the CPU for the device type ``"cuda"``."""
     original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
     if device_type == "cuda":
-        Current.touched = True
+        GpuState.is_used = True
 
 
 def init_loader(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
@@ -300,7 +300,7 @@ def init_autocast(
 ) -> None:
     """Make an ``autocast``; ``"cuda"`` runs on the CPU with the same type, float16 by default."""
     if device_type == "cuda":
-        Current.touched = True
+        GpuState.is_used = True
         device_type, dtype = "cpu", dtype or torch.float16
     original(self, device_type, dtype, *args, **kwargs)
 
@@ -321,28 +321,28 @@ def scale_loss(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
 def set_default_device(original: Callable[..., Any], device: Any) -> None:
     """Set torch's default device to the CPU for a GPU, and keep the GPU for the script."""
     original(on_cpu(device))
-    Current.default = None if device is None else simulated_gpu(device)
+    GpuState.default_gpu = None if device is None else simulated_gpu(device)
 
 
 def get_default_device(original: Callable[..., Any]) -> Any:
     """Return the script's default GPU, or torch's default device if there is none or torch itself calls."""
-    if Current.default is None or from_torch(2):
+    if GpuState.default_gpu is None or is_called_by_torch(depth=2):
         return original()
-    return Current.default
+    return GpuState.default_gpu
 
 
 def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
     """Load tensors to the CPU, and mark them with the script's device."""
-    previous_default = Current.default
+    previous_default = GpuState.default_gpu
     if isinstance(map_location, dict):  # from the devices of the file to devices, which all are the CPU here
         map_location = CPU
     elif map_location is not None and not callable(map_location):
-        Current.default = simulated_gpu(map_location) or previous_default
+        GpuState.default_gpu = simulated_gpu(map_location) or previous_default
         map_location = on_cpu(map_location)
     try:
         return original(f, map_location, *args, **kwargs)
     finally:
-        Current.default = previous_default
+        GpuState.default_gpu = previous_default
 
 
 def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -350,7 +350,7 @@ def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> An
 
     If a script that uses CUDA calls the function without arguments, the function gets ``"cpu"``.
     """
-    if not args and not kwargs and Current.touched and not from_torch(2):
+    if not args and not kwargs and GpuState.is_used and not is_called_by_torch(depth=2):
         args = ("cpu",)
     elif args and args[0] == "cuda":
         args = ("cpu", *args[1:])

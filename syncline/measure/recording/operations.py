@@ -79,7 +79,7 @@ class KnownSteps:
         self, counter: OperationCounter, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
     ) -> None:
         self.counter, self.add_operations, self.num_events = counter, add_operations, num_events
-        self.counted: list[Counted] | None = None
+        self.operations_of_step: list[Counted] | None = None
         """The operations so far of the step that is being counted; None outside such a step."""
         self._known: dict[Any, list[Counted]] = {}  # operations of the steps that were counted, by `step_key`
         self._key_of_step: Any = None
@@ -103,15 +103,17 @@ class KnownSteps:
         """Switch the counter off if the step's operations are known; otherwise begin to collect them."""
         if self._is_counter_off:  # the previous step raised an error, and the script went on
             self._switch_counter_on()
-        self.counted = None
-        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
-        if type(optimizer) not in SHAPE_ONLY_OPTIMIZERS or closure is not None:
+        self.operations_of_step = None
+        _, *step_arguments = args  # the optimizer comes first
+        has_closure = kwargs.get("closure") is not None or any(value is not None for value in step_arguments)
+        if type(optimizer) not in SHAPE_ONLY_OPTIMIZERS or has_closure:
             return
         if _get_current_dispatch_mode() is not self.counter or not self.counter.is_counting():
             return
         key = step_key(optimizer)
         if key not in self._known:
-            self._key_of_step, self._num_events_before, self.counted = key, self.num_events(), []
+            self._key_of_step, self._num_events_before = key, self.num_events()
+            self.operations_of_step = []
             return
         self.add_operations(self._known[key])
         self._is_counter_off = True
@@ -123,9 +125,9 @@ class KnownSteps:
         """Switch the counter on again, or keep the operations that were collected."""
         if self._is_counter_off:
             self._switch_counter_on()
-        elif self.counted is not None and self.num_events() == self._num_events_before:
-            self._known[self._key_of_step] = self.counted
-        self.counted = None
+        elif self.operations_of_step is not None and self.num_events() == self._num_events_before:
+            self._known[self._key_of_step] = self.operations_of_step
+        self.operations_of_step = None
 
     def _switch_counter_on(self) -> None:
         """Switch the counter on again after an optimizer step that was not counted."""
@@ -143,13 +145,13 @@ def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
     key: list[Any] = [id(optimizer)]
     for group in optimizer.param_groups:
         for name, value in group.items():
-            if name == "lr":
-                key.append(type(value))
-            elif name != "params":
-                key.append(value if isinstance(value, int | float | str | tuple | None) else type(value))
+            if name == "params":
+                continue
+            can_be_key = isinstance(value, int | float | str | tuple | None)  # a tensor cannot
+            key.append(value if can_be_key and name != "lr" else type(value))
         for parameter in group["params"]:
-            gradient = parameter.grad
-            key += parameter.shape, None if gradient is None else gradient.layout, len(state.get(parameter, ()))
+            layout = None if parameter.grad is None else parameter.grad.layout
+            key += parameter.shape, layout, len(state.get(parameter, ()))
     return tuple(key)
 
 
@@ -174,14 +176,14 @@ class OperationCounter(TorchDispatchMode):
         super().__init__()
         self.add_operation, self.is_counting, self.handle_read = add_operation, is_counting, handle_read
         self._known: dict[Any, tuple[Counted | None, bool]] = {}  # cost, and whether the host reads the result
-        self.steps: KnownSteps | None = None
+        self.known_steps: KnownSteps | None = None
 
     @contextmanager
-    def know_steps(
+    def count_steps_once(
         self, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
     ) -> Iterator[OperationCounter]:
-        """Count operations in a ``with`` block, but those of equal optimizer steps only once, see ``KnownSteps``."""
-        with KnownSteps(self, add_operations, num_events) as self.steps, self:
+        """Count the operations in a ``with`` block; `KnownSteps` repeats those of a step that equals an earlier one."""
+        with KnownSteps(self, add_operations, num_events) as self.known_steps, self:
             yield self
 
     @classmethod
@@ -219,8 +221,8 @@ class OperationCounter(TorchDispatchMode):
         cost, is_read = entry
         if cost is not None:
             self.add_operation(cost)
-            if self.steps is not None and self.steps.counted is not None:
-                self.steps.counted.append(cost)
+            if self.known_steps is not None and self.known_steps.operations_of_step is not None:
+                self.known_steps.operations_of_step.append(cost)
         if is_read and not is_called_on_host_data():
             self.handle_read()
         return result

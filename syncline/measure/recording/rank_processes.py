@@ -106,10 +106,10 @@ class TracedRank(NamedTuple):
     pid: int
 
 
-class Identity:
-    """The rank that this process is, or that has started this process, in ``Identity.rank``; None outside a trace."""
+class ThisProcess:
+    """The rank that this process is, or that has started this process; None outside a trace."""
 
-    rank: TracedRank | None = None
+    traced_rank: TracedRank | None = None
 
 
 def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", line: str = "") -> None:
@@ -131,7 +131,7 @@ def end_trace_if_child() -> None:
     Call this function before a process joins a process group, because a child of a rank would wait for ranks that do
     not exist.
     """
-    traced_rank = Identity.rank
+    traced_rank = ThisProcess.traced_rank
     if traced_rank is None or traced_rank.pid == os.getpid():
         return
     from syncline.measure.recording.recorder import user_line
@@ -158,7 +158,7 @@ class ChildTarget:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the function, and end the trace if the function joins a group."""
-        Identity.rank = self.rank
+        ThisProcess.traced_rank = self.rank
         if "torch" in sys.modules:
             from torch.distributed import distributed_c10d
 
@@ -183,12 +183,15 @@ def pass_rank_to_children() -> None:
     original_start = multiprocessing.process.BaseProcess.start
 
     def start(process: Any) -> None:
-        if Identity.rank is not None and process._target is not None:
-            process._target = ChildTarget(process._target, Identity.rank)
+        if ThisProcess.traced_rank is not None and process._target is not None:
+            process._target = ChildTarget(process._target, ThisProcess.traced_rank)
         original_start(process)
 
     multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign,assignment]
 
+
+WAIT_UNTIL_ENDED = 0
+"""The options of ``os.waitpid`` by which it waits until the process has ended."""
 
 GRACE_S = 5.0
 """Seconds that ranks may take to end by themselves after a rank has failed."""
@@ -233,9 +236,11 @@ def wait_for_ranks(rank_by_pid: dict[int, int], folder: Path) -> None:
                 end_ranks(rank_by_pid)
                 rank, failure = find_first_failure(failed, folder)
                 sys.stderr.write(failure["words"])
+                if failure["reason"]:
+                    raise SynclineError(failure["reason"])
                 place = f" at {failure['line']}" if failure["line"] else ""
                 hint = "; its own words are above" if failure["words"] else ""
-                raise SynclineError(failure["reason"] or f"rank {rank} of {workers} {failed[rank]}{place}{hint}")
+                raise SynclineError(f"rank {rank} of {workers} {failed[rank]}{place}{hint}")
             if rank_by_pid and idle_timer.is_over_limit(list(rank_by_pid)):
                 waits = describe_waits(rank_by_pid, workers, folder)
                 end_ranks(rank_by_pid)
@@ -261,7 +266,7 @@ def reap_failed_ranks(rank_by_pid: dict[int, int]) -> dict[int, str]:
     return failed
 
 
-def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, str]]:
+def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, Any]]:
     """Return the rank that failed first, and what `write_failure` wrote of it: ``words``, ``reason`` and ``line``.
 
     The other ranks fail as a consequence. A rank that wrote nothing was ended from outside and counts as the first.
@@ -270,15 +275,14 @@ def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[
         failed: the failed ranks, each with its exit code or signal in words.
         folder: the folder in which ranks write why they failed.
     """
-    failures: dict[tuple[float, int], dict[str, str]] = {}  # by time and rank
+    failures: dict[int, dict[str, Any]] = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        failure: dict[str, Any] = {"at": 0.0, "words": "", "reason": "", "line": ""}
+        failures[rank] = {"at": 0.0, "words": "", "reason": "", "line": ""}
         if file.exists():
-            failure = json.loads(file.read_text())
-        failures[failure.pop("at"), rank] = failure
-    time_s, first_rank = min(failures)
-    return first_rank, failures[time_s, first_rank]
+            failures[rank] = json.loads(file.read_text())
+    first_rank = min(failures, key=lambda rank: (failures[rank]["at"], rank))
+    return first_rank, failures[first_rank]
 
 
 def end_ranks(rank_by_pid: dict[int, int]) -> None:
@@ -291,7 +295,7 @@ def end_ranks(rank_by_pid: dict[int, int]) -> None:
         for pid in list(rank_by_pid):
             if is_over:
                 os.kill(pid, signal.SIGKILL)
-            ended_pid, _ = os.waitpid(pid, 0 if is_over else os.WNOHANG)
+            ended_pid, _ = os.waitpid(pid, WAIT_UNTIL_ENDED if is_over else os.WNOHANG)
             if ended_pid:
                 rank_by_pid.pop(pid)
         time.sleep(POLL_S)

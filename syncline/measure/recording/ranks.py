@@ -33,7 +33,7 @@ from syncline.files import temporary_folder
 from syncline.interrupts import end_with_parent
 from syncline.measure.recording import hooks, operations, streams
 from syncline.measure.recording.rank_processes import (
-    Identity,
+    ThisProcess,
     TracedRank,
     fork_process,
     register_stack_signal,
@@ -164,7 +164,7 @@ def run_as_rank(
         write_rank(folder / f"{rank}", rank, finished_record())
 
     code = 1
-    Identity.rank = TracedRank(folder, rank, os.getpid())
+    ThisProcess.traced_rank = TracedRank(folder, rank, os.getpid())
     try:
         set_up_child()
         stack_file = register_stack_signal(folder, rank)
@@ -250,12 +250,15 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
     reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
-    hooks.install_eager()
+    hooks.replace_compile_and_spawn()
     streams.install_clocks(may_decide=options.clock == "allow")
     operations.register_attention()
     RECORDER.clock.start(measured_counting_s())
     counter = operations.OperationCounter(RECORDER.add_operation, RECORDER.is_counting, RECORDER.record_host_wait)
-    with counter.know_steps(RECORDER.add_known_operations, RECORDER.num_calls_and_marks), hooks.install_cuda():
+    with (
+        counter.count_steps_once(RECORDER.add_known_operations, RECORDER.num_calls_and_marks),
+        hooks.install_cuda(),
+    ):
         run_script(program)
 
 
@@ -301,7 +304,7 @@ def split_command_lines(question: Trace) -> list[list[str]]:
         commands = [shlex.split(text) for text in question.scripts or ()]
     except ValueError as error:
         raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
-    if not commands and question.script:
+    if not commands and question.script:  # one script, whose words follow the options
         return [list(question.script)]
     return commands
 
@@ -317,7 +320,7 @@ def parse_script(words: Sequence[str]) -> ForeignScript:
 
 
 def parse_program(source: str | Path | Callable[[], object]) -> ForeignScript:
-    """Return the program that a file, a command line or a function is."""
+    """Return the program to trace: a function, a Python file, or, for a text that names no file, a command line."""
     if callable(source):
         import cloudpickle
 
@@ -372,19 +375,19 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
                         child.wait(GRACE_S)
                 raise
         try:
-            error, ranks = pickle.loads((folder / "result").read_bytes())
+            failure, result = pickle.loads((folder / "result").read_bytes())
         except OSError:
             raise SynclineError(f"the process that traces ended with code {child.returncode}") from None
-        if error is not None:
-            raise error
-        records: list[RankRecord] = ranks
+        if failure is not None:
+            raise failure
+        records: list[RankRecord] = result
         return records
 
 
 def trace_request() -> None:
     """Trace the program that the parent process stored in a folder, and write the result into the same folder."""
-    folder = Path(sys.argv[1])
-    end_with_parent(int(sys.argv[2]))
+    folder, parent_pid = Path(sys.argv[1]), int(sys.argv[2])
+    end_with_parent(parent_pid)
     program_fields, workers, options = pickle.loads((folder / "request").read_bytes())
     records: list[RankRecord] | None = None
     failure: SynclineError | None = None

@@ -40,23 +40,23 @@ from syncline.measure.recording.record import (
     notes_of,
 )
 
-KINDS: dict[str, type[Event]] = {
+EVENT_CLASSES: dict[str, type[Event]] = {
     "compute": Computed, "collective": Started, "send": MessageSent, "recv": MessageAwaited, "wait": Waited,
     "mark": Marked, "stream_wait": StreamWaited, "host_wait": HostWaited, "step": Stepped, "loss": Loss,
 }  # fmt: skip
 """The class of each kind of event, by its name in a table."""
 
-NAMES = {kind: name for name, kind in KINDS.items()}
+EVENT_NAMES = {event_class: name for name, event_class in EVENT_CLASSES.items()}
 
 _WORD = pa.dictionary(pa.int32(), pa.string())
 
-EVENTS = pa.schema([
+EVENT_SCHEMA = pa.schema([
     ("rank", pa.int32()), ("event", _WORD), ("stream", pa.int32()), ("segment", pa.int32()), ("call", pa.int64()),
     ("kind", _WORD), ("asked", _WORD), ("payload_bytes", pa.int64()), ("group", pa.int32()), ("number", pa.int64()),
     ("peer", pa.int32()), ("mark", pa.int64()), ("site", _WORD), ("loss", pa.float64()),
 ])  # fmt: skip
 
-OPERATIONS = pa.schema([
+OPERATION_SCHEMA = pa.schema([
     ("rank", pa.int32()), ("segment", pa.int32()), ("flops", pa.float64()), ("bytes", pa.float64()),
     ("cpu_s", pa.float64()), ("kind", _WORD), ("precision", _WORD), ("shape", pa.list_(pa.float64())),
     ("causal", pa.bool_()),
@@ -76,7 +76,7 @@ COLUMNS_OF_EVENT: dict[type[Event], tuple[str, ...]] = {
 }
 """The columns that each kind of event has; its other columns are null."""
 
-COUNTS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer")
+NON_NEGATIVE_COLUMNS = ("stream", "segment", "call", "payload_bytes", "group", "number", "peer")
 """Columns whose values are not negative."""
 
 
@@ -112,7 +112,7 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
     """Return the tables of a rank's events and operations, and add new groups to ``groups``."""
     event_rows = []
     for event in record.events:
-        row: dict[str, Any] = event._asdict() | {"rank": rank, "event": NAMES[type(event)]}
+        row: dict[str, Any] = event._asdict() | {"rank": rank, "event": EVENT_NAMES[type(event)]}
         if isinstance(event, Started):
             _, number = event.key
             row |= {"group": groups.add_group_of(event), "number": number}
@@ -131,7 +131,7 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
     if record.segment_cpu_s:
         columns["cpu_s"] = np.repeat(record.segment_cpu_s, segment_lengths)
     # Fields without a column of the schema, such as a message's tag, are left out.
-    return pa.Table.from_pylist(event_rows, schema=EVENTS), pa.table(columns, schema=OPERATIONS)
+    return pa.Table.from_pylist(event_rows, schema=EVENT_SCHEMA), pa.table(columns, schema=OPERATION_SCHEMA)
 
 
 def rank_record_from_tables(
@@ -148,12 +148,12 @@ def rank_record_from_tables(
         SpecError: a value is missing or out of range.
     """
     segments = _segments(operations)
-    columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENTS.names}
+    columns: dict[str, list[Any]] = {name: events[name].to_pylist() for name in EVENT_SCHEMA.names}
     _check_event_values(events, num_segments=len(segments), num_groups=len(groups))
-    record = RankRecord([], segments, segment_cpu_s=_measured_s(operations))
+    record = RankRecord(segments=segments, segment_cpu_s=_measured_s(operations))
     started_calls: set[int] = set()
     for row, event_name in enumerate(columns["event"]):
-        event_class = KINDS[event_name]
+        event_class = EVENT_CLASSES[event_name]
         values = {name: columns[name][row] for name in COLUMNS_OF_EVENT[event_class]}
         for name, value in values.items():
             if value is None:
@@ -168,7 +168,7 @@ def rank_record_from_tables(
 
 def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) -> None:
     """Check that the numbers in a table of events are in range, and that its words are known."""
-    for name in COUNTS:
+    for name in NON_NEGATIVE_COLUMNS:
         lowest = pc.min(events[name]).as_py()
         if lowest is not None and lowest < 0:
             raise SpecError(name, lowest, "a number that is not negative")
@@ -179,10 +179,11 @@ def _check_event_values(events: pa.Table, num_segments: int, num_groups: int) ->
         highest = pc.max(events[name]).as_py()
         if highest is not None and highest >= limit:
             raise SpecError(name, highest, expected)
-    for name, names in (("event", KINDS), ("kind", COLLECTIVES)):
-        for word in pc.unique(events[name]).to_pylist():
-            if word not in names and not (word is None and name == "kind"):
-                raise SpecError(name, word, one_of(names, word))
+    kinds = events["kind"].drop_null()  # most events have no kind
+    for name, words, known_words in (("event", events["event"], EVENT_CLASSES), ("kind", kinds, COLLECTIVES)):
+        for word in pc.unique(words).to_pylist():
+            if word not in known_words:
+                raise SpecError(name, word, one_of(known_words, word))
 
 
 def write_rank(stem: Path, rank: int, record: RankRecord) -> None:
@@ -264,8 +265,8 @@ def _segments(operations: pa.Table) -> list[Operations]:
 FORMAT = 2
 """The version of the file format; a reader accepts this version only."""
 
-HEADER = b"syncline.trace"
-FILES = {"trace": EVENTS, "operations": OPERATIONS}
+HEADER_KEY = b"syncline.trace"
+SCHEMAS = {"trace": EVENT_SCHEMA, "operations": OPERATION_SCHEMA}
 
 
 def record_tables(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
@@ -279,7 +280,7 @@ def record_tables(ranks: Sequence[RankRecord]) -> dict[str, Iterator[pa.Table]]:
             if isinstance(event, Started | MessageSent | MessageAwaited):
                 groups.add_group_of(event)
     header = {"format": FORMAT, "ranks": len(ranks), "groups": groups.groups, "notes": notes_of(ranks)}
-    metadata = {HEADER: json.dumps(header)}
+    metadata = {HEADER_KEY: json.dumps(header)}
 
     def event_tables() -> Iterator[pa.Table]:
         for rank, record in enumerate(ranks):
@@ -300,7 +301,7 @@ def read_record(folder: Path) -> list[RankRecord]:
     Raises:
         SpecError: the folder has no record, or one that this version cannot read; the message says why.
     """
-    for name in FILES:
+    for name in SCHEMAS:
         if not (folder / f"{name}.parquet").is_file():
             raise SpecError("record", str(folder), f"the folder of a trace, with {name}.parquet")
     records = []
@@ -322,7 +323,7 @@ def _open_table(folder: Path, name: str) -> pq.ParquetFile:
     except (OSError, pa.ArrowException) as error:
         line = str(error).splitlines()[0]
         raise SpecError(name, str(folder / f"{name}.parquet"), f"a file of Parquet ({line})") from None
-    for field in FILES[name]:
+    for field in SCHEMAS[name]:
         index = file.schema_arrow.get_field_index(field.name)
         stored_type = file.schema_arrow.field(index).type if index >= 0 else "no such column"
         if stored_type != field.type:
@@ -332,9 +333,9 @@ def _open_table(folder: Path, name: str) -> pq.ParquetFile:
 
 def _read_header(trace: pq.ParquetFile) -> dict[str, Any]:
     """Return the header of a record: the number of ``ranks``, the ``groups`` and the ``notes``."""
-    text = (trace.schema_arrow.metadata or {}).get(HEADER)
+    text = (trace.schema_arrow.metadata or {}).get(HEADER_KEY)
     if text is None:
-        raise SpecError("header", None, f"the header of a record, {HEADER.decode()!r} in the file's metadata")
+        raise SpecError("header", None, f"the header of a record, {HEADER_KEY.decode()!r} in the file's metadata")
     try:
         header = json.loads(text)
         if header["format"] != FORMAT:

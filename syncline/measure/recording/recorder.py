@@ -32,8 +32,8 @@ from syncline.measure.recording.record import (
     Waited,
 )
 
-REPEATS, OPERATIONS = 5, 200
-"""Repetitions of the measurement in `counting_s`, and operations in each."""
+REPEATS, OPERATIONS_PER_REPEAT = 5, 200
+"""Repetitions of the measurement in `measured_counting_s`, and operations in each."""
 
 
 class SegmentClock:
@@ -91,13 +91,13 @@ def measured_counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
     x, num_counted = torch.zeros(1), 0
 
-    def count(operation: Counted) -> None:
+    def count(operation: Counted) -> None:  # some work, because the recorder does some for each operation too
         nonlocal num_counted
         num_counted += 1
 
     def time_operations_s() -> float:
         begin_s = thread_time()
-        for _ in range(OPERATIONS):
+        for _ in range(OPERATIONS_PER_REPEAT):
             x.add_(1.0)
         return thread_time() - begin_s
 
@@ -106,7 +106,8 @@ def measured_counting_s() -> float:
         plain_s.append(time_operations_s())
         with OperationCounter(count, lambda: True):
             counted_s.append(time_operations_s())
-    return max(0.0, min(counted_s) - min(plain_s)) / OPERATIONS  # the smallest time has the least noise
+    smallest_difference_s = min(counted_s) - min(plain_s)  # the smallest times have the least noise
+    return max(0.0, smallest_difference_s) / OPERATIONS_PER_REPEAT
 
 
 def share_medians(ranks: Sequence[RankRecord]) -> None:

@@ -72,7 +72,7 @@ class ShapedDataParallel(nn.Module):
         find_unused_parameters: bool = False,
         check_reduction: bool = False,
         gradient_as_bucket_view: bool = False,
-        **rest: Any,
+        **other_options: Any,
     ) -> None:
         super().__init__()
         if device_ids or output_device:
@@ -84,10 +84,10 @@ class ShapedDataParallel(nn.Module):
         self.broadcast_buffers, self.gradient_as_bucket_view = broadcast_buffers, gradient_as_bucket_view
         self.require_backward_grad_sync = True
         self.limit_bytes: float = BUCKET_BYTES
-        self.first_limit_bytes: int | None = FIRST_BUCKET_BYTES
-        if bucket_cap_mb is not None:
-            # A user's limit holds for the first bucket too; 0 means the default.
-            self.limit_bytes, self.first_limit_bytes = bucket_cap_mb * 2**20 or BUCKET_BYTES, None
+        if bucket_cap_mb:  # 0 means the default, as in torch
+            self.limit_bytes = bucket_cap_mb * 2**20
+        # A limit that the user names, even the default, holds for the first bucket too.
+        self.first_limit_bytes = FIRST_BUCKET_BYTES if bucket_cap_mb is None else None
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_average = [
             parameter
@@ -96,11 +96,12 @@ class ShapedDataParallel(nn.Module):
         ]
         if init_sync:
             self._broadcast([x.detach() for x in (*module.parameters(), *module.buffers())])
-        # Without unused parameters, the first step shows the order of the gradients, in which the buckets are rebuilt.
+        last_parameters_first = self.parameters_to_average[::-1]  # the order in which backward passes compute gradients
         self.has_final_buckets = find_unused_parameters
-        limits = (self.limit_bytes, self.first_limit_bytes) if find_unused_parameters else (math.inf, None)
-        # Backward passes compute the gradients of the last parameters first.
-        self.buckets = assign_to_buckets(self.parameters_to_average[::-1], *limits)
+        if find_unused_parameters:
+            self.buckets = assign_to_buckets(last_parameters_first, self.limit_bytes, self.first_limit_bytes)
+        else:  # one bucket; the first step shows the order of the gradients, in which the buckets are rebuilt
+            self.buckets = assign_to_buckets(last_parameters_first, limit_bytes=math.inf)
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
         self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
         for parameter in self.parameters_to_average:

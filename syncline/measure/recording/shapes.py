@@ -354,7 +354,7 @@ def _run_rank(program: ForeignScript, rank: int, workers: int, folder: Path, opt
     """Run a script as a rank on tensors without values; write the record and the groups to a file."""
     reset_child_state(num_threads=1, seed=0)  # a fixed seed, because the equivalence of ranks must not depend on chance
     groups = shaped_rank.install_shapes(rank, workers, folder)
-    hooks.install_eager()
+    hooks.replace_compile_and_spawn()
     streams.install_clocks(may_decide=options.clock == "allow")
     operations.register_attention()
     counter = shaped_rank.ShapedCounter(RECORDER.add_operation, RECORDER.is_counting)

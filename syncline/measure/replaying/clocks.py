@@ -61,7 +61,9 @@ class Window(NamedTuple):
     @classmethod
     def for_steps(cls, steps: int) -> Window:
         """Return the window of a run with this number of steps; a single step is its own window."""
-        return cls(min(1, steps - 1), steps) if steps else cls(0, 1)
+        if steps == 0:  # a run without optimizer steps counts as one step
+            return cls(first=0, last=1)
+        return cls(first=min(1, steps - 1), last=steps)
 
     @property
     def steps(self) -> int:
@@ -70,7 +72,7 @@ class Window(NamedTuple):
 
     @property
     def is_whole_run(self) -> bool:
-        """Return whether the window is a run of a single step, with everything before and after the step."""
+        """Return whether the run has at most one step, so that the window has everything before and after it too."""
         return self.first == 0
 
     def contains(self, step: int) -> bool:
@@ -232,8 +234,9 @@ def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list
     is_wait = spans.what.isin(WAITING)
     for column, selected in (("exposed_communication_s", is_wait), ("communication_s", ~spans.on_compute)):
         labels, seconds = spans.label[selected], spans.duration_s[selected]
-        sums = np.bincount(labels.codes, seconds, minlength=len(labels.words)) if len(labels) else np.zeros(0)
-        for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=False):  # no sums without spans
+
+        sums = np.bincount(labels.codes, weights=seconds, minlength=len(labels.words))
+        for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=True):
             if seconds_of_line:
                 totals[line][column] += seconds_of_line
     per_worker_and_step = 1 / (len(record.ranks) * window.steps)

@@ -83,10 +83,10 @@ def parse_computing(machine: Any, path: str) -> Hardware | MeasuredComputing:
         path: the name of the option, for error messages.
     """
     if isinstance(machine, str):
-        name, _, scale = machine.partition(":")
+        name, _, factor = machine.partition(":")
         if name == MEASURED:
             try:
-                return MeasuredComputing(float(scale) if scale else 1.0)
+                return MeasuredComputing(float(factor)) if factor else MeasuredComputing()
             except ValueError:
                 raise SpecError(path, machine, "'measured', or 'measured:' and a factor") from None
     return hardware(machine, path)
@@ -119,7 +119,7 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
     Source: S. Williams et al., "Roofline" (2009).
     """
     flops_per_s = hardware.peak_flops * hardware.mfu
-    memory_bytes_per_s = hardware.memory_bytes_per_s or np.inf
+    memory_bytes_per_s = hardware.memory_bytes_per_s or np.inf  # an unknown bandwidth bounds nothing
     kernels = hardware.kernels
     seconds = 0.0
     for flops, nbytes, kind, precision, shape, causal in operations:
@@ -129,7 +129,9 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
             (attention_kernel, _, _), *_ = kernels.attention  # the first is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
             seconds += operation_s(operation, hardware, attention_kernel)
-    return seconds if kernels is None else max(seconds, len(operations) * kernels.dispatch_s)
+    if kernels is None:
+        return seconds
+    return max(seconds, len(operations) * kernels.dispatch_s)
 
 
 def segment_seconds(record: RankRecord, hardware: Hardware | MeasuredComputing) -> Sequence[float]:
@@ -165,12 +167,15 @@ def build_programs(
 
     def build_collective(event: Started, step: int) -> Collective:
         """Return the collective to simulate for a recorded call."""
+        algorithm, known_s = None, None
+        if seconds_of is None:  # the messages of the algorithm are simulated
+            algorithm = algorithm_of(event)
+        else:
+            known_s = seconds_of(event)
         has_all_ranks = len(event.ranks) == len(ranks)
         return Collective(
-            event.kind, event.payload_bytes, event.key, label=event.site, step=step,
-            algorithm=algorithm_of(event) if seconds_of is None else None,
-            group=None if has_all_ranks else event.ranks,
-            takes_s=None if seconds_of is None else seconds_of(event), stream=stream_of(event),
+            event.kind, event.payload_bytes, event.key, label=event.site, step=step, algorithm=algorithm,
+            group=None if has_all_ranks else event.ranks, takes_s=known_s, stream=stream_of(event),
         )  # fmt: skip
 
     programs: list[Program] = []
@@ -211,7 +216,7 @@ class _ProgramBuilder:
             self._add(event, step)
 
     def _append(self, instruction: Any, stream: int) -> None:
-        """Append an instruction, with the number of the stream on which it is queued."""
+        """Append an instruction, with the name of the stream on which it is queued; stream 0 is the default stream."""
         self.instructions.append(instruction)
         self.streams.append(f"compute {stream}" if stream else "compute")
 
@@ -339,11 +344,14 @@ def replay(
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
     policy = algorithm_or_auto(algorithm, network)
-    seconds_of = collective_timer(network, len(ranks), policy) if len(ranks) > MAX_SIMULATED_RANKS else None
+    seconds_of = None  # messages are simulated
+    if len(ranks) > MAX_SIMULATED_RANKS:
+        seconds_of = collective_timer(network, len(ranks), policy)
     with paused_garbage_collection():
         algorithm_of = algorithm_chooser(network, len(ranks), policy)
         stream_of = stream_chooser(network, algorithm_of)
-        programs = build_programs(ranks, hardware, algorithm_of, stream_of, host_behaviour(host, hardware), seconds_of)
+        host_mode = host_behaviour(host, hardware)
+        programs = build_programs(ranks, hardware, algorithm_of, stream_of, host=host_mode, seconds_of=seconds_of)
         timeline = run_events(programs, network)
     if not len(timeline.end_s):
         raise SpecError("script", "no computing and no communication", "one that computes or communicates")

@@ -66,9 +66,10 @@ def _fuse_segment(operations: Operations) -> Operations:
 def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record in which the collectives of tensor parallelism overlap with the computing beside them.
 
-    These are the collectives of some of the ranks for which the stream waits at once. A gather then runs beside the
-    computing behind it, a reduce-scatter beside the computing before it, as if both were cut into pieces (asynchronous
-    tensor parallelism).
+    In asynchronous tensor parallelism a collective and a matrix product are cut into pieces, which run side by side. A
+    collective counts as one of tensor parallelism if not all ranks take part and the script waits for it immediately.
+    A reduce-scatter directly behind computing then starts before this computing. Every other such collective that has
+    computing directly behind its wait is waited for behind this computing.
     """
     changed_ranks = []
     for rank in ranks:
@@ -78,9 +79,9 @@ def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
-                continue  # tensor parallelism is among some of the ranks
-            # Moved so, the collective starts before one piece of computing, or is waited for behind it.
-            if started.kind == "reduce_scatter" and isinstance(before, Computed) and before.stream == started.stream:
+                continue
+            is_behind_computing = isinstance(before, Computed) and before.stream == started.stream
+            if started.kind == "reduce_scatter" and is_behind_computing:
                 events[index - 1 : index + 1] = started, before
             elif isinstance(behind, Computed) and behind.stream == started.stream:
                 events[index + 1 : index + 3] = behind, waited
@@ -215,8 +216,8 @@ class ReplayedOn:
         check_distinct("--network", [value.name for value in parsed_networks])
         hardware = parse_computing(machine, "--hardware")
         return cls(
-            parsed_networks, hardware, parse_algorithm(algorithm, "--algorithm"),
-            host_behaviour(host, hardware, "--host"), changes, target_loss,
+            parsed_networks, hardware, algorithm=parse_algorithm(algorithm, "--algorithm"),
+            host=host_behaviour(host, hardware, "--host"), changes=changes, target_loss=target_loss,
         )  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
@@ -233,8 +234,8 @@ class ReplayedOn:
     def from_fields(cls, fields: Mapping[str, Any]) -> ReplayedOn:
         """Return the settings from the output of `fields`."""
         return cls.from_options(
-            fields["networks"], fields["hardware"], fields["algorithm"], fields["host"],
-            Changes(**fields["changes"]), fields["target_loss"],
+            fields["networks"], fields["hardware"], algorithm=fields["algorithm"], host=fields["host"],
+            changes=Changes(**fields["changes"]), target_loss=fields["target_loss"],
         )  # fmt: skip
 
     def network_and_hardware(

@@ -39,9 +39,9 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
         min_s = MIN_PART_OF_STEP * step_s[group[0]["method"], group[0]["network"]]
         lines += [row for row in group if row["communication_s"] > min_s][:MAX_LINES_PER_NETWORK]
     if lines:
-        name = line_names([row["site"] for row in lines])
+        name_line = line_names([row["site"] for row in lines])
         columns = f"line {script_column}network calls bytes communication_s exposed_communication_s"
-        computed = {"script": lambda row: row["method"], "line": lambda row: name(row["site"])}
+        computed = {"script": lambda row: row["method"], "line": lambda row: name_line(row["site"])}
         tables.append(
             table("lines that communicate", columns, lines, note=LINES_NOTE, section="network", values=computed)
         )
@@ -187,13 +187,14 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
     sentences = [f"{format_seconds(step_time_s)}; {', '.join(phrases)}."] if phrases else []
 
     lines = sorted(select("site"), key=lambda row: row["step_time_s"])
-    name = line_names([row["name"] for row in lines])
+    name_line = line_names([row["name"] for row in lines])
     for row in lines[:MAX_LINES_IN_TEXT]:
-        sentences.append(f"Without {name(row['name'])} {format_seconds(row['step_time_s'])} ({-row['share']:+.0%}).")
+        change = -row["share"]  # of the step time without the line
+        sentences.append(f"Without {name_line(row['name'])} {format_seconds(row['step_time_s'])} ({change:+.0%}).")
 
-    # Each rank is the last one sometimes: only a rank that stands out is named.
+    # Each rank is the last one sometimes: only a rank that others await twice as long as any other is named.
     most_awaited, *other_ranks = sorted(select("rank"), key=lambda row: -row["share"])
-    min_share = max([MIN_SHARE, *(2 * row["share"] for row in other_ranks)])
-    if most_awaited["share"] >= min_share:
+    second_share = other_ranks[0]["share"] if other_ranks else 0.0
+    if most_awaited["share"] >= max(MIN_SHARE, 2 * second_share):
         sentences.append(f"{most_awaited['share']:.0%} of all waiting is for rank {most_awaited['name']}.")
     return sentences or [f"nothing that was varied changes the {format_seconds(step_time_s)} of a step."]

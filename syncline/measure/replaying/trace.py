@@ -150,7 +150,7 @@ def replay_records(
     replays = timed_replays(records, question)
     result: TraceAnswer = {
         "rows": replay_rows(replays, question),
-        "sites": [],
+        "sites": [],  # lines of the scripts
         "links": [],
         "losses": loss_rows(records),
         "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
@@ -171,7 +171,11 @@ def script_names(programs: Sequence[ForeignScript]) -> list[str]:
     names = [program.name for program in programs]
     if len(set(names)) < len(names):
         names = [" ".join([program.name, *program.args]) for program in programs]
-    return [name if names.count(name) == 1 else f"{name} ({number})" for number, name in enumerate(names, start=1)]
+    distinct_names = []
+    for number, name in enumerate(names, start=1):
+        is_distinct = names.count(name) == 1
+        distinct_names.append(name if is_distinct else f"{name} ({number})")
+    return distinct_names
 
 
 def write_records(folder: RunFolder, records: Sequence[TraceRecord]) -> None:

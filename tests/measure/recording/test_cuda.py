@@ -46,7 +46,7 @@ def test_a_class_of_torch_stays_a_class(tmp_path: Path, monkeypatch: pytest.Monk
         try:
             before = classes()
             hooks.install()
-            eager.install_eager()
+            eager.replace_compile_and_spawn()
             streams.install_clocks()
             cuda.install_cuda()
             (tmp_path / "functions").write_text(json.dumps(sorted(before - classes())))
@@ -72,7 +72,7 @@ VISIBLE = {None: 4, "": 0, "-1": 0, "NoDevFiles": 0, "0": 1, "2, 3": 2, "0,-1,1"
 @pytest.mark.parametrize("value", VISIBLE)
 def test_visible_devices(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(cuda_devices.Current, "touched", False)
+    monkeypatch.setattr(cuda_devices.GpuState, "is_used", False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if value is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
@@ -87,12 +87,12 @@ def test_visible_devices(value: str | None, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_current_device_is_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cuda_devices.Current, "touched", False)
+    monkeypatch.setattr(cuda_devices.GpuState, "is_used", False)
     with CurrentDevice("cuda:1"):
-        assert cuda_devices.Current.index == 1
+        assert cuda_devices.GpuState.current_index == 1
         with CurrentDevice(None):
-            assert cuda_devices.Current.index == 1
-    assert cuda_devices.Current.index == 0
+            assert cuda_devices.GpuState.current_index == 1
+    assert cuda_devices.GpuState.current_index == 0
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

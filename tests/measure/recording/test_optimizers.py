@@ -31,7 +31,7 @@ def counted(
 
     counter = OperationCounter(told.append, listens)
     steps = []
-    with counter.know_steps(told.extend, lambda: 0) if knows else counter:
+    with counter.count_steps_once(told.extend, lambda: 0) if knows else counter:
         for step in range(6):
             for number, one in enumerate(parameters):
                 one.grad = None if (step, number) == (3, 1) else torch.full_like(one, 0.1 * step)
@@ -68,19 +68,19 @@ def test_a_step_that_does_anything_else_is_counted_each_time() -> None:
     optimizer = torch.optim.SGD([parameter], 0.1)
     told: Costs = []
     calls = iter(range(100))
-    with OperationCounter(told.append, lambda: True).know_steps(told.extend, lambda: next(calls)) as counter:
+    with OperationCounter(told.append, lambda: True).count_steps_once(told.extend, lambda: next(calls)) as counter:
         for _ in range(2):
             parameter.grad = torch.ones(4)
             optimizer.step()
-    assert isinstance(counter, OperationCounter) and counter.steps is not None
-    assert not counter.steps._known
+    assert isinstance(counter, OperationCounter) and counter.known_steps is not None
+    assert not counter.known_steps._known
 
 
 def test_a_closure_computes_what_it_likes() -> None:
     parameter = nn.Parameter(torch.ones(4))
     optimizer = torch.optim.SGD([parameter], 0.1)
     told: Costs = []
-    with OperationCounter(told.append, lambda: True).know_steps(told.extend, lambda: 0):
+    with OperationCounter(told.append, lambda: True).count_steps_once(told.extend, lambda: 0):
         for size in (2, 3):
             parameter.grad = torch.ones(4)
             optimizer.step(lambda size=size: float(torch.ones(size).sum()))

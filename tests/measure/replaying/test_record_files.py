@@ -27,7 +27,7 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.recording.record_files import HEADER, read_rank, read_record, record_tables, write_rank
+from syncline.measure.recording.record_files import HEADER_KEY, read_rank, read_record, record_tables, write_rank
 
 TAG = ("pair", 0, 1, 0)
 
@@ -80,9 +80,9 @@ def test_a_rank_without_events_is_there(tmp_path: Path) -> None:
 
 def header(change: Callable[[dict[str, Any]], object]) -> Callable[[pa.Table], pa.Table]:
     def changed(table: pa.Table) -> pa.Table:
-        told = json.loads(table.schema.metadata[HEADER])
+        told = json.loads(table.schema.metadata[HEADER_KEY])
         change(told)
-        return table.replace_schema_metadata({HEADER: json.dumps(told)})
+        return table.replace_schema_metadata({HEADER_KEY: json.dumps(told)})
 
     return changed
 

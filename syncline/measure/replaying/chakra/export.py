@@ -133,15 +133,15 @@ class NodeBuilder:
             elif isinstance(event, MessageSent | MessageAwaited):
                 yield self._message_node(event)
             elif isinstance(event, Stepped):
-                yield self._metadata_node("step", 0)
+                yield self._metadata_node("step", stream=0)
             elif isinstance(event, Loss):
-                node = self._metadata_node("loss", 0)
+                node = self._metadata_node("loss", stream=0)
                 add_attributes(node, loss=event.loss)
                 yield node
             else:
                 self._add_waits(event)
         for stream, nodes in list(self._awaited_nodes.items()):
-            if nodes:
+            if nodes:  # a wait at the end, which needs a node to depend on what the stream waits for
                 yield self._metadata_node("end", stream)
 
     def _add_waits(self, event: Any) -> None:

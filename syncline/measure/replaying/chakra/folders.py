@@ -67,7 +67,7 @@ def export_record(
     ranks = read_record(source)
     segment_s = [segment_seconds(record, hardware) for record in ranks]
     head_fields = {"hardware": hardware.name, "host": host_mode}
-    return write_chakra(ranks, segment_s, host_mode == "ahead", head_fields, out=out, exact=exact)
+    return write_chakra(ranks, segment_s, is_ahead=host_mode == "ahead", head_fields=head_fields, out=out, exact=exact)
 
 
 def write_chakra(
@@ -144,7 +144,7 @@ def read_chakra(source: Path) -> list[RankRecord]:
             _check_group(group_ranks, len(files), path=str(file))
             groups.setdefault(name, group_ranks)
         contents.append((attributes_of(head), order_nodes(nodes, str(file))))
-    trace_groups = TraceGroups(len(files), groups, {})
+    trace_groups = TraceGroups(len(files), groups, messages={})  # the builders number the messages
     records = []
     for rank, (head_attributes, ordered_nodes) in enumerate(contents):
         builder = RecordBuilder(rank, head_attributes, trace_groups, path=files[rank].name)

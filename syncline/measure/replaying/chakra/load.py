@@ -261,7 +261,8 @@ class RecordBuilder:
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
         """Append the event of a node that is a collective to the record."""
-        call, site = node.id + 1, str(node.attributes.get("site", node.name))
+        call = node.id + 1  # calls are numbered from 1
+        site = str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         type_index = self._non_negative_int(node, "comm_type")
         if type_index >= len(COLLECTIVE_TYPES):
@@ -280,7 +281,8 @@ class RecordBuilder:
 
     def _add_message(self, node: OrderedNode, stream: int) -> None:
         """Append the event of a node that sends or receives a message to the record."""
-        call, site = node.id + 1, str(node.attributes.get("site", node.name))
+        call = node.id + 1  # calls are numbered from 1
+        site = str(node.attributes.get("site", node.name))
         nbytes = self._non_negative_int(node, "comm_size")
         is_send = node.type == SEND
         peer = self._non_negative_int(node, "comm_dst" if is_send else "comm_src")
@@ -303,10 +305,10 @@ class RecordBuilder:
     def _group_ranks(self, node: OrderedNode) -> tuple[int, ...]:
         """Return the ranks of the group of a collective."""
         name = str(node.attributes.get("pg_name", ""))
-        ranks = self.trace_groups.groups.get(name, () if name in ("", "0") else None)
-        if ranks is None:
+        ranks = self.trace_groups.groups.get(name)
+        if ranks is None and name not in ("", "0"):
             raise self._error(node, "a pg_name that comm_groups.json has", name)
-        if not ranks:  # the group of all ranks, which PyTorch writes as an empty list
+        if not ranks:  # the group of all ranks: ASTRA-sim's 0, or no name, or an empty list of PyTorch
             return tuple(range(self.trace_groups.num_ranks))
         if self.rank not in ranks:
             raise self._error(node, f"a group with rank {self.rank}", name)
@@ -350,7 +352,7 @@ def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | 
             raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
         flops, nbytes = flops_and_bytes[::2], flops_and_bytes[1::2]
         kernels = _read_kernels(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flops), path)
-        operations = [Counted(*values, *kernel) for *values, kernel in zip(flops, nbytes, kernels, strict=True)]
+        operations = [Counted(flops[i], nbytes[i], *kernel) for i, kernel in enumerate(kernels)]
         segments.append(tuple(operations))
     seconds = head.get(f"{PREFIX}cpu_s", [])
     if seconds and not (are_numbers(seconds) and len(seconds) == len(segments)):

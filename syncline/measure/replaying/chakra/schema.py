@@ -106,11 +106,11 @@ def chakra_messages() -> ChakraMessages:
         raise SynclineError("Chakra traces need protobuf: pip install 'syncline[chakra]'") from None
     pool = descriptor_pool.DescriptorPool()
     pool.Add(_schema())
-    metadata, node = (
-        message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
-        for name in ("GlobalMetadata", "Node")
-    )
-    return ChakraMessages(metadata, node)
+
+    def message_class(name: str) -> type[ChakraMessage]:
+        return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+    return ChakraMessages(metadata=message_class("GlobalMetadata"), node=message_class("Node"))
 
 
 def attributes_of(message: ChakraMessage) -> dict[str, Any]:
@@ -131,7 +131,8 @@ def add_attributes(message: ChakraMessage, **values: Any) -> None:
         if isinstance(value, list):
             attribute.double_list.values.extend(value)
         else:
-            setattr(attribute, FIELD_OF_NAME.get(name) or FIELD_OF_TYPE[type(value)], value)
+            field = FIELD_OF_NAME[name] if name in FIELD_OF_NAME else FIELD_OF_TYPE[type(value)]
+            setattr(attribute, field, value)
 
 
 FIELD_OF_TYPE = {bool: "bool_val", int: "int64_val", float: "double_val", str: "string_val"}
