@@ -19,23 +19,16 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    GetCoreSchemaHandler,
     ValidationError,
     ValidationInfo,
     field_validator,
 )
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
+from pydantic_core.core_schema import no_info_plain_validator_function
 
 from syncline.errors import SpecError, error_text, one_of
 from syncline.units import parse_seconds
-
-
-def tag(value: Any) -> str:
-    """Return the tag of a value in a discriminated union: ``kind:`` and the value's field ``kind``.
-
-    The prefix distinguishes the tag from a field's name in the path of an error.
-    """
-    kind = value.get("kind", "") if isinstance(value, dict) else getattr(value, "kind", "")
-    return f"kind:{kind}"
 
 
 def from_name(value: Any) -> Any:
@@ -145,6 +138,32 @@ def validate(model: type[M], fields: Any) -> M:
         raise explain(error, lambda location: _known_fields(model, location)) from None
 
 
+class ByKind:
+    """Metadata of a union of models: the field ``kind`` of a value says which of the models checks the value.
+
+    A discriminated union of pydantic would build the schemas of all models as soon as one of them is needed.
+    """
+
+    def __get_pydantic_core_schema__(self, union: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of a function that checks a value by the model of its kind."""
+        models = {kind_of_model(model): model for model in get_args(union)}
+
+        def check(value: Any) -> Any:
+            """Return the value as a model; turn the error of its fields into one of pydantic."""
+            if isinstance(value, tuple(models.values())):
+                return value
+            fields = from_name(value)
+            kind = str(fields.get("kind", "") if isinstance(fields, dict) else getattr(fields, "kind", ""))
+            if kind not in models:
+                raise refusal("kind", kind or None, one_of(models, kind))
+            try:
+                return validate(models[kind], fields)
+            except SpecError as error:
+                raise refusal(error.path.removeprefix("spec"), error.value, error.expected) from None
+
+        return no_info_plain_validator_function(check)
+
+
 def kind_of_model(model: type[BaseModel]) -> str:
     """Return the ``kind`` of a model, which identifies it in a union; empty text if its ``kind`` is not fixed."""
     field = model.model_fields.get("kind")
@@ -156,12 +175,7 @@ def _known_fields(model: type[BaseModel], location: Sequence[Any]) -> list[str]:
     """Return the field names of the model at a location in pydantic's error, for suggestions of the closest match."""
     annotation: Any = model
     for part in location:
-        if isinstance(part, str) and part.startswith("kind:"):  # the member of a union that has this kind
-            for union_model in _models_in(annotation):
-                if kind_of_model(union_model) == part.removeprefix("kind:"):
-                    annotation = union_model
-                    break
-        elif isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
+        if isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
             annotation = annotation.model_fields[part].annotation
     models = _models_in(annotation)
     return sorted(models[0].model_fields) if models else []
@@ -228,15 +242,11 @@ def explain(error: ValidationError, fields: Callable[[tuple[Any, ...]], list[str
     # An unknown key is more informative than a missing one, because it may be the missing one misspelt.
     unknown_keys = [detail for detail in all_details if detail["type"] == "extra_forbidden"]
     first = unknown_keys[0] if unknown_keys else all_details[0]
-    # The tags of unions are pydantic's: the user did not write them.
-    parts = [str(part) for part in first["loc"] if not str(part).startswith("kind:")]
+    parts = [str(part) for part in first["loc"]]
     value, context = first["input"], first.get("ctx", {})
     if first["type"] == "refused":
         parts.append(context["path"].strip("."))
         value = context["value"]
-    elif first["type"] == "union_tag_invalid":
-        parts.append("kind")
-        value = str(context["tag"]).removeprefix("kind:") or None
     elif first["type"] == "missing":
         value = None
     path = ".".join(part for part in parts if part)
@@ -252,9 +262,6 @@ def _expected_text(detail: ErrorDetails, fields: Callable[[tuple[Any, ...]], lis
         return "no such field here, but " + one_of_fields(fields(detail["loc"][:-1]), str(detail["loc"][-1]))
     if kind == "missing":
         return "a value, as this field has no default"
-    if kind == "union_tag_invalid":
-        tags = [tag.strip().strip("'").removeprefix("kind:") for tag in str(context["expected_tags"]).split(",")]
-        return one_of(tags, str(context["tag"]).removeprefix("kind:"))
     if kind in _ERROR_TEXTS:
         return _ERROR_TEXTS[kind].format(**context)
     text = str(detail["msg"]).removeprefix("Input should be ")

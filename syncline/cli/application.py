@@ -52,20 +52,24 @@ class Commands(TyperGroup):
         for panel, names in groupby(COMMANDS, key=lambda name: question_of(name).panel):
             write_rows(formatter, panel, [(name, question_of(name).summary().partition("\n\n")[0]) for name in names])
 
-    def invoke(self, ctx: Any) -> Any:
-        """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
-        # While the command runs, pydantic's plugins are off, and errors name options instead of arguments.
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the command line and run its command, without pydantic's plugins; errors name options, not arguments."""
         plugins_before, token = os.environ.get(PLUGINS), called_by_command.set(True)
         os.environ.setdefault(PLUGINS, "__all__")
+        try:
+            return super().main(*args, **kwargs)
+        finally:
+            called_by_command.reset(token)
+            if plugins_before is None:
+                os.environ.pop(PLUGINS, None)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; after Ctrl-C, print one line that says where its unfinished results are."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as interrupt:
             print("; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]), file=sys.stderr)
             raise typer.Exit(exit_code()) from None
-        finally:
-            called_by_command.reset(token)
-            if plugins_before is None:
-                os.environ.pop(PLUGINS, None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """Return the name, the command and the remaining arguments of a command line."""

@@ -13,22 +13,23 @@ from syncline.methods.constructor import constructor
 from syncline.methods.parts.method_spec import MethodBase, Tensors, tensors_of
 from syncline.methods.registry import METHOD_KINDS, METHODS, MethodSpec, load_plugins, method_of, named, register
 
-_constructors: dict[str, Any] = {}
+_specs: dict[str, type[MethodBase]] = {}
 for _module in iter_modules(__path__):
     for _name, _spec in vars(import_module(f"{__name__}.{_module.name}")).items():
         if isinstance(_spec, type) and issubclass(_spec, MethodBase) and kind_of_model(_spec):
-            _constructors[_name.removesuffix("Spec")] = constructor(_spec)
+            _specs[_name.removesuffix("Spec")] = _spec
 
 
 def __getattr__(name: str) -> Any:
-    """Return the constructor of a method, as in ``from syncline.methods import MTDAO``."""
-    if name not in _constructors:
+    """Return the constructor of a method, as in ``from syncline.methods import MTDAO``; it is made at the first use."""
+    if name not in _specs:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return _constructors[name]
+    globals()[name] = function = constructor(_specs[name])
+    return function
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_constructors})
+    return sorted({*globals(), *_specs})
 
 
 __all__ = [

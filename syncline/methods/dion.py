@@ -144,7 +144,7 @@ class DionBase(CompressibleBase):
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
         errors = self._compressor_elements(self._compressed(tensors), reference=False)
         summed_gradients = elements(tensors) if self.local_step == "hold" else 0
-        return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule].state_elements(vectors)
+        return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule]().state_elements(vectors)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -154,7 +154,7 @@ class DionBase(CompressibleBase):
         With ``local_step: hold``, only steps with an exchange do this.
         """
         matrices = [t for t in tensors if t.is_matrix]
-        others = OTHER_RULES[self.other_rule].update_work([t for t in tensors if not t.is_matrix])
+        others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_passes.on(matrices))
         for short, long, count in shapes_of(matrices):
             work += times(low_rank_work(long, short, dion_rank(long, short, self.rank_fraction), 4), count)
@@ -165,7 +165,7 @@ class DionBase(CompressibleBase):
         self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
     ) -> optim.Method:
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
-        rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule].build())
+        rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule]().build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
         options = {"reducer": reducer} | self._compressor_options() | self.common_options(comm, worker_axis)

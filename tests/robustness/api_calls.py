@@ -401,7 +401,7 @@ for _name in kinds():
         lambda: {"weight_decay": 0.1, "clip_norm": 1.0, "label": "mine"},
         weight=0.3,
     )
-for _name in sorted(methods._constructors):
+for _name in sorted(methods._specs):
     CALLS[f"methods.{_name}"] = Call(
         lambda name=_name: _stepped(getattr(methods, name)),
         lambda: {"params": _parameters(), "lr": 0.01},

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
@@ -24,7 +24,7 @@ from syncline.costmodel.traffic.packing import (
     pairs_bytes,
     sum_levels,
 )
-from syncline.fields import Spec, from_name, refusal, tag
+from syncline.fields import ByKind, Spec, refusal
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Tensors, elements, or_object, tensors_of
 
 
@@ -304,13 +304,8 @@ class OneBitCompressor(CompressorBase):
 
 
 CompressorSpec = Annotated[
-    Annotated[TopKCompressor, Tag("kind:top-k")]
-    | Annotated[LpCompressor, Tag("kind:lp")]
-    | Annotated[QSGDCompressor, Tag("kind:qsgd")]
-    | Annotated[BlockTopKCompressor, Tag("kind:block-top-k")]
-    | Annotated[OneBitCompressor, Tag("kind:one-bit")],
-    Discriminator(tag),
-    BeforeValidator(from_name),
+    TopKCompressor | LpCompressor | QSGDCompressor | BlockTopKCompressor | OneBitCompressor,
+    ByKind(),
     or_object("syncline.optim:Compressor"),
 ]
 

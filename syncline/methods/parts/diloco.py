@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, model_fragments
-from syncline.fields import Positive, Rate, Spec, from_name, refusal, tag
+from syncline.fields import ByKind, Positive, Rate, Spec, from_name, refusal
 from syncline.methods.parts.method_spec import elements, or_object
 
 
@@ -67,10 +67,7 @@ def _with_kind(value: Any) -> Any:
 
 
 OuterSpec = Annotated[
-    Annotated[NesterovOuter, Tag("kind:nesterov")] | Annotated[FedAdamOuter, Tag("kind:fedadam")],
-    Discriminator(tag),
-    BeforeValidator(_with_kind),
-    or_object("syncline.optim:OuterOptimizer"),
+    NesterovOuter | FedAdamOuter, ByKind(), BeforeValidator(_with_kind), or_object("syncline.optim:OuterOptimizer")
 ]
 
 

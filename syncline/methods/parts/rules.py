@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import TensorShape
 from syncline.costmodel.compute.update_work import ADAM, Passes, UpdateWork, orthogonal_work
-from syncline.fields import MANY, Positive, Rate, Spec, from_name, refusal, tag
+from syncline.fields import MANY, ByKind, Positive, Rate, Spec, refusal
 from syncline.methods.parts.method_spec import elements, or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
 
 
-class RuleBase(Spec, defer_build=False):
+class RuleBase(Spec):
     """The base of specs of update rules, whose fields are the arguments of a function or class of `syncline.optim`."""
 
     builder: ClassVar[str]
@@ -160,7 +160,7 @@ class AdEMAMixRule(RuleBase):
         return 2
 
 
-class MultiMomentumRule(Spec, defer_build=False):
+class MultiMomentumRule(Spec):
     """The spec of `optim.multi_momentum_rule`, MT-DAO's mixture of momenta; with ``ddp`` it is MT-DAO's baseline."""
 
     kind: Literal["multi-momentum"] = "multi-momentum"
@@ -280,10 +280,10 @@ class LionRuleSpec(RuleBase):
 OtherRule = Literal["adam", "lion"]
 """The rule of parameters that are not matrices, if matrices have another rule."""
 
-OTHER_RULES: dict[str, AdamRule | LionRuleSpec] = {"adam": AdamRule(), "lion": LionRuleSpec()}
+OTHER_RULES: dict[str, type[AdamRule | LionRuleSpec]] = {"adam": AdamRule, "lion": LionRuleSpec}
 
 
-class MuonRule(Spec, defer_build=False):
+class MuonRule(Spec):
     """The spec of `optim.muon`; other parameters than matrices follow ``other_rule``, with its defaults."""
 
     kind: Literal["muon"] = "muon"
@@ -296,12 +296,12 @@ class MuonRule(Spec, defer_build=False):
         """Return the number of elements of the states of parameters of these shapes."""
         matrices = [tensor for tensor in tensors if tensor.is_matrix]
         other_tensors = [tensor for tensor in tensors if not tensor.is_matrix]
-        return elements(matrices) + OTHER_RULES[self.other_rule].state_elements(other_tensors)
+        return elements(matrices) + OTHER_RULES[self.other_rule]().state_elements(other_tensors)
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
         momenta = Passes(32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
-        others = OTHER_RULES[self.other_rule].update_work([t for t in tensors if not t.is_matrix])
+        others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         return UpdateWork(momenta) + orthogonal_work(tensors) + others
 
     def build(self) -> optim.UpdateRule:
@@ -310,7 +310,7 @@ class MuonRule(Spec, defer_build=False):
             self.momentum,
             nesterov=self.nesterov,
             adjust_lr=self.adjust_lr,
-            other_rule=OTHER_RULES[self.other_rule].build(),
+            other_rule=OTHER_RULES[self.other_rule]().build(),
         )
 
 
@@ -338,23 +338,22 @@ class ScionRule(RuleBase):
 
 
 RuleSpec = Annotated[
-    Annotated[SGDMRule, Tag("kind:sgdm")]
-    | Annotated[AdamRule, Tag("kind:adam")]
-    | Annotated[NesterovAdamRule, Tag("kind:nadam")]
-    | Annotated[AdaSGDRule, Tag("kind:ada-sgd")]
-    | Annotated[AdoptRule, Tag("kind:adopt")]
-    | Annotated[QHMRule, Tag("kind:qhm")]
-    | Annotated[QHAdamRule, Tag("kind:qhadam")]
-    | Annotated[QHAdoptRule, Tag("kind:qhadopt")]
-    | Annotated[AggMoRule, Tag("kind:aggmo")]
-    | Annotated[AdEMAMixRule, Tag("kind:ademamix")]
-    | Annotated[MultiMomentumRule, Tag("kind:multi-momentum")]
-    | Annotated[LionRuleSpec, Tag("kind:lion")]
-    | Annotated[MuonRule, Tag("kind:muon")]
-    | Annotated[ScionRule, Tag("kind:scion")]
-    | Annotated[TorchRuleSpec, Tag("kind:torch")],
-    Discriminator(tag),
-    BeforeValidator(from_name),
+    SGDMRule
+    | AdamRule
+    | NesterovAdamRule
+    | AdaSGDRule
+    | AdoptRule
+    | QHMRule
+    | QHAdamRule
+    | QHAdoptRule
+    | AggMoRule
+    | AdEMAMixRule
+    | MultiMomentumRule
+    | LionRuleSpec
+    | MuonRule
+    | ScionRule
+    | TorchRuleSpec,
+    ByKind(),
     or_object("syncline.optim:UpdateRule"),
     BeforeValidator(from_optimizer),
 ]
