@@ -56,18 +56,6 @@ def read_json(path: Path) -> Any:
         raise ValueError("nested too deep") from None
 
 
-def resumed_lines(path: Path) -> list[Any]:
-    """Return the lines of a file of JSON lines to which the caller will append; none without the file.
-
-    A last line that a kill has cut off is removed from the file, so that the next line begins where it began.
-    """
-    content = path.read_bytes() if path.is_file() else b""
-    complete_bytes = content.rfind(b"\n") + 1
-    if complete_bytes < len(content):
-        os.truncate(path, complete_bytes)
-    return [json.loads(line) for line in content[:complete_bytes].splitlines()]
-
-
 @contextmanager
 def refuse_changed_files(path: Path) -> Iterator[None]:
     """Turn errors while results are read into one line, because changed files are a mistake in the input.

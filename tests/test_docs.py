@@ -23,6 +23,7 @@ from replication.studies.papers.wall_clock import Strategy
 from replication.studies.quantisers.spec import NoiseSpec, TuningSpec, VectorsSpec
 from replication.studies.staleness.spec import LateMethod
 from replication.studies.vote_ties.spec import PaperVotes
+from replication.timed_models import PipelineClockSpec
 from syncline.cli.application import app
 from syncline.columns import columns, records
 from syncline.fields import Spec
@@ -34,7 +35,7 @@ from syncline.specs import KINDS, STUDIES, ComputeSpec, bundled, class_of_kind, 
 from syncline.specs.cluster.links import LINK_FIELDS
 from syncline.specs.compute import PauseSpec, SlowWorkerSpec
 from syncline.specs.experiment import ScheduleSpec
-from syncline.specs.stages import PipelineClockSpec, StagesSpec
+from syncline.specs.stages import StagesSpec
 from tests import records as records_page
 from tests.doc_outputs import commands, is_as_shown, printed, write_files
 from tests.torchrun import TORCHRUN, run

@@ -10,9 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from replication.figures.points import draw_points
 from syncline import SpecError
 from syncline.analysis import figure_style, method_styles
-from syncline.analysis.axes import draw_legend, draw_points, line_samples, new_figure
+from syncline.analysis.axes import draw_legend, line_samples, new_figure
 
 SHARES = {"match": ("#0072B2", "same sign"), "zero": ("#D9D9D9", "none"), "flip": ("#D55E00", "opposite sign")}
 """Colour and name of each share, in the order in which they are drawn; they differ in lightness too."""

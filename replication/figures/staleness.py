@@ -9,9 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
+from replication.figures.points import draw_points
 from syncline import SpecError
 from syncline.analysis import MethodStyle, figure_style, method_styles
-from syncline.analysis.axes import draw_points, label_ends, new_figure, place_ticks
+from syncline.analysis.axes import label_ends, new_figure, place_ticks
 
 CROWD = 0.6
 """Share of the width of one depth that the points of all methods take."""

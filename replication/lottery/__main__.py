@@ -21,12 +21,12 @@ from typing import Any
 import pandas as pd
 
 import syncline as sl
+from replication.lines import resumed_lines
 from replication.lottery.figure import lottery_figure
 from replication.lottery.resampling import summary
 from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
+from replication.replications.choosing import with_knobs
 from syncline.analysis.axes import save
-from syncline.files import resumed_lines
-from syncline.specs.load import with_knobs
 from syncline.units import parse_seconds
 
 

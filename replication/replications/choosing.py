@@ -10,13 +10,24 @@ from typing import Any
 
 from replication.replications.spec import ReplicationSpec, SearchedMethod
 from syncline import SynclineError
-from syncline.specs.load import with_knobs
+from syncline.specs.load import with_overrides
 
 Trial = Mapping[str, Any]
 """A row with ``method``, ``trial`` from 1, ``seed``, ``loss`` (infinite if it diverged), ``knobs`` as JSON by path."""
 
 DIGITS_KEPT = 3
 """Number of significant digits of a chosen knob; more digits carry no information."""
+
+
+def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of a method's fields with knobs by their paths below the method.
+
+    >>> with_knobs({"kind": "mt-dao", "omegas": [0.9], "lr": 0.1}, {"omegas.0": 0.95, "lr": 0.2})
+    {'kind': 'mt-dao', 'omegas': [0.95], 'lr': 0.2}
+    """
+    fields = with_overrides({"method": method}, {f"method.{path}": value for path, value in knobs.items()})
+    method_fields: dict[str, Any] = fields["method"]
+    return method_fields
 
 
 def to_three_digits(value: float) -> float:

@@ -15,6 +15,7 @@ from replication.replications.averages import AveragedTraining, Averages
 from replication.replications.spec import Cell, ReplicationSpec
 from replication.replications.stage_tables import CompletedStage, StageRows
 from replication.replications.stages import ReplicationStage
+from replication.timed_models import TimedModelSpec, timed_stages
 from syncline import SpecError
 from syncline.analysis import Curve, median_and_range, time_to_target_s
 from syncline.costmodel import Exchange, TensorShape, calls_of
@@ -26,7 +27,6 @@ from syncline.runs.training.trained import Trained, base_s, reforms
 from syncline.sim import Clock
 from syncline.sim.online.server_interface import AsyncResult
 from syncline.specs import RunSpec
-from syncline.specs.stages import TimedModelSpec
 from syncline.training import History
 
 BYTES_AGREE = 1e-6
@@ -189,8 +189,6 @@ def _timed_cell(
                 continue
             clocks = [simulated.clock]
         elif run.pipeline is not None:
-            from syncline.runs.training.delayed_gradients import timed_stages
-
             timed_by, clocks = EVENTS, [timed_stages(run, method, timed_model).time(run.network)]
             mean_sent_bytes = clocks[0].bytes_per_worker
         else:

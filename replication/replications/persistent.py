@@ -24,10 +24,10 @@ from typing import Any
 
 from joblib import cpu_count
 
+from replication.lines import resumed_lines
 from replication.replications.stages import ReplicationStage
 from syncline import SynclineError
 from syncline.errors import error_text
-from syncline.files import resumed_lines
 from syncline.runs.folders.folder import environment
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical, code_version

@@ -10,13 +10,13 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from replication.replications import bundled_replications
+from replication.timed_models import TimedModelSpec
 from syncline import SpecError, SynclineError
 from syncline.errors import one_of
 from syncline.fields import Spec, refusal, validate
 from syncline.files import parse_yaml
 from syncline.specs import Experiment, SeedsField
 from syncline.specs.load import read_fields, with_overrides
-from syncline.specs.stages import TimedModelSpec
 
 CPU = "cpu"
 """Name of the scale that stands for the file's own fields, unless the file has a scale of this name."""

@@ -42,9 +42,21 @@ class DistributionSpec(Spec):
 DistributionField = Annotated[DistributionSpec, BeforeValidator(from_name)]
 
 
+def log_normal(sigma: float, scale: float = 1.0) -> Draw:
+    """Return a function that draws ``+-scale * exp(sigma z)`` with z from N(0, 1), each sign with probability 1/2.
+
+    Args:
+        sigma: standard deviation of the logarithm of the magnitude, 0 or larger.
+        scale: median of the magnitude.
+    """
+    from syncline.problems.random_draws import gaussian, random_signs
+
+    return lambda source, size: scale * random_signs(source, size) * gaussian(sigma)(source, size).exp_()
+
+
 def draw_of(distribution: DistributionSpec) -> Draw:
     """Return the function that draws from a distribution of scale 1 (the scale changes no sign)."""
-    from syncline.problems.random_draws import gaussian, laplace, log_normal, stable
+    from syncline.problems.random_draws import gaussian, laplace, stable
 
     if distribution.kind == "stable":
         assert distribution.alpha is not None

@@ -24,13 +24,13 @@ from typing import Any, Literal
 
 import torch
 
+from replication.lines import resumed_lines
 from replication.when.arms import Arm, ArmsMethod, Form
 from replication.when.figure import when_figure
 from replication.when.results import stored_file, stored_trainings, table
 from replication.when.setting import RESULTS, Line, matched, placed_search, trigger_search, triggers, when_setting
 from syncline.analysis.axes import save
 from syncline.comm import SimulatedCommunicator
-from syncline.files import resumed_lines
 from syncline.optim.schedules import warmup_stable_decay
 from syncline.problems.text_gpt import TextGPT, standard_library
 from syncline.training import parameter_groups, rows_of, train

@@ -108,16 +108,7 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
             marker_position = axis_start + (axis_end - axis_start) * (number + phase) / MARKERS_PER_LINE
             if positions[0] <= marker_position <= positions[-1]:
                 marked_points.append(int(np.abs(positions - marker_position).argmin()))
-    ax.plot(xs, y, markevery=marked_points, label=label, zorder=3, **_line_properties(style))
-
-
-def draw_points(
-    ax: Axes, x: ArrayLike, y: ArrayLike, y_range: tuple[ArrayLike, ArrayLike], style: MethodStyle, label: str
-) -> None:
-    """Draw points, each with a thin vertical bar from the lower to the upper end of its range."""
-    lower, upper = y_range
-    ax.vlines(x, lower, upper, color=style.color, linewidth=1.0, zorder=2)
-    ax.plot(x, y, label=label, zorder=3, **_line_properties(style) | {"linestyle": "none"})
+    ax.plot(xs, y, markevery=marked_points, label=label, zorder=3, **line_properties(style))
 
 
 def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = "") -> None:
@@ -127,7 +118,7 @@ def legend_above(fig: Figure, styles: Mapping[str, MethodStyle], title: str = ""
 
 def line_samples(styles: Mapping[str, MethodStyle]) -> list[Line2D]:
     """Return a line sample for the legend per style."""
-    return [Line2D([], [], label=name, **_line_properties(style)) for name, style in styles.items()]
+    return [Line2D([], [], label=name, **line_properties(style)) for name, style in styles.items()]
 
 
 def draw_legend(
@@ -180,11 +171,11 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
     heights = spread_positions(wanted_heights, gap=text_height, lowest=text_height / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
         ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
-                label="_key", **_line_properties(style))  # fmt: skip
+                label="_key", **line_properties(style))  # fmt: skip
         ax.text(1.11, height, name, transform=ax.transAxes, va="center", fontsize=7.5)
 
 
-def _line_properties(style: MethodStyle) -> dict[str, Any]:
+def line_properties(style: MethodStyle) -> dict[str, Any]:
     """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
     size = float(matplotlib.rcParams["lines.markersize"])
     if style.marker == "*" or isinstance(style.marker, tuple):

@@ -36,14 +36,11 @@ from .one_bit_adam import OneBitAdamMethod as OneBitAdamMethod, OneBitMean as On
 from .participation import PartialParticipation as PartialParticipation
 from .power_sgd import FactorMean as FactorMean
 from .quantisers import (
-    log_quantise as log_quantise,
-    log_restore as log_restore,
     power_mean as power_mean,
     qsgd as qsgd,
     quantise_lp as quantise_lp,
     quantise_max as quantise_max,
     sign_agreement as sign_agreement,
-    without_zeros as without_zeros,
 )
 from .rotation import (
     RotatedAdam as RotatedAdam,

@@ -127,7 +127,7 @@ def power_means(xs: Sequence[Tensor], p: float) -> Tensor:
     """Return the power means of several tensors ``(R, *s)`` as columns ``(R, len(xs))``, see ``power_mean``."""
     if not p >= 0:
         raise SpecError("p", p, "a number >= 0; inf for the maximum")
-    xs_float = [_at_least_fp32(x).reshape(x.shape[0], -1) for x in xs]
+    xs_float = [at_least_fp32(x).reshape(x.shape[0], -1) for x in xs]
     if p == 2:
         return torch.stack([_root_mean_square(x) for x in xs_float], 1)
     magnitudes = [x.abs() for x in xs_float]
@@ -203,8 +203,8 @@ def quantise_lp(x: Tensor, levels: int, p: float) -> Tensor:
 
     Source: Lion Cub, equation 1.
     """
-    levels_of_x = _at_least_fp32(x) / power_mean(x, p) * (_checked_levels(levels, x) / 2)
-    return _keep_zeros(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
+    levels_of_x = at_least_fp32(x) / power_mean(x, p) * (checked_levels(levels, x) / 2)
+    return keep_zeros(levels_of_x, x).round().clamp(-levels, levels).to(x.dtype)
 
 
 def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
@@ -220,42 +220,8 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
     Source: Lion Cub, section 2 (Q_inf).
     """
-    levels_of_x = _at_least_fp32(x) / power_mean(x, math.inf) * _checked_levels(levels, x)
-    return _round_stochastically(_keep_zeros(levels_of_x, x), uniform).to(x.dtype)
-
-
-def without_zeros(quantised: Tensor, x: Tensor) -> Tensor:
-    """Return the quantised integers with zeros replaced by the sign of ``x``, so that only zeros of x stay zero.
-
-    Source: Lion Cub, Figure 4 ("w/o zero").
-    """
-    return torch.where(quantised == 0, x.sign().to(quantised.dtype), quantised)
-
-
-def log_quantise(x: Tensor, levels: int) -> Tensor:
-    """Return the integers ``sign(x) max(0, s + round(log2(|x| / max|x|)))``, a logarithmic quantisation of x.
-
-    The maximum becomes s; entries below ``2^-(s - 1/2)`` of it become zero. ``log_restore`` is the inverse.
-
-    Args:
-        x: tensors of the rows, ``(R, *s)``.
-        levels: s, the largest integer.
-
-    Raises:
-        SpecError: ``levels`` is below 1 or too large for the dtype of ``x``.
-
-    Source: the idea is in Lion Cub's Figure 4, which does not give the base.
-    """
-    octaves = (_at_least_fp32(x).abs() / power_mean(x, math.inf)).log2().round()
-    return (x.sign() * _keep_zeros(octaves + _checked_levels(levels, x), x).clamp(min=0)).to(x.dtype)
-
-
-def log_restore(quantised: Tensor, levels: int) -> Tensor:
-    """Return the numbers that integers q of ``log_quantise`` represent, over the maximum: ``sign(q) 2^(|q| - s)``.
-
-    ``levels`` is s, the largest integer.
-    """
-    return quantised.sign() * torch.exp2(quantised.abs() - levels)
+    levels_of_x = at_least_fp32(x) / power_mean(x, math.inf) * checked_levels(levels, x)
+    return _round_stochastically(keep_zeros(levels_of_x, x), uniform).to(x.dtype)
 
 
 def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
@@ -277,9 +243,9 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
     Source: Alistarh et al., QSGD (2017), section 3.1.
     """
     norm = euclidean_norm(x)
-    q = _round_stochastically(
-        (_at_least_fp32(x) / nonzero_norm(norm)).mul_(_checked_levels(levels, x)), uniform
-    ).clamp_(-levels, levels)
+    q = _round_stochastically((at_least_fp32(x) / nonzero_norm(norm)).mul_(checked_levels(levels, x)), uniform).clamp_(
+        -levels, levels
+    )
     return q.to(x.dtype), norm.to(x.dtype)
 
 
@@ -329,12 +295,12 @@ def most_levels(dtype: torch.dtype) -> int:
     return int(2 / torch.finfo(dtype).eps)
 
 
-def _at_least_fp32(x: Tensor) -> Tensor:
+def at_least_fp32(x: Tensor) -> Tensor:
     """Return ``x`` in fp32 if it has half precision, which has too few digits to round to the nearest integer."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def _keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
+def keep_zeros(scaled: Tensor, x: Tensor) -> Tensor:
     """Return ``scaled`` with zeros where ``x`` is zero, because 0 over a zero scale is NaN."""
     return torch.where(x == 0, 0.0, scaled)
 
@@ -345,7 +311,7 @@ def _round_stochastically(scaled: Tensor, uniform: Tensor) -> Tensor:
     return lower.add_(uniform >= (scaled - lower).neg_().add_(1))
 
 
-def _checked_levels(levels: int, x: Tensor) -> int:
+def checked_levels(levels: int, x: Tensor) -> int:
     """Return ``levels``, after a check that the dtype of ``x`` can represent these integers."""
     limit = most_levels(x.dtype)
     if not 1 <= levels <= limit:

@@ -106,17 +106,7 @@ def integers(stop: int) -> Draw:
 
 def laplace(scale: float) -> Draw:
     """Return a function that draws numbers with density ``exp(-|x| / scale) / (2 scale)``, in double precision."""
-    return lambda source, size: scale * _signs(source, size) * _exponential(source, size)
-
-
-def log_normal(sigma: float, scale: float = 1.0) -> Draw:
-    """Return a function that draws ``+-scale * exp(sigma z)`` with z from N(0, 1), each sign with probability 1/2.
-
-    Args:
-        sigma: standard deviation of the logarithm of the magnitude, 0 or larger.
-        scale: median of the magnitude.
-    """
-    return lambda source, size: scale * _signs(source, size) * gaussian(sigma)(source, size).exp_()
+    return lambda source, size: scale * random_signs(source, size) * _exponential(source, size)
 
 
 def stable(alpha: float, scale: float = 1.0) -> Draw:
@@ -155,7 +145,7 @@ def stable(alpha: float, scale: float = 1.0) -> Draw:
     return draw
 
 
-def _signs(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
+def random_signs(source: torch.Generator, size: tuple[int, ...]) -> Tensor:
     """Draw signs, +1 or -1 with equal probability."""
     return 2.0 * torch.randint(2, size, generator=source, dtype=torch.float64) - 1.0
 

@@ -206,17 +206,6 @@ def with_overrides(base_fields: Mapping[str, Any], overrides: Overrides) -> dict
     return fields
 
 
-def with_knobs(method: Mapping[str, Any], knobs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of a method's fields with knobs by their paths below the method.
-
-    >>> with_knobs({"kind": "mt-dao", "omegas": [0.9], "lr": 0.1}, {"omegas.0": 0.95, "lr": 0.2})
-    {'kind': 'mt-dao', 'omegas': [0.95], 'lr': 0.2}
-    """
-    fields = with_overrides({"method": method}, {f"method.{path}": value for path, value in knobs.items()})
-    method_fields: dict[str, Any] = fields["method"]
-    return method_fields
-
-
 def _apply_overrides(fields: dict[str, Any], overrides: Overrides) -> None:
     """Apply the overrides to the fields in place, in their order."""
     for override in _as_overrides(overrides):

@@ -1,4 +1,4 @@
-"""Specs of trainings in pipeline stages, and of the models whose pipelines are timed."""
+"""Specs of trainings in pipeline stages."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from syncline.costmodel import ModelShape
 from syncline.fields import Spec, refusal
 from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import BackwardWeights, asynchronous_of, remedy_of
-from syncline.specs.cluster.clusters import HardwareField, NetworkField
-from syncline.specs.models import TransformerField
 
 StageCount = Annotated[int, Field(ge=1, le=4096)]
 
@@ -86,51 +84,6 @@ def check_stages_of(problem: Any, stages: int, path: str) -> None:
         raise refusal(path, stages, f"at most {blocks}, as many as the problem has blocks (layers)")
     if stages > 1 and getattr(problem, "tied", False):
         raise refusal("problem.tied", True, "false in a pipeline, both ends of which have a table")
-
-
-class TimedModelSpec(Spec):
-    """The model whose pipeline is timed, and its hardware: by default the problem's own model.
-
-    ``model`` with ``tokens_per_batch`` replaces the model in the times only; losses are still those of the problem.
-    """
-
-    hardware: HardwareField = Field(default="cpu-core", validate_default=True)
-    model: TransformerField | None = None
-    tokens_per_batch: int | None = Field(default=None, ge=1)
-
-    @model_validator(mode="after")
-    def _check_tokens(self) -> TimedModelSpec:
-        """Refuse a model without the tokens of a batch, and tokens without a model."""
-        if self.model is None and self.tokens_per_batch is not None:
-            raise refusal("tokens_per_batch", self.tokens_per_batch, "a model beside it, whose batch they are")
-        if self.model is not None and self.tokens_per_batch is None:
-            raise refusal("tokens_per_batch", None, "how many are in a batch, as the model's work follows from it")
-        return self
-
-    def model_and_tokens(self, problem: Any) -> tuple[ModelShape, int]:
-        """Return the model whose pipeline is timed, and the tokens in a batch; by default those of the problem."""
-        if self.model is not None:
-            assert self.tokens_per_batch is not None
-            return self.model, self.tokens_per_batch
-        return gpt_shape(problem), problem.batch_size * problem.context
-
-
-class PipelineClockSpec(TimedModelSpec):
-    """The model and the networks on which asynchronous and synchronous 1F1B are timed.
-
-    In asynchronous 1F1B each micro-batch is a batch; synchronous 1F1B cuts a batch into ``microbatches``.
-    """
-
-    networks: tuple[NetworkField, ...] = Field(min_length=1)
-    microbatches: Microbatches = 8
-
-    @model_validator(mode="after")
-    def _check_names(self) -> PipelineClockSpec:
-        """Refuse two networks with the same name, which tables could not tell apart."""
-        names = [network.name for network in self.networks]
-        if len(set(names)) < len(names):
-            raise refusal("networks", names, "different names")
-        return self
 
 
 def gpt_shape(problem: Any) -> ModelShape:

@@ -10,17 +10,15 @@ import torch
 from hypothesis import given
 from torch.testing import assert_close
 
+from replication.studies.quantisers.logarithms import log_quantise, log_restore, without_zeros
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.errors import SpecError
 from syncline.optim import (
-    log_quantise,
-    log_restore,
     power_mean,
     qsgd,
     quantise_lp,
     quantise_max,
     sign_agreement,
-    without_zeros,
 )
 
 ROWS = arrays.arrays(np.float64, (3, 7), elements=st.floats(-1e30, 1e30).filter(lambda x: x == 0 or abs(x) > 1e-30))

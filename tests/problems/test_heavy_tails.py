@@ -8,8 +8,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replication.studies.draws import log_normal
 from syncline.errors import SpecError
-from syncline.problems.random_draws import gaussian, laplace, log_normal, stable, torch_generator
+from syncline.problems.random_draws import gaussian, laplace, stable, torch_generator
 
 NUMBER = 100_000
 LAWS = {

@@ -19,11 +19,11 @@ import pytest
 import torch
 
 import syncline as sl
+from replication.lines import resumed_lines
 from syncline.analysis import axes
 from syncline.costmodel import Link
 from syncline.costmodel.network.software_costs import SHAPED
 from syncline.errors import SynclineError
-from syncline.files import resumed_lines
 from syncline.measure.calibration.cluster_file import ClusterFile
 from syncline.measure.launching import launch as launching
 from syncline.measure.launching.parts import RankFile, last_step, lines_of

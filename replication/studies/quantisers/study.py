@@ -9,18 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from replication.studies.draws import DistributionSpec, draw_of
+from replication.studies.quantisers.logarithms import log_quantise, log_restore, without_zeros
 from replication.studies.quantisers.spec import NoiseSpec, QuantisersSpec, TuningSpec
 from syncline.analysis import median_and_range
 from syncline.costmodel.traffic.packing import sum_levels
 from syncline.methods import MethodBase
-from syncline.optim import (
-    log_quantise,
-    log_restore,
-    quantise_lp,
-    quantise_max,
-    sign_agreement,
-    without_zeros,
-)
+from syncline.optim import quantise_lp, quantise_max, sign_agreement
 from syncline.problems.random_draws import torch_generator
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import Piece, Record, Report

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, model_validator
 
+from replication.timed_models import PipelineClockSpec
 from syncline.fields import Positive, Seed, Spec, Steps, Threads, refusal
 from syncline.methods import MethodSpec
 from syncline.methods.parts.asynchronous import BackwardWeights, RemedyField, remedy_of
 from syncline.specs import Experiment, ProblemField, ScheduleSpec, check_distinct
 from syncline.specs.cluster.clusters import check_network_sizes
-from syncline.specs.stages import PipelineClockSpec, StageCount, check_stages_of
+from syncline.specs.stages import StageCount, check_stages_of
 
 
 class LateMethod(Spec):

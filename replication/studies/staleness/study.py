@@ -12,11 +12,12 @@ import numpy as np
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from replication.theory.basis_rotation import effective_delay
+from replication.timed_models import stage_work
 from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.methods import MethodBase
-from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, stage_work, synchronous
+from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:

@@ -34,15 +34,15 @@ from syncline.problems import (
     parameter_stages,
     split_into_stages,
 )
-from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s, stage_work
+from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s
 from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.sim.pipelines.gradients import PipelineMath
-from syncline.specs import MethodBase, RunSpec, Training
+from syncline.specs import MethodBase, Training
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.pipeline import FREE
-from syncline.specs.stages import TimedModelSpec, gpt_shape
+from syncline.specs.stages import gpt_shape
 from syncline.training import History, Recorder, StepLog
 
 
@@ -310,20 +310,10 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
     update_s = added_s(method, model, machine, pipeline.stages)
-    return _trained_stages(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
+    return trained_stages(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
 
 
-def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
-    """Return the work of a run's stages in all steps, for the model ``timed``, or for the trained model if None."""
-    assert spec.pipeline is not None
-    if timed is None:
-        timed = TimedModelSpec(hardware=spec.compute.machine)
-    model, tokens = timed.model_and_tokens(spec.problem)
-    work = stage_work(method, model, tokens, timed.hardware, spec.pipeline.stages)
-    return _trained_stages(spec, work, spec.steps)
-
-
-def _trained_stages(spec: Training, work: StageWork, steps: int) -> TrainedStages:
+def trained_stages(spec: Training, work: StageWork, steps: int) -> TrainedStages:
     """Return the stages of a run with their work and number of steps; a synchronous pipeline has micro-batches."""
     assert spec.pipeline is not None
     microbatches = None if spec.pipeline.has_delayed_gradients else spec.pipeline.microbatches

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from syncline.costmodel import Hardware, ModelShape, Network, compute_s
-from syncline.costmodel.layouts.partition import stage_blocks, stage_flops
+from syncline.costmodel import Hardware, ModelShape, Network
+from syncline.costmodel.layouts.partition import stage_blocks
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.network_links import slow_down
 from syncline.planner.bounds import AS_PREDICTED, Factors
@@ -56,16 +56,6 @@ class StageWork:
         """Return the work of one micro-batch, if the batch is cut into ``microbatches``."""
         forward_s = tuple(seconds / microbatches for seconds in self.forward_s)
         return StageWork(forward_s, self.activation_bytes / microbatches, self.update_s)
-
-
-def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hardware, stages: int) -> StageWork:
-    """Return the work of a batch of ``tokens`` tokens in each of the stages, from the model's FLOPs on a machine.
-
-    An activation has 4 bytes if the machine's precision is fp32, else 2.
-    """
-    forward_s = tuple(float(compute_s(flops * tokens, machine)) for flops in stage_flops(model, stages))
-    width_bytes = 4 if machine.precision == "fp32" else 2
-    return StageWork(forward_s, float(width_bytes * tokens * model.width), added_s(method, model, machine, stages))
 
 
 def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:

@@ -19,7 +19,7 @@ from replication.lottery.resampling import (
     summary,
 )
 from replication.lottery.setting import RESULTS, drawn_knobs, labels, lottery_setting
-from syncline.specs.load import with_knobs
+from replication.replications.choosing import with_knobs
 
 
 @given(st.integers(1, 8), st.integers(1, 8))

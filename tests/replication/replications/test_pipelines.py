@@ -10,11 +10,12 @@ import pytest
 from replication.replications.networks import TO_ALL, firsts
 from replication.replications.replicate import replicate
 from replication.replications.spec import ReplicationSpec, load_replication
+from replication.timed_models import stage_work
 from syncline.analysis import time_to_target_s
 from syncline.costmodel import HARDWARE, MODELS
 from syncline.errors import SpecError
 from syncline.methods import method_of
-from syncline.runs.training.stage_updates import stage_work, updates_of
+from syncline.runs.training.stage_updates import updates_of
 from syncline.specs import network
 from tests.replication.replications.small import tiny_file
 

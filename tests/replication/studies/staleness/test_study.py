@@ -18,6 +18,7 @@ from replication.studies.staleness import study as staleness
 from replication.studies.staleness.study import work_of
 from replication.studies.staleness.training import at_rate, late_training, train_late
 from replication.theory.basis_rotation import delayed_sgd_limit
+from replication.timed_models import PipelineClockSpec
 from syncline.costmodel import Link
 from syncline.costmodel.layouts.pipelines import pipeline_s
 from syncline.errors import SpecError
@@ -27,7 +28,6 @@ from syncline.runs.training.delayed_gradients import train_by_events
 from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, synchronous
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, load_spec, validate
-from syncline.specs.stages import PipelineClockSpec
 
 ADAM = {"kind": "ddp", "rule": "adam", "lr": 0.01}
 GPT = {"kind": "text-gpt", "layers": 4, "width": 8, "heads": 2, "context": 8, "batch_size": 2, "tied": False,
