@@ -20,7 +20,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from syncline.measure.calibration.collective_times import Work, work
+from syncline.measure.calibration.collective_times import Work, build_work
 
 SLOTS = 64
 """Numbers in the shared file: of rank 0's, then of every rank."""
@@ -95,11 +95,11 @@ def main(plan: dict[str, Any]) -> None:
     gate = Gate(plan["gate"], rank, ranks)
     dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=plan["timeout_s"]))
     for _ in range(2):  # connections open their windows
-        work("all_to_all", ranks * plan["warm_bytes"], ranks, rank, device).run()
+        build_work("all_to_all", ranks * plan["warm_bytes"], ranks, rank, device).run()
     rows = []
     for kind in plan["collectives"]:
         for nbytes in plan["sizes"]:
-            one = work(kind, nbytes, ranks, rank, device)
+            one = build_work(kind, nbytes, ranks, rank, device)
             rows.append({"collective": kind, "nbytes": one.nbytes, "times": timed(gate, plan, one)})
     gate.meet()
     Path(f"{plan['out']}.{rank}").write_text(json.dumps(rows))

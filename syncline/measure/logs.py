@@ -73,14 +73,18 @@ def log_error(file: Path, line: int, problem: str) -> SynclineError:
     return SynclineError(f"measurements: {where}: {problem}")
 
 
-def positive_number(text: str, name: str, minimum: float = math.ulp(0.0)) -> float:
+SMALLEST_POSITIVE = math.ulp(0.0)
+
+
+def positive_number(text: str, name: str, minimum: float = SMALLEST_POSITIVE) -> float:
     """Return the finite number in a text; raise a SpecError with the field's name if it is below ``minimum``."""
     try:
         value = float(text)
     except (TypeError, ValueError):
         value = math.nan
     if not (math.isfinite(value) and value >= minimum):
-        raise SpecError(name, text, f"a number, at least {minimum:g}" if minimum in (0.0, 1.0) else "a positive number")
+        is_any_positive = minimum == SMALLEST_POSITIVE
+        raise SpecError(name, text, "a positive number" if is_any_positive else f"a number, at least {minimum:g}")
     return value
 
 
@@ -159,14 +163,15 @@ def iperf_log(text: str, file: Path) -> Iterator[Logged]:
         start, end = run["start"], run["end"]
         total = end.get("sum_received") or end["sum"]  # what arrived, if the log tells it from what was sent
         streams = int(start["test_start"]["num_streams"])
-        reverse = bool(start["test_start"].get("reverse"))
-        ends = start["connected"][0]["local_host"], start["connecting_to"]["host"]
+        is_reversed = bool(start["test_start"].get("reverse"))
+        client, server = start["connected"][0]["local_host"], start["connecting_to"]["host"]
         rate = number_of(str(total["bits_per_second"]), "bits_per_second", file, line=0) / 8
         round_trips = [stream["sender"].get("mean_rtt") for stream in end.get("streams", ())]
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise log_error(file, 0, f"expected JSON of iperf3 -J, which has {error}") from None
     known_s = [1e-6 * float(rtt) for rtt in round_trips if rtt]  # iperf3 writes microseconds
-    source, target = _ends(file, *(ends[::-1] if reverse else ends))  # reversed, the server sends
+    sender, receiver = (server, client) if is_reversed else (client, server)
+    source, target = _ends(file, sender, receiver)
     setting = {
         "source": source, "target": target, "streams": streams,
         "rtt_s": sum(known_s) / len(known_s) if known_s else None,
@@ -233,7 +238,9 @@ def _first_value(row: Mapping[str, str], units: Mapping[str, float], file: Path,
 def _ends(file: Path, source: str, target: str) -> tuple[str, str]:
     """Return the places of both ends: those in the file's name, else the hosts in the file."""
     ends_in_name = PLACES.match(file.stem)
-    return (ends_in_name[1], ends_in_name[2]) if ends_in_name else (source, target)
+    if ends_in_name is not None:
+        source, target = ends_in_name[1], ends_in_name[2]
+    return source, target
 
 
 NCCL_TESTS_KINDS = {
@@ -364,12 +371,12 @@ def has_line(pattern: re.Pattern[str]) -> Callable[[str], bool]:
 FORMATS = (
     Format(
         "JSON of iperf3 -J", lambda text: text.lstrip().startswith("{") and '"start"' in text and '"end"' in text,
-        iperf_log, True,
+        iperf_log, of_lines=True,
     ),
     Format("output of nccl-tests", has_line(HEADER), nccl_tests_log),
     Format("output of DeepSpeed's communication benchmarks", has_line(TITLE), torch_comms_log),
-    Format("output of ping", has_line(PINGED), ping_log, True),
-    Format("a table of regions (from, to, gbit_s, rtt_ms)", is_region_table, region_table, True),
+    Format("output of ping", has_line(PINGED), ping_log, of_lines=True),
+    Format("a table of regions (from, to, gbit_s, rtt_ms)", is_region_table, region_table, of_lines=True),
 )  # fmt: skip
 """The formats, in the order in which a file is compared with them."""
 

@@ -54,7 +54,7 @@ STAGES = {
 WRITES = [
     (Path, "write_text"), (Path, "write_bytes"), (Path, "mkdir"), (Path, "rename"), (Path, "replace"), (Path, "open"),
     (pq, "write_table"), (pq, "ParquetWriter"), (streams, "append"), (axes.Figure, "savefig"),
-    (torch, "save"), (shutil, "copyfile"), (RankFile, "line"),
+    (torch, "save"), (shutil, "copyfile"), (RankFile, "write_line"),
 ]  # fmt: skip
 """Where something is put on a disk, or given its name."""
 
@@ -329,7 +329,7 @@ def test_a_figure_that_cannot_be_written_loses_nothing_else(name, tmp_path):
 
 
 def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(tmp_path, monkeypatch):
-    real, written_lines = RankFile.line, []
+    real, written_lines = RankFile.write_line, []
 
     def line(part, fields):
         written_lines.append(fields)
@@ -339,7 +339,7 @@ def test_what_a_launch_measured_until_a_line_could_not_be_written_is_its_result(
             full()
         real(part, fields)
 
-    monkeypatch.setattr(RankFile, "line", line)
+    monkeypatch.setattr(RankFile, "write_line", line)
     _launch(tmp_path / "out")
     result = sl.load(tmp_path / "out")
     assert "No space left" in str(result.failed) and result.rows[0]["steps"] == 2

@@ -53,8 +53,8 @@ COPIED_BYTES = 1 << 26
 WIRE_ELEMENTS = (1 << 12, 1 << 15, 1 << 18, 1 << 20)
 """Numbers in the tensors that are encoded and decoded."""
 
-CHUNK, KEPT = 4096, 8
-"""For sparse formats: numbers in the chunk that an index points into; and numbers of a tensor per encoded pair."""
+CHUNK, NUMBERS_PER_PAIR = 4096, 8
+"""For sparse formats: numbers in the chunk that an index points into; and numbers of a tensor for each sent pair."""
 
 
 def block_means_s(run: Callable[[], object], window_s: float, device: torch.device, blocks: int = BLOCKS) -> Floats:
@@ -146,7 +146,7 @@ def wire_seconds(
             # The median of three blocks leaves out one that something else has disturbed.
             encode_s = float(np.median(block_means_s(encode, window_s, device, blocks=3)))
             decode_s = float(np.median(block_means_s(decode, window_s, device, blocks=3)))
-            num_encoded = count // KEPT if name.startswith("sparse") else count
+            num_encoded = count // NUMBERS_PER_PAIR if name.startswith("sparse") else count
             seconds.setdefault(name, []).append((num_encoded, encode_s, decode_s))
     return seconds
 
@@ -167,7 +167,7 @@ def _codecs(count: int, device: torch.device) -> dict[str, tuple[Callable[[], An
         values = (x.abs() * 3).clamp(0, 2**bits - 1).to(torch.uint8)
         decode = partial(packed.decode, packed.encode(values), count, x.dtype)
         functions[f"integers-{bits}"] = partial(packed.encode, values), decode
-    entries = x[: count // KEPT]
+    entries = x[: count // NUMBERS_PER_PAIR]
     index = torch.arange(len(entries), device=device) % CHUNK
     for name, pairs in (("sparse-fp32", SparsePairs(64, "fp32")), ("sparse-bf16", SparsePairs(0, "bf16"))):
         encode = partial(pairs.encode, index, entries, CHUNK)
@@ -259,7 +259,8 @@ def calibrate_under_torchrun(
         try:
             measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
-            line = (str(error).splitlines() or [""])[0]
+            lines = str(error).splitlines()
+            line = lines[0] if lines else ""
             is_lost_peer = any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe"))
             reason = "lost another process" if is_lost_peer else f"failed ({type(error).__name__}: {line})"
             return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}
@@ -297,7 +298,7 @@ def measure(
     torch.set_num_threads(plan.threads)
     devices = options.devices(place.local_processes)
     device = options.use_device(place.local_rank, place.local_processes)
-    with group(store, place, devices.backend, 1.5 * options.timeout_s + 10.0), torch.random.fork_rng(devices=[]):
+    with group(store, place, devices.backend, options.group_timeout_s), torch.random.fork_rng(devices=[]):
         # Ranks agree on start times by tensors on the CPU, which NCCL does not send.
         agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
         gate = Gate(clock_offset_ns(place, machines), agreements)
@@ -312,16 +313,16 @@ def measure(
         }
         results = {}
         for number, (name, run) in enumerate(measurements.items()):
-            progress.step(number, number)
-            gate.start()  # all ranks measure at the same time
+            progress.step(number, done=number)
+            gate.wait_for_start()  # all ranks measure at the same time
             results[name] = run()
         ranks = gate.gather(results)
 
         def on_point(number: int) -> None:
-            progress.step(len(PARTS) + number, len(PARTS) + number)
+            progress.step(len(PARTS) + number, done=len(PARTS) + number)
 
         rows = time_collectives(plan.timing, gate, device, on_point)
-        progress.step(len(plan.parts) - 1, len(plan.parts))
+        progress.step(len(plan.parts) - 1, done=len(plan.parts))
         gate.max_over_ranks(0)  # no rank leaves while others still communicate
     return {
         "workers": place.processes,
@@ -356,7 +357,8 @@ def _on_local_processes(
         failure = run_watched(
             calibration_process, processes, args=(plan, processes, options, store.port, folder), progress=progress,
             folder=folder,
-            timeout_s=options.timeout_s, preload=PRELOAD, on_poll=lambda seen: on_progress(done + seen.steps_done()),
+            timeout_s=options.timeout_s, preload=PRELOAD,
+            on_poll=lambda polled: on_progress(done + polled.steps_done()),
         )  # fmt: skip
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))

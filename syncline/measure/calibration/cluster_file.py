@@ -94,11 +94,9 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
         SpecError: the measurements do not determine a network.
     """
     rows = [row for measurement in measured for row in measurement["collectives"]]
-    runs = (
-        "gloo" if facts["backend"] == "gloo" else "textbook"
-    )  # the algorithms that the fit takes for the measured ones
+    algorithms = "gloo" if facts["backend"] == "gloo" else "textbook"  # which the fit takes for the measured ones
     calls = [TimedCall(row["collective"], row["workers"], row["nbytes"], row["median_s"]) for row in rows]
-    fit = _determined_fit(calls, plan, runs)
+    fit = _determined_fit(calls, plan, algorithms)
     collectives = []
     for row, error in zip(rows, fit.errors.tolist(), strict=True):
         columns = {"measured_s" if name == "median_s" else name: value for name, value in row.items()}
@@ -122,7 +120,7 @@ def cluster_of(plan: Calibration, measured: Sequence[Fields], facts: Fields) -> 
             "hardware_of_workers": compute_measurement["workers"],
             "seconds": facts["seconds"],
         },
-        "network": network_section(fit, runs)
+        "network": network_section(fit, algorithms)
         | bounds_section(fit.errors, f"{facts['backend']}'s collectives of the calibration", scope),
         "hardware": hardware_section(compute_measurement, measured, plan),
         "compute": compute,
@@ -160,7 +158,7 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     workers = compute["workers"]
     (measurement,) = [measurement for measurement in measured if measurement["workers"] == workers]  # all differ
     steps_s = np.array([seconds for rank in measurement["steps"] for seconds in rank])
-    width = float(getattr(plan.problem, "width", 0) or 0)
+    width = float(getattr(plan.problem, "width", 0) or 0)  # 0, which no transformer has, for other problems
     basis = f"training steps of {plan.problem.name} on {workers} workers"
     hardware = {
         "peak_flops": compute["peak_flops"], "mfu": min(1.0, compute["mfu"]), "precision": "fp32",
@@ -170,21 +168,21 @@ def hardware_section(compute: Fields, measured: Sequence[Fields], plan: Calibrat
     return hardware | bounds_section(errors, basis, Scope(width=(width, width)))
 
 
-def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) -> LinkFit:
+def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: str) -> LinkFit:
     """Return the link fitted to the times of collectives; with a known link only the costs of its software.
 
     Args:
         calls: the timed collectives.
         plan: the measurements that were made.
-        runs: ``gloo`` or ``textbook``, the algorithms of the collectives.
+        algorithms: ``gloo`` or ``textbook``, the algorithms of the collectives.
 
     Raises:
         SpecError: the times do not determine a bandwidth.
     """
     if plan.link is not None:
-        return fit_link(calls, plan.link, runs)
+        return fit_link(calls, plan.link, algorithms)
     with suppress(SpecError):  # the errors below name the option to change
-        fit = fit_link(calls, None, runs)
+        fit = fit_link(calls, None, algorithms)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
     lost_in_noise = "what a byte takes is lost in the noise of these times"
@@ -196,12 +194,12 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, runs: str) ->
     raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
 
 
-def network_section(fit: LinkFit, runs: str) -> Fields:
+def network_section(fit: LinkFit, algorithms: str) -> Fields:
     """Return the link with units, and gloo's costs: per message, per call by number of workers, per byte."""
     network_fields = {key: value for key, value in link_fields(fit.link).items() if key not in ("name", "gloo")}
     network_fields["latency"] = quantity(float(fit.link.latency_s), TIMES)
     network_fields["bandwidth"] = quantity(float(fit.link.bandwidth_bytes_per_s), RATES)
-    if runs != "gloo":
+    if algorithms != "gloo":
         return network_fields
     call: dict[Any, Any] = {workers: quantity(seconds, TIMES) for workers, seconds in fit.costs.call_s}
     for kind, call_s in fit.costs.call_of_s:

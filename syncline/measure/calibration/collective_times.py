@@ -86,7 +86,7 @@ class Work(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
+def build_work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) -> Work:
     """Return a collective on fp32 tensors whose full tensor (for a gather, its result) has ``nbytes`` bytes.
 
     Args:
@@ -123,7 +123,7 @@ def work(kind: str, nbytes: int, ranks: int, rank: int, device: torch.device) ->
         "send": (send, block * ranks),
     }
     run, elements = runs[kind]
-    return Work(run, 4 * elements, (0, last) if kind == "send" else all_ranks)
+    return Work(run, nbytes=4 * elements, ranks=(0, last) if kind == "send" else all_ranks)
 
 
 # Torch 2.13 renamed these functions; older versions have only the old names.
@@ -144,12 +144,12 @@ class Gate:
         self._lead_ns = 0
         durations_ns = []  # of agreements on a start time, which must lie further ahead than they take
         for _ in range(AGREEMENTS):
-            begin = self.now()
+            begin = self.now_ns()
             self.max_over_ranks(0)
-            durations_ns.append(self.now() - begin)
+            durations_ns.append(self.now_ns() - begin)
         self._lead_ns = LEAD_NS + 2 * self.max_over_ranks(int(np.median(durations_ns)))
 
-    def now(self) -> int:
+    def now_ns(self) -> int:
         """Return the time of rank 0's clock in nanoseconds, as this rank estimates it."""
         return time.monotonic_ns() - self._offset_ns
 
@@ -159,13 +159,14 @@ class Gate:
         dist.all_reduce(largest, dist.ReduceOp.MAX, group=self._group)
         return int(largest)
 
-    def start(self) -> int:
+    def wait_for_start(self) -> int:
         """Wait for a start time that all ranks have agreed on, and return the time in nanoseconds on waking up."""
-        start = self.max_over_ranks(self.now() + self._lead_ns)
-        time.sleep(max(0, start - AWAKE_NS - self.now()) / 1e9)
-        while self.now() < start:
-            os.sched_yield() if hasattr(os, "sched_yield") else None  # a rank that shares this core may need it
-        return self.now()
+        start = self.max_over_ranks(self.now_ns() + self._lead_ns)
+        time.sleep(max(0, start - AWAKE_NS - self.now_ns()) / 1e9)
+        while self.now_ns() < start:
+            if hasattr(os, "sched_yield"):
+                os.sched_yield()  # a rank that shares this core may need it
+        return self.now_ns()
 
     def gather(self, values: Any) -> list[Any]:
         """Return the values of each rank; they travel as JSON, which turns a tuple into a list."""
@@ -201,7 +202,7 @@ def time_collectives(
     rank, ranks = dist.get_rank(), dist.get_world_size()
     for kind in timing.collectives:  # opens the connections and their TCP windows
         for _ in range(2):
-            work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
+            build_work(kind, min(max(timing.sizes), 1 << 20), ranks, rank, device).run()
     # By collective and size: the start and the end of each repetition on this rank.
     times_ns: dict[tuple[str, int], list[tuple[int, int]]] = {point: [] for point in timing.points}
     repetitions: dict[tuple[str, int], int] = {}  # in each turn; 0 for a size that takes too long
@@ -212,7 +213,7 @@ def time_collectives(
             kind, size = point
             if kind in too_slow and not repetitions.get(point):
                 continue
-            run = partial(_timed_run, work(kind, size, ranks, rank, device).run, gate, device)
+            run = partial(_timed_run, build_work(kind, size, ranks, rank, device).run, gate, device)
             if point not in repetitions:
                 repetitions[point] = _choose_repetitions(run, gate, timing)
             if repetitions[point] == 0:
@@ -224,7 +225,7 @@ def time_collectives(
     rows = []
     for (kind, size), times_of_rank in times_ns.items():
         if times_of_rank:
-            workload = work(kind, size, ranks, rank, device)
+            workload = build_work(kind, size, ranks, rank, device)
             statistics = summary(gate.gather(times_of_rank), workload)
             rows.append({"collective": kind, "workers": ranks, "nbytes": workload.nbytes} | statistics)
     return rows
@@ -232,11 +233,11 @@ def time_collectives(
 
 def _timed_run(run: Callable[[], object], gate: Gate, device: torch.device) -> tuple[int, int]:
     """Return the start and end times in nanoseconds of one run of a collective on this rank."""
-    begin = gate.start()
+    begin = gate.wait_for_start()
     run()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
-    return begin, gate.now()
+    return begin, gate.now_ns()
 
 
 def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: Timing) -> int:
@@ -244,9 +245,9 @@ def _choose_repetitions(run: Callable[[], tuple[int, int]], gate: Gate, timing: 
     begin_ns, end_ns = run()  # the maximum over the ranks lets all of them choose the same
     if gate.max_over_ranks(end_ns - begin_ns) > 1e9 * timing.longest_s:
         return 0
-    start_ns = gate.now()
+    start_ns = gate.now_ns()
     run()
-    run_s = gate.max_over_ranks(gate.now() - start_ns) / 1e9  # with the agreement on a start time
+    run_s = gate.max_over_ranks(gate.now_ns() - start_ns) / 1e9  # with the agreement on a start time
     total = float(np.clip(timing.budget_s / run_s, timing.fewest, timing.most))
     return math.ceil(total / TIMING_TURNS)
 
@@ -278,4 +279,6 @@ def spread(values: Sequence[float] | np.ndarray) -> float:
     Of normal values, 1.4826 times the median absolute deviation is the standard deviation.
     """
     median = float(np.median(values))
-    return 1.4826 * float(np.median(np.abs(np.asarray(values) - median))) / median if median else 0.0
+    if median == 0:
+        return 0.0
+    return 1.4826 * float(np.median(np.abs(np.asarray(values) - median))) / median

@@ -53,7 +53,8 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     if "collective" in quantities and len(quantities) > 1:
         raise SpecError("--from", list(logs), "logs of collectives, or of lines between places: a network has one kind")
     with ClusterFile(out, exact) as file:
-        section, rows = _collectives(logged) if "collective" in quantities else _lines(logged)
+        fit_network = _collectives if "collective" in quantities else _lines
+        section, rows = fit_network(logged)
         measured = {
             "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), "command": command,
             "syncline": __version__, "logs": [str(name) for name in logs],
@@ -141,10 +142,10 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
 
     def predict_for_constants_s(constants: np.ndarray) -> np.ndarray:
         """Return the seconds ``(..., N)`` for latencies and bandwidths ``(2, ..., 1)``."""
-        seconds = np.apply_along_axis(
-            lambda pair: predict_s(build_network(float(pair[0]), float(pair[1]))), 0, np.asarray(constants)
-        )
-        return np.moveaxis(seconds, 0, -1)[..., 0, :]
+        latencies_s, rates = np.asarray(constants)[..., 0]
+        pairs = zip(latencies_s.ravel().tolist(), rates.ravel().tolist(), strict=True)
+        seconds = [predict_s(build_network(latency_s, bytes_per_s)) for latency_s, bytes_per_s in pairs]
+        return np.reshape(seconds, (*latencies_s.shape, len(logged)))
 
     measured_s = [entry.value for entry in logged]
     largest = max(logged, key=lambda entry: entry.setting["nbytes"])

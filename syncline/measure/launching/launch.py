@@ -128,11 +128,12 @@ def run_local_processes(
     """
     progress = Progress.shared(parts / "progress", processes)
 
-    def on_poll(seen: Progress) -> None:
+    def on_poll(polled: Progress) -> None:
         if on_progress:
-            on_progress(seen.steps_done())
+            on_progress(polled.steps_done())
 
-    interrupted, failure, started_s = False, None, time.perf_counter()
+    started_s = time.perf_counter()
+    interrupted, failure = False, None
     try:
         failure = run_watched(
             target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
@@ -145,7 +146,7 @@ def run_local_processes(
     if failure is not None and failure.mistake:
         raise SynclineError(str(failure))
     on_poll(progress)
-    return Ended(failure, interrupted, time.perf_counter() - started_s)
+    return Ended(failure, interrupted, wall_s=time.perf_counter() - started_s)
 
 
 def check(spec: RunSpec) -> None:
@@ -179,7 +180,8 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
         compute, faults = spec.compute, spec.faults
         if compute.jitter or compute.slow_workers or compute.pauses or compute.start_offsets:
             lines.append("compute: jitter, slow_workers, pauses and starts are the simulator's alone")
-        if faults != type(faults)():
+        default_faults = type(faults)()
+        if faults != default_faults:
             lines.append("faults: the simulator's alone; real processes have their own")
     return lines
 

@@ -28,7 +28,7 @@ class LineFile:
     def __init__(self, path: Path) -> None:
         self._file = path.open("a", encoding="utf-8", buffering=1)
 
-    def line(self, fields: Mapping[str, Any]) -> None:
+    def write_line(self, fields: Mapping[str, Any]) -> None:
         """Append a line of JSON with these fields."""
         self._file.write(json.dumps(fields, separators=(",", ":"), default=list) + "\n")
 
@@ -45,13 +45,13 @@ class RankFile(LineFile):
 
     def write_evaluation(self, seed: int, step: int, metrics: dict[str, float]) -> None:
         """Write an evaluation after this number of steps."""
-        self.line({"seed": seed, "evaluated": step, "metrics": metrics})
+        self.write_line({"seed": seed, "evaluated": step, "metrics": metrics})
 
     def write_step(
         self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
     ) -> None:  # fmt: skip
         """Write the line of a completed step: the stopwatch's laps since the previous step, and further fields."""
-        self.line({
+        self.write_line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
             "laps": watch.take_laps(), "ledger": calls, **extra,
         })  # fmt: skip
@@ -90,7 +90,9 @@ def lines_of(path: Path) -> Iterator[dict[str, Any]]:
 def last_step(folder: Path, rank: int) -> int:
     """Return the last step that a process wrote; -1 if it wrote none."""
     path = folder / f"{rank}.jsonl"
-    steps = [line["step"] for line in lines_of(path) if "step" in line] if path.exists() else []
+    if not path.exists():
+        return -1
+    steps = [line["step"] for line in lines_of(path) if "step" in line]
     return steps[-1] if steps else -1
 
 
@@ -247,11 +249,12 @@ def separate_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]
 
 def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
     """Return the clock of the steps end to end; the time between steps, for evaluations and notes, is left out."""
-    steps, ends = len(seconds["step_s"]), seconds["step_s"].cumsum(0)
-    wall_s = float(ends[-1].max())
+    steps = len(seconds["step_s"])
+    end_s = seconds["step_s"].cumsum(0)  # of each step on each process, (T, P)
+    wall_s = float(end_s[-1].max())
     return Clock(
-        step_end_s=ends.max(1),
-        end_s=ends[-1],
+        step_end_s=end_s.max(1),
+        end_s=end_s[-1],
         step_time_s=wall_s / steps,
         compute_s=float(seconds["compute_s"].mean()),
         encode_s=0.0,  # the stopwatch does not time these two by themselves
@@ -259,7 +262,7 @@ def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained:
         optimizer_s=float(seconds["optimizer_s"].mean()),
         communication_s=float(timeline.communication_s().mean()) / steps,
         exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
-        bytes_per_worker=bytes_of_worker(trained.ledger, len(ends[-1])) / steps,
+        bytes_per_worker=bytes_of_worker(trained.ledger, len(end_s[-1])) / steps,
         wall_s=wall_s,
         evaluator="measured",
         timeline=timeline,

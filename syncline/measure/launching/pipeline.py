@@ -28,7 +28,7 @@ from syncline.errors import SpecError
 from syncline.files import atomic_path
 from syncline.measure.launching.launch import MEASURED, join_timelines, run_local_processes
 from syncline.measure.launching.parts import lines_of
-from syncline.measure.launching.process import Launch, join_local_processes, meet
+from syncline.measure.launching.process import Launch, agree_on_spec, join_local_processes
 from syncline.measure.processes.rendezvous import clock_offset_ns, group, host_store
 from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import Progress
@@ -109,11 +109,10 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
     torch.set_num_threads(1)
     spec = PipelineSpec.model_validate(fields)
     store, place = join_local_processes(rank, spec.stages, port, options)
-    machines = meet(spec, options, store, place)
+    machines = agree_on_spec(spec, options, store, place)
     device = options.use_device(rank, spec.stages)
     progress = Progress.shared(folder / "progress", spec.stages, rank)
-    # The launching process ends a training that hangs; the group's own timeout is longer.
-    with group(store, place, "gloo", 1.5 * options.timeout_s + 10.0), (folder / f"{rank}.jsonl").open("a") as file:
+    with group(store, place, "gloo", options.group_timeout_s), (folder / f"{rank}.jsonl").open("a") as file:
         offset_ns = clock_offset_ns(place, machines)
         watch = Stopwatch(progress, device)
         for name in spec.schedules:
@@ -171,26 +170,36 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
             if source is not None:
                 received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
-            watch.begin(task.microbatch, task.kind if schedule.chunks == 1 else f"{task.kind}.{task.chunk}")
+            watch.begin(task.microbatch, activity=_activity(schedule, task.kind, task.chunk))
             math.effect(stage, task)()
             watch.end()
             if target is not None:
                 # Activations go to the next part of the model, gradients to the previous one.
-                part = task.chunk * stages + stage + (1 if task.kind == "forward" else -1)
-                next_task = task._replace(chunk=part // stages)
-                tag = _tag(schedule, next_task, stage=part % stages, stages=stages)
+                part = _part(task, stage, stages)
+                target_part = part + 1 if task.kind == "forward" else part - 1
+                target_task = task._replace(chunk=target_part // stages)
+                tag = _tag(schedule, target_task, stage=target_part % stages, stages=stages)
                 sender.send(math.outgoing(stage, task).cpu().contiguous(), target, tag, task)
         sender.finish()
     finally:
         hook.remove()
 
 
+def _activity(schedule: Schedule, kind: str, chunk: int) -> str:
+    """Return the name of a task's laps: its kind, and the number of the chunk if a stage has several."""
+    return kind if schedule.chunks == 1 else f"{kind}.{chunk}"
+
+
+def _part(task: PipelineTask, stage: int, stages: int) -> int:
+    """Return the number of the model's part that a task computes; chunk c of stage k is part ``c * stages + k``."""
+    return task.chunk * stages + stage
+
+
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
     """Return a tag for the input of a task that no other message between the same two stages has."""
-    part = task.chunk * stages + stage
     num_parts = stages * schedule.chunks
-    task_number = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch
-    return task_number * num_parts + part
+    number = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch  # of the task among those of a part
+    return number * num_parts + _part(task, stage, stages)
 
 
 def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
@@ -335,7 +344,8 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
             continue
         schedule = spec.build_schedule(name)
         repeat_s = [timeline.makespan_s for timeline in repeats]
-        median_repeat = repeats[int(np.argsort(repeat_s)[len(repeat_s) // 2])]
+        shortest_first = np.argsort(repeat_s)
+        median_repeat = repeats[int(shortest_first[len(repeats) // 2])]
         last_stage_losses = []
         for line in lines[-1][name]:  # only the last stage has losses
             last_stage_losses += [line["losses"][str(microbatch)] for microbatch in range(spec.microbatches)]
@@ -411,9 +421,9 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
 def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) -> float:
     """Return the simulated makespan of a schedule in which each task takes the median of its measured times.
 
-    An update counts as a part of the task that it follows, each gradient's last or the last of the stage, because a
-    stage sends a task's result after the update. Sends take no time, so that the replay differs from the measurement by
-    sends and by waits for a core.
+    An update counts as a part of the task that it follows, because a stage sends a task's result after the update: the
+    last task of each micro-batch if each gradient has an update, else the stage's last task. Sends take no time, so
+    that the replay differs from the measurement by sends and by waits for a core.
 
     Args:
         measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
@@ -434,9 +444,8 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     task_s = {kind: np.zeros((stages, schedule.microbatches)) for kind in TASK_KINDS}
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
-            # All chunks of a micro-batch have the same time.
-            activities = [kind] if schedule.chunks == 1 else [f"{kind}.{chunk}" for chunk in range(schedule.chunks)]
-            task_s[kind][stage] = np.mean([median_s(stage, activity) for activity in activities])
+            chunk_s = [median_s(stage, _activity(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
+            task_s[kind][stage] = np.mean(chunk_s)  # all chunks of a micro-batch have the same time
         last_task = order[-1]
         update_s = median_s(stage, UPDATE) / schedule.chunks  # the chunks share it, as they share a task time
         if schedule.updates == "every":

@@ -75,10 +75,17 @@ class Launch:
         """Return the seconds that processes wait for each other before the training."""
         return max(self.timeout_s, START_S)
 
+    @property
+    def group_timeout_s(self) -> float:
+        """Return the timeout of process groups, after which the watching process has ended a training that hangs."""
+        return 1.5 * self.timeout_s + 10.0
+
     def for_spec(self, spec: RunSpec | PipelineSpec) -> Launch:
         """Return the options with the spec's device, if the device is ``auto`` and the spec's is ``cuda``."""
-        spec_device = getattr(spec, "device", "cpu")
-        return replace(self, device=spec_device) if self.device == "auto" and spec_device == "cuda" else self
+        spec_device = getattr(spec, "device", "cpu")  # a pipeline's spec has none
+        if self.device == "auto" and spec_device == "cuda":
+            return replace(self, device="cuda")
+        return self
 
     def devices(self, local_processes: int) -> Devices:
         """Return the devices of the processes of one machine."""
@@ -96,7 +103,8 @@ def join_local_processes(rank: int, processes: int, port: int, options: Launch) 
     """Return the store and the place of a process whose peers are all on this machine."""
     # gloo binds the interface of the host's name, which may not resolve on a laptop; local processes meet on loopback.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return join_store(port, options.meeting_s), Place(rank, processes, rank, processes)
+    place = Place(rank, processes, local_rank=rank, local_processes=processes)
+    return join_store(port, options.meeting_s), place
 
 
 def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
@@ -105,12 +113,11 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
     progress = Progress.shared(folder / "progress", processes, rank)
-    train_as_rank(
-        spec, options, store, place, machines=meet(spec, options, store, place), progress=progress, folder=folder
-    )
+    machines = agree_on_spec(spec, options, store, place)
+    train_as_rank(spec, options, store, place, machines, progress, folder)
 
 
-def meet(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
+def agree_on_spec(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
     """Check, before the training, that all processes can run the same spec, and return the machine of each."""
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
     shared_identity = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
@@ -146,8 +153,7 @@ def train_as_rank(
     torch.set_num_threads(spec.threads)  # a sum's bits depend on it, so the spec fixes it
     backend = options.devices(place.local_processes).backend
     device = options.use_device(place.local_rank, place.local_processes)
-    # The watching process ends a training that hangs; this timeout is for a run without one.
-    with group(store, place, backend, timeout_s=1.5 * options.timeout_s + 10.0):
+    with group(store, place, backend, timeout_s=options.group_timeout_s):
         offset_ns = clock_offset_ns(place, machines)
         rank_file, watch = RankFile(folder, place.rank), Stopwatch(progress, device)
         for index, seed in enumerate(spec.seeds):
@@ -157,7 +163,7 @@ def train_as_rank(
             if index == 0:
                 shapes = task_tensors(task)
                 optimizer_s(spec, spec.method, shapes, task.flops_per_step)  # fails now rather than after the training
-                rank_file.line({
+                rank_file.write_line({
                     "rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns, "machine": machines[place.rank],
                     "device": name_of_device(device), "backend": backend, "problem": plain(task.describe()),
                     "flops_per_step": task.flops_per_step, "tensors": tensors_to_json(shapes),
@@ -201,7 +207,7 @@ def train_seed(
 
     has_first_worker = comm.local_workers[0] == 0  # which evaluates for all
     on_evaluation = write_evaluation if has_first_worker else None
-    task = MeasuredTask(task, watch, on_evaluation=on_evaluation, meet=wait_for_all)
+    task = MeasuredTask(task, watch, on_evaluation=on_evaluation, wait_for_all=wait_for_all)
     optimizer = spec.method.in_precision(spec.number_format).build(parameter_groups(task), comm)
     time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)

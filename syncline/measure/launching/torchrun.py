@@ -30,9 +30,9 @@ from torch.distributed import PrefixStore, Store
 from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check, write_launch
 from syncline.measure.launching.parts import last_step
-from syncline.measure.launching.process import Launch, meet, train_as_rank
+from syncline.measure.launching.process import Launch, agree_on_spec, train_as_rank
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
-from syncline.measure.processes.watchdog import COUNT, GRACE_S, START_S, Failure, Progress
+from syncline.measure.processes.watchdog import GRACE_S, NUM_CHANGES, START_S, Failure, Progress
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.trained import with_measured_step, with_seconds
 from syncline.specs import RunSpec
@@ -63,7 +63,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
     check(spec)
     options = options.for_spec(spec)
     store, place = store_of_environment(options.meeting_s)
-    machines = meet(spec, options, store, place)
+    machines = agree_on_spec(spec, options, store, place)
     run_store = PrefixStore("syncline", store)
     if place.rank:  # not 0
         if spec.compute.measure:  # the seconds must be equal on all ranks, so that rank 0 measures for them
@@ -88,7 +88,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         remote_ranks = [rank for rank in range(place.processes) if machines[rank] != machines[0]]
         ended_early = failure is not None or leader.interrupted
         _receive_files(run_store, remote_ranks, parts, timeout_s=GRACE_S if ended_early else options.timeout_s)
-        ended = Ended(failure, leader.interrupted, time.perf_counter() - started_s)
+        ended = Ended(failure, leader.interrupted, wall_s=time.perf_counter() - started_s)
         result = write_launch(folder, spec, options, parts, ended, step_s)
     run_store.set("written", "1")  # the other ranks wait for this
     return result | {"folder": str(folder.path)}
@@ -115,11 +115,12 @@ def _run_follower(
         parts = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
         shares_files = machines[place.rank] == machine() == machines[0] and parts.is_dir()
+        folder_to_send = None
         if not shares_files:
-            parts = Path(temporary)
+            folder_to_send = parts = Path(temporary)
         # Signals are handled in a thread, because the main thread may hang in a collective, or hold the store.
         ending_thread = threading.Thread(
-            target=_end_on_request, args=(run_store, place.rank, None if shares_files else parts), daemon=True
+            target=_end_on_request, args=(run_store, place.rank, folder_to_send), daemon=True
         )
 
         def end(*_: Any) -> None:
@@ -144,20 +145,20 @@ def _run_follower(
             raise SystemExit(2 if is_mistake else 1) from None
         finally:
             is_over.set()
-            if not shares_files:
-                _send_files(run_store, place.rank, parts)
+            if folder_to_send is not None:
+                _send_files(run_store, place.rank, folder_to_send)
         # torchrun ends all processes when one fails, so this one stays until its files are written.
         with suppress(RuntimeError):
             run_store.wait(["written"], timedelta(seconds=options.timeout_s))
     return None
 
 
-def _end_on_request(store: Store, rank: int, parts: Path | None) -> None:
-    """Report the request to end, send this rank's files, give rank 0 time to read the report, and end."""
+def _end_on_request(store: Store, rank: int, folder_to_send: Path | None) -> None:
+    """Report the request to end, send this rank's files if any, give rank 0 time to read the report, and end."""
     with suppress(RuntimeError):
         store.set(f"asked/{rank}", "1")
-    if parts is not None:
-        _send_files(store, rank, parts)
+    if folder_to_send is not None:
+        _send_files(store, rank, folder_to_send)
     # A lost peer is an error in this process; rank 0 must read it before torchrun ends this process.
     time.sleep(3 * GRACE_S)
     os._exit(1)
@@ -185,14 +186,15 @@ def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
     """Write to the store that this process has ended, with the error if it failed."""
     text = ""
     if error is not None:
-        text = str(error) if isinstance(error, SynclineError) else _first_line(error)
+        text = str(error) if isinstance(error, SynclineError) else _kind_and_first_line(error)
     with suppress(RuntimeError):
         store.set(f"ended/{rank}", json.dumps(text))
 
 
-def _first_line(error: BaseException) -> str:
+def _kind_and_first_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    lines = str(error).splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
 class _Leader:
@@ -200,7 +202,7 @@ class _Leader:
 
     def __init__(self, store: Store, place: Place, timeout_s: float, parts: Path) -> None:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
-        self.progress = Progress.private(place.processes, 0)
+        self.progress = Progress.private(place.processes, rank=0)
         self._is_over = threading.Event()
         # The last heartbeat of each other rank, a growing number, and the time at which it was read.
         self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))
@@ -246,18 +248,18 @@ class _Leader:
     def _watch(self) -> Failure | None:
         """Watch until training in the other thread ends; return a failure if no rank makes progress for too long."""
         begun_s = changed_s = time.monotonic()
-        previous_counts = self.progress.words[:, COUNT].copy()
+        previous_counts = self.progress.words[:, NUM_CHANGES].copy()
         while not self._is_over.wait(REPORT_PERIOD_S):
             self._read_progress()
-            now_s, counts = time.monotonic(), self.progress.words[:, COUNT].copy()
+            now_s, counts = time.monotonic(), self.progress.words[:, NUM_CHANGES].copy()
             if (counts != previous_counts).any():
                 previous_counts, changed_s = counts, now_s
             all_started = len(self.progress.started()) == self._place.processes
             if not all_started and now_s - begun_s > max(START_S, self._timeout_s):
                 return Failure(rank=int(np.argmin(counts)), step=None, reason="did not begin")
             if all_started and now_s - changed_s > self._timeout_s:
-                standing_ranks = self._silent_ranks() or self.progress.lagging_ranks()
-                return self._no_progress(standing_ranks[0])
+                hanging_ranks = self._silent_ranks() or self.progress.lagging_ranks()
+                return self._no_progress(hanging_ranks[0])
         self._read_progress()
         return None
 
@@ -279,9 +281,10 @@ class _Leader:
 
     def _silent_ranks(self) -> list[int]:
         """Return the ranks that gave no sign of life for half of the timeout, the longest silent first."""
-        limit_s = time.monotonic() - max(self._timeout_s / 2, 2 * REPORT_PERIOD_S)
-        silent = sorted((heard_s, rank) for rank, (_, heard_s) in self._heartbeats.items() if heard_s < limit_s)
-        return [rank for _, rank in silent if not self._store.check([f"ended/{rank}"])]  # an ended rank is silent
+        silent_since_s = time.monotonic() - max(self._timeout_s / 2, 2 * REPORT_PERIOD_S)
+        silent = sorted((heard_s, rank) for rank, (_, heard_s) in self._heartbeats.items() if heard_s < silent_since_s)
+        # A rank that has ended is silent too, but it does not hang.
+        return [rank for _, rank in silent if not self._store.check([f"ended/{rank}"])]
 
     def _step(self, rank: int) -> int:
         """Return the current step of a rank, from its report in the store or from the lines it wrote."""
@@ -299,7 +302,7 @@ class _Leader:
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
             time.sleep(0.05)
-        reports = {0: _first_line(errors[0])} if errors else {}
+        reports = {0: _kind_and_first_line(errors[0])} if errors else {}
         dead = []
         for rank in other_ranks:
             if self._store.check([f"ended/{rank}"]):
@@ -308,14 +311,16 @@ class _Leader:
                 dead.append(rank)
         if dead:
             # Of several, the one that came least far has died first.
-            rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, COUNT]))
+            rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, NUM_CHANGES]))
             return Failure(rank, self._step(rank), "died")
 
         failed = {rank: text for rank, text in reports.items() if text}
         lost_peer_errors = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
         with_own_error = [rank for rank, text in failed.items() if not text.startswith(lost_peer_errors)]
-        rank = (with_own_error or list(failed) or [0])[0]
-        return Failure(rank, self._step(rank), f"failed ({failed.get(rank, 'ended by torchrun')})")
+        candidates = with_own_error or list(failed)
+        rank = candidates[0] if candidates else 0  # this rank, if torchrun has ended it and no rank reports an error
+        reason = failed.get(rank, "ended by torchrun")
+        return Failure(rank, self._step(rank), f"failed ({reason})")
 
 
 def _send_files(store: Store, rank: int, folder: Path) -> None:

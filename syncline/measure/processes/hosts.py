@@ -50,34 +50,36 @@ def run_commands(
     Returns:
         The exit codes; negative for a process that a signal ended.
     """
-    running: list[subprocess.Popen[Any]] = []
+    if options is None:
+        options = [{} for _ in commands]
+    processes: list[subprocess.Popen[Any]] = []
     try:
-        for command, environment, extra in zip(commands, environments, options or [{}] * len(commands), strict=True):
+        for command, environment, extra in zip(commands, environments, options, strict=True):
             session: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
-            running.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
+            processes.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
         end_s = time.monotonic() + timeout_s
-        while any(process.poll() is None for process in running):
+        while any(process.poll() is None for process in processes):
             raise_if_interrupted()
-            # An exit code of 0 is no failure, and None means that a process still runs.
-            if any(process.poll() for process in running) or time.monotonic() > end_s:
+            has_failed = any(process.poll() for process in processes)  # 0 is no failure, None is no end
+            if has_failed or time.monotonic() > end_s:
                 time.sleep(LAST_WORDS_S)
                 break
             if on_poll is not None:
-                on_poll([process.pid for process in running])
+                on_poll([process.pid for process in processes])
             time.sleep(POLL_S)
     finally:
-        for process in running:
-            end(process)
-    return [process.returncode for process in running]
+        for process in processes:
+            end_process(process)
+    return [process.returncode for process in processes]
 
 
-def end(process: subprocess.Popen[Any]) -> None:
+def end_process(process: subprocess.Popen[Any]) -> None:
     """End a process and the processes that it has started."""
-    for kind in (signal.SIGTERM, signal.SIGKILL):
+    for signal_number in (signal.SIGTERM, signal.SIGKILL):
         if process.poll() is not None:
             return
         with suppress(ProcessLookupError):
-            os.killpg(process.pid, kind)
+            os.killpg(process.pid, signal_number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(3)
 
@@ -144,13 +146,14 @@ def run_together(
         stderr_files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
         options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in stderr_files]
         codes = run_commands(commands, environments, timeout_s, on_poll, options)
-        # Processes that this function ended come last: by SIGTERM, or by SIGKILL if they did not react to SIGTERM.
-        ranks = [rank for rank, code in enumerate(codes) if code]
-        failed = sorted(ranks, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
+        failed = [rank for rank, code in enumerate(codes) if code]
         if not failed:
             return
-        stderr_files[failed[0]].seek(0)
-        lines = stderr_files[failed[0]].read().decode(errors="replace").strip().splitlines()
-    if codes[failed[0]] == -signal.SIGTERM and not lines:
-        raise SynclineError(f"rank {failed[0]} was not through after {timeout_s:g} s")
-    raise SynclineError(f"rank {failed[0]} failed: {lines[-1] if lines else f'exit code {codes[failed[0]]}'}")
+        # A process that failed by itself precedes those that were ended, by SIGKILL if they did not react to SIGTERM.
+        first = min(failed, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
+        stderr_files[first].seek(0)
+        lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
+    if codes[first] == -signal.SIGTERM and not lines:
+        raise SynclineError(f"rank {first} was not through after {timeout_s:g} s")
+    reason = lines[-1] if lines else f"exit code {codes[first]}"
+    raise SynclineError(f"rank {first} failed: {reason}")

@@ -21,8 +21,8 @@ import numpy as np
 from syncline.interrupts import children_without_signals, fork_server, raise_if_interrupted
 from syncline.measure.processes.watchdog import (
     CHANGED_NS,
-    COUNT,
-    INSIDE,
+    IN_COLLECTIVE,
+    NUM_CHANGES,
     POLL_S,
     PRELOAD,
     START_S,
@@ -72,14 +72,14 @@ class Register:
         finally:
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
-    def draw(self, worker: int) -> StepNumber:
+    def draw_step(self, worker: int) -> StepNumber:
         """Draw and return the number of a worker's next step."""
         with self._locked():
-            number = self.now()
+            number = self.next_step()
             self.words[DRAWN, worker] += 1  # one word, so that a process that dies leaves no partial write
         return number
 
-    def now(self) -> StepNumber:
+    def next_step(self) -> StepNumber:
         """Return the number that the next drawn step will have."""
         num_drawn = int(self.words[DRAWN].sum())
         return StepNumber(num_drawn, num_drawn - int(self.words[LOST].sum()))
@@ -91,15 +91,15 @@ class Register:
             self.words[LOST, worker] += num_lost
         return num_lost
 
-    def end(self, worker: int) -> None:
+    def record_end(self, worker: int) -> None:
         """Record that a worker's process has ended; only the watching process calls this."""
         self.words[ENDED, worker] += 1
 
-    def ends(self, worker: int) -> int:
+    def num_ends(self, worker: int) -> int:
         """Return the number of times that a worker's process has ended."""
         return int(self.words[ENDED, worker])
 
-    def leave(self, worker: int) -> None:
+    def record_departure(self, worker: int) -> None:
         """Record that a worker will not come back."""
         self.words[GONE, worker] = 1
 
@@ -156,8 +156,8 @@ class ServedProcesses:
         self.register = Register(folder / "register", self.workers)
         self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
-        self.over: set[int] = set()  # workers that have ended regularly or for good
-        self.since: dict[int, tuple[float, int]] = {}  # start time of each process, and its number of changes then
+        self.finished_workers: set[int] = set()  # workers that have ended regularly or for good
+        self.process_starts: dict[int, tuple[float, int]] = {}  # time of each start, and number of changes then
         self.failure: Failure | None = None
         self.departures: list[Departure] = []
 
@@ -188,10 +188,10 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        changes = int(self.progress.words[rank, COUNT])
+        changes = int(self.progress.words[rank, NUM_CHANGES])
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
-        self.since[rank] = time.monotonic(), changes
+        self.process_starts[rank] = time.monotonic(), changes
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
@@ -214,14 +214,14 @@ class ServedProcesses:
                 return None
             for rank in range(self.workers):
                 process = self.processes[rank]
-                if rank in self.over or process.exitcode is None:
+                if rank in self.finished_workers or process.exitcode is None:
                     continue
                 if (self.folder / f"{rank}.failed").exists():  # an error of the program would come again
                     return self._reported_failure(rank)
                 if ended_early(rank, process, self.folder):
                     self._handle_death(rank)
                 else:
-                    self.over.add(rank)
+                    self.finished_workers.add(rank)
             failure = self._stall_failure()
             if failure is not None:
                 return failure
@@ -235,9 +235,9 @@ class ServedProcesses:
         ending = exit_description(self.processes[rank].exitcode)
         self.departures.append(Departure(rank, time.monotonic() - self.begun_s, how=ending, returns=returns))
         if not returns:
-            self.over.add(rank)
-            self.register.leave(rank)
-        self.register.end(rank)  # the server polls this count
+            self.finished_workers.add(rank)
+            self.register.record_departure(rank)
+        self.register.record_end(rank)  # the server polls this count
         if returns:
             self._start(rank)
 
@@ -246,25 +246,25 @@ class ServedProcesses:
         now_ns, all_begun = time.monotonic_ns(), True
         longest_start_s = max(START_S, self.timeout_s)
         for rank, process in self.processes.items():
-            if rank in self.over or process.exitcode is not None:
+            if rank in self.finished_workers or process.exitcode is not None:
                 continue
-            start_s, count = self.since[rank]
-            if self.progress.words[rank, COUNT] == count:  # it has not begun
+            start_s, count = self.process_starts[rank]
+            if self.progress.words[rank, NUM_CHANGES] == count:  # it has not begun
                 all_begun, allowed_s = False, longest_start_s
                 is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
                 quiet_s = (now_ns - int(self.progress.words[rank, CHANGED_NS])) / 1e9
-                is_still = (
-                    quiet_s > allowed_s and not self.progress.words[rank, INSIDE]
-                )  # a process may wait for others
+                waits_for_others = bool(self.progress.words[rank, IN_COLLECTIVE])
+                is_still = quiet_s > allowed_s and not waits_for_others
             if is_still and rank == self.workers:
-                return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", who=SERVER)
+                return Failure(rank, self.progress.step_of(rank), f"did nothing for {allowed_s:g} s", name=SERVER)
             if is_still:
                 process.kill()  # `_watch` finds it dead, and restarts the worker
                 process.join()
         if all_begun and self.progress.quiet_s(now_ns) > self.timeout_s:
-            return Failure(None, self.progress.step_of(self.workers), f"did nothing for {self.timeout_s:g} s")
+            server_step = self.progress.step_of(self.workers)
+            return Failure(rank=None, step=server_step, reason=f"did nothing for {self.timeout_s:g} s")
         return None
 
     def _server_failure(self) -> Failure:
@@ -272,7 +272,7 @@ class ServedProcesses:
         failures = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]  # each begins with the time
         if not failures:
             ending = exit_description(self.processes[self.workers].exitcode)
-            return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", who=SERVER)
+            return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
         _, rank, *_ = min(failures)
         return self._reported_failure(rank)
 
@@ -283,5 +283,5 @@ class ServedProcesses:
             return Failure(rank, step=None, reason=text, mistake=True)
         is_worker = rank < self.workers  # the server has the rank after the last worker's
         return Failure(
-            rank, step=self.progress.step_of(rank), reason=f"failed ({text})", who="" if is_worker else SERVER
+            rank, step=self.progress.step_of(rank), reason=f"failed ({text})", name="" if is_worker else SERVER
         )

@@ -86,7 +86,8 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
             store.set_timeout(timedelta(seconds=timeout_s))
             rank, processes = 0, int(os.environ["WORLD_SIZE"])
         else:
-            store, rank, processes = next(iter(rendezvous("env://", timeout=timedelta(seconds=timeout_s))))
+            meetings = rendezvous("env://", timeout=timedelta(seconds=timeout_s))  # an iterator that yields once
+            store, rank, processes = next(iter(meetings))
     except SpecError as error:
         raise SpecError("MASTER_PORT", os.environ["MASTER_PORT"], error.expected) from None
     except ValueError as error:
@@ -96,8 +97,9 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         if "in use" in reason:
             raise SpecError("MASTER_PORT", port, f"a free port ({reason})") from None
         raise SynclineError(f"no store at {os.environ['MASTER_ADDR']}:{port}: {reason}") from None
-    local = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    return store, Place(rank, processes, *local)
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    local_processes = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    return store, Place(rank, processes, local_rank, local_processes)
 
 
 def reason_of(error: Exception) -> str:
@@ -154,7 +156,8 @@ def _disagreement(rows: list[dict[str, Any]], names: list[str]) -> str | None:
     """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree."""
     for rank, rank_row in enumerate(rows):
         if rank_row["mistake"]:
-            return f"rank {rank}: {rank_row['mistake']}" if rank else str(rank_row["mistake"])
+            mistake = str(rank_row["mistake"])
+            return mistake if rank == 0 else f"rank {rank}: {mistake}"  # the user sees the line as rank 0's own
     for rank, rank_row in enumerate(rows):
         for name in names:
             if rank_row[name] != rows[0][name]:

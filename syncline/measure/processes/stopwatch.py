@@ -225,12 +225,13 @@ class MeasuredCommunicator(Communicator):
         self.world_size, self.local_workers, self.replicas = comm.world_size, comm.local_workers, comm.replicas
 
     def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Call | None]:
-        """Return the pair of a collective's result and its ledger entry (None if it made no entry)."""
+        """Run a collective; return its result and its call in the ledger, or None if the ledger got no call."""
         num_calls = len(self.ledger)
         self._watch.progress.enter()
         result = getattr(self._comm, name)(*args, **kwargs)
         self._watch.progress.leave()
-        return result, self.ledger.records[-1] if len(self.ledger) > num_calls else None
+        call = self.ledger.records[-1] if len(self.ledger) > num_calls else None
+        return result, call
 
     def _record(self, call: Call | None, start: Instant, wait_start: Instant) -> None:
         """Record a collective that is done, and the time since ``wait_start`` in which the process waited for it."""
@@ -262,8 +263,8 @@ class MeasuredTask(Task):
         task: the task whose gradients and metrics this task returns.
         watch: the stopwatch, which begins a step with the gradients.
         on_evaluation: called with the metrics of each evaluation; if None, this process does not evaluate.
-        meet: called after each evaluation; a barrier, so that the next step does not include waiting for the process
-            that evaluates.
+        wait_for_all: called after each evaluation; a barrier, so that the next step does not include waiting for the
+            process that evaluates.
     """
 
     def __init__(
@@ -271,9 +272,9 @@ class MeasuredTask(Task):
         task: Task,
         watch: Stopwatch,
         on_evaluation: Callable[[dict[str, Tensor]], object] | None = None,
-        meet: Callable[[], object] = lambda: None,
+        wait_for_all: Callable[[], object] = lambda: None,
     ) -> None:
-        self._task, self._watch, self._on_evaluation, self._meet = task, watch, on_evaluation, meet
+        self._task, self._watch, self._on_evaluation, self._wait_for_all = task, watch, on_evaluation, wait_for_all
         self.params, self.matrices, self.flops_per_step = task.params, task.matrices, task.flops_per_step
         self.buffers: Mapping[str, Tensor] = getattr(task, "buffers", {})
         self.shares_buffers: bool = getattr(task, "shares_buffers", True)
@@ -287,11 +288,12 @@ class MeasuredTask(Task):
 
     @override
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Evaluate the means on the process that reports metrics, and let all processes meet."""
-        metrics = {} if self._on_evaluation is None else self._task.evaluate(means)
+        """Evaluate the means on the process that reports metrics, for which all others wait; they return no metrics."""
+        metrics: dict[str, Tensor] = {}
         if self._on_evaluation is not None:
+            metrics = self._task.evaluate(means)
             self._on_evaluation(metrics)
-        self._meet()
+        self._wait_for_all()
         return metrics
 
     def trace(self) -> dict[str, Tensor]:

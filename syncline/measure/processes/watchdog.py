@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from syncline.errors import SynclineError
 from syncline.interrupts import children_without_signals, end_with_parent, fork_server, raise_if_interrupted
 
-COUNT, DONE, STEP, INSIDE, CHANGED_NS = range(5)
+NUM_CHANGES, DONE, STEP, IN_COLLECTIVE, CHANGED_NS = range(5)
 """Indices of a rank's words: number of changes so far, steps completed over all seeds, current step, whether it is in
 a collective, time of the last change in nanoseconds."""
 
@@ -40,7 +40,7 @@ class Progress:
 
     def __init__(self, words: NDArray[np.int64], rank: int = 0) -> None:
         self.words = np.asarray(words)
-        self._mine = memoryview(self.words[rank])  # writes a word in a tenth of NumPy's time
+        self._own_words = memoryview(self.words[rank])  # writes a word in a tenth of NumPy's time
 
     @classmethod
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
@@ -54,29 +54,29 @@ class Progress:
         """Return progress words in the memory of this process."""
         return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
-    def _changed(self) -> None:
+    def _record_change(self) -> None:
         """Increase the own rank's count of changes, and store the time."""
-        self._mine[CHANGED_NS] = time.monotonic_ns()
-        self._mine[COUNT] += 1
+        self._own_words[CHANGED_NS] = time.monotonic_ns()
+        self._own_words[NUM_CHANGES] += 1
 
     def step(self, step: int, done: int) -> None:
         """Record that the own rank begins a step, after ``done`` completed steps of all seeds."""
-        self._mine[STEP], self._mine[DONE] = step, done
-        self._changed()
+        self._own_words[STEP], self._own_words[DONE] = step, done
+        self._record_change()
 
     def enter(self) -> None:
         """Record that the own rank enters a collective."""
-        self._mine[INSIDE] = 1
-        self._changed()
+        self._own_words[IN_COLLECTIVE] = 1
+        self._record_change()
 
     def leave(self) -> None:
         """Record that the own rank has left the collective that it entered."""
-        self._mine[INSIDE] = 0
-        self._changed()
+        self._own_words[IN_COLLECTIVE] = 0
+        self._record_change()
 
     def started(self) -> list[int]:
         """Return the ranks that have recorded any progress."""
-        return np.flatnonzero(self.words[:, COUNT]).tolist()
+        return np.flatnonzero(self.words[:, NUM_CHANGES]).tolist()
 
     def steps_done(self) -> int:
         """Return the number of steps that every rank has completed, over all seeds."""
@@ -88,10 +88,12 @@ class Progress:
 
     def lagging_ranks(self) -> list[int]:
         """Return the ranks with the least progress, for which the other ranks wait."""
-        is_lagging = self.words[:, COUNT] == self.words[:, COUNT].min()
+        is_lagging = self.words[:, NUM_CHANGES] == self.words[:, NUM_CHANGES].min()
         # Among ranks with equally many changes, those inside a collective have reached it; the others have not.
-        is_lagging_outside = is_lagging & (self.words[:, INSIDE] == 0)
-        return np.flatnonzero(is_lagging_outside if is_lagging_outside.any() else is_lagging).tolist()
+        is_lagging_outside = is_lagging & (self.words[:, IN_COLLECTIVE] == 0)
+        if is_lagging_outside.any():
+            is_lagging = is_lagging_outside
+        return np.flatnonzero(is_lagging).tolist()
 
     def quiet_s(self, now_ns: int | None = None) -> float:
         """Return the seconds since any rank last recorded a change."""
@@ -123,22 +125,22 @@ class Failure:
         step: the step of the failure, from 0; None before the first step.
         reason: the end of the sentence "rank 2 ...".
         mistake: whether the cause is a mistake in the input.
-        who: the name of the rank; empty for "rank" and its number.
+        name: what the line calls the rank; empty for "rank" and its number.
     """
 
     rank: int | None
     step: int | None
     reason: str
     mistake: bool = False
-    who: str = ""
+    name: str = ""
 
     def __str__(self) -> str:
         """Return the failure as the line that a launch prints."""
         if self.mistake:
             return self.reason
         where = "before the first step" if self.step is None else f"in step {self.step}"
-        name = self.who or ("somebody" if self.rank is None else f"rank {self.rank}")
-        return f"{name} {self.reason} {where}"
+        name = "somebody" if self.rank is None else f"rank {self.rank}"
+        return f"{self.name or name} {self.reason} {where}"
 
 
 def write_failure(folder: Path, rank: int, error: BaseException) -> None:
@@ -240,8 +242,9 @@ def _watch(
             return None
         missing_ranks = sorted(set(range(len(processes))) - set(progress.started()))
         if missing_ranks:
-            if time.monotonic() - begun_s > max(START_S, timeout_s):
-                return Failure(missing_ranks[0], None, f"did not begin within {max(START_S, timeout_s):g} s")
+            limit_s = max(START_S, timeout_s)
+            if time.monotonic() - begun_s > limit_s:
+                return Failure(missing_ranks[0], step=None, reason=f"did not begin within {limit_s:g} s")
         elif progress.quiet_s() > timeout_s:
             return _hanging(processes, progress, timeout_s)
         connection.wait(running, POLL_S)

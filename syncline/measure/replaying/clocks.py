@@ -234,7 +234,6 @@ def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list
     is_wait = spans.what.isin(WAITING)
     for column, selected in (("exposed_communication_s", is_wait), ("communication_s", ~spans.on_compute)):
         labels, seconds = spans.label[selected], spans.duration_s[selected]
-
         sums = np.bincount(labels.codes, weights=seconds, minlength=len(labels.words))
         for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=True):
             if seconds_of_line:

@@ -26,7 +26,7 @@ from syncline.comm import CarriedCollective, ProcessGroupCommunicator, SharedMem
 from syncline.costmodel import Call, Link
 from syncline.costmodel.collectives.gloo import gloo_s
 from syncline.measure.launching.parts import RankFile, tensors_to_json
-from syncline.measure.launching.process import Launch, meet, train_seed
+from syncline.measure.launching.process import Launch, agree_on_spec, train_seed
 from syncline.measure.processes.rendezvous import Place, group, store_of_environment
 from syncline.measure.processes.stopwatch import MeasuredCommunicator, Stopwatch
 from syncline.measure.processes.watchdog import Progress
@@ -98,22 +98,24 @@ class _TransferRecorder:
     """A recorder of the transfers that the collectives of a step request from a transport through memory."""
 
     def __init__(self, memory: SharedMemory) -> None:
-        self._memory, self._seen_ns, self._stood_in_ns = memory, memory.stood_in_ns, 0
+        self._memory = memory
+        self._read_idle_ns = memory.stood_in_ns  # the memory's sum of idle times when it was last read
+        self._step_idle_ns = 0
         self._carried: list[list[Any]] = []
-        memory.take_carried()
+        memory.take_carried()  # drops what was sent before
 
     def __call__(self, call: Call | None) -> None:
         """Note what a collective sent, and the idle time that replaced the network."""
-        requested, before_ns = self._memory.take_carried(), self._seen_ns
-        self._seen_ns = self._memory.stood_in_ns
+        requested, previous_ns = self._memory.take_carried(), self._read_idle_ns
+        self._read_idle_ns = self._memory.stood_in_ns
         if call is not None:  # the collectives of an evaluation are between steps
-            self._stood_in_ns += self._seen_ns - before_ns
+            self._step_idle_ns += self._read_idle_ns - previous_ns
             self._carried.append([call, requested])
 
     def take_step(self) -> dict[str, Any]:
         """Return the transfers since the last step; ``stood_in_ns`` is the idle time that replaced the network."""
-        traffic_fields = {"carried": self._carried, "stood_in_ns": self._stood_in_ns}
-        self._carried, self._stood_in_ns = [], 0
+        traffic_fields = {"carried": self._carried, "stood_in_ns": self._step_idle_ns}
+        self._carried, self._step_idle_ns = [], 0
         return traffic_fields
 
 
@@ -148,7 +150,8 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
     seed = spec.seeds[0]
     for turn in range(case.repeats + 1):
         for transport in (SOFTWARE, MEASURED):
-            folder = plan.folder / case.name / transport / (str(turn - 1) if turn else "warm")  # turn 0 does not count
+            turn_name = "warm" if turn == 0 else str(turn - 1)  # turn 0 does not count
+            folder = plan.folder / case.name / transport / turn_name
             folder.mkdir(parents=True, exist_ok=True)
             watch = Stopwatch(Progress.private(place.processes, place.rank))
             extra_fields: Callable[[], dict[str, Any]] = device_bytes
@@ -159,7 +162,7 @@ def run_case(case: Case, plan: CasePlan, place: Place, memory: SharedMemory) -> 
                 extra_fields = recorder.take_step
             task = build_task(spec.problem, rows_of(comm, (seed,)), torch.device("cpu"), spec.dtype)
             rank_file = RankFile(folder, place.rank)
-            rank_file.line({
+            rank_file.write_line({
                 "rank": comm.local_workers[0], "pid": os.getpid(), "offset_ns": 0, "machine": "", "device": "cpu",
                 "problem": plain(task.describe()), "flops_per_step": task.flops_per_step,
                 "tensors": tensors_to_json(task_tensors(task)),
@@ -187,7 +190,7 @@ def memory_file(folder: Path) -> Iterator[Path]:
         file.unlink(missing_ok=True)
 
 
-def warm(link: Link, place: Place) -> None:
+def warm_up_connections(link: Link, place: Place) -> None:
     """Send data between all processes, so that TCP opens the windows of their connections before any timing."""
     nbytes = int(min(MOST_WARM_BYTES, max(2**16, WARM_S * float(link.goodput_bytes_per_s) / place.processes)))
     sent_tensor = torch.zeros(place.processes * nbytes, dtype=torch.uint8)
@@ -201,7 +204,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
     plan = CasePlan.read(Path(arguments[0]))
     options = Launch(device="cpu", backend="gloo", timeout_s=plan.timeout_s)
     store, place = store_of_environment(options.meeting_s)
-    meet(plan.cases[0].run, options, store, place)
+    agree_on_spec(plan.cases[0].run, options, store, place)
     link = parse_link(plan.link, "link")
 
     def idle_s(transfer: CarriedCollective) -> float:
@@ -209,7 +212,7 @@ def take_part_in_plan(arguments: Sequence[str]) -> None:
 
     torch.set_num_threads(plan.cases[0].run.threads)
     with group(store, place, backend="gloo", timeout_s=plan.timeout_s):
-        warm(link, place)
+        warm_up_connections(link, place)
         with memory_file(plan.folder) as file:
             dist.barrier()  # now every older file of that name is removed
             memory = SharedMemory(file, place.processes, place.rank, idle_s=idle_s)

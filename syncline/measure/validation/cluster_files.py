@@ -122,7 +122,9 @@ def predicted_streams(paths: Sequence[Path]) -> list[_Row]:
 def _row(entry: Logged, predicted_s: float, measured_s: float, regime: str) -> _Row:
     """Return the columns of a measurement and its prediction."""
     setting = {name: value for name, value in entry.setting.items() if name != "gpu" and value is not None}
-    return {name: str(value) if name == "nodes" else value for name, value in setting.items()} | {
+    if "nodes" in setting:
+        setting["nodes"] = str(setting["nodes"])  # text, as in the rows of a table
+    return setting | {
         "file": entry.file.name, "line": entry.line, "regime": regime, "measured_ms": 1e3 * measured_s,
         "predicted_ms": 1e3 * predicted_s, "error": predicted_s / measured_s - 1,
     }  # fmt: skip
@@ -165,7 +167,7 @@ def predicted_files(paths: Sequence[Path], network: Network | None = None) -> li
             logs_of_lines.append(path)
         else:
             rows += predicted_rows(path, network)
-    return rows + predicted_streams(logs_of_lines) if logs_of_lines else rows
+    return rows + predicted_streams(logs_of_lines)
 
 
 def predicted_rows(path: Path, network: Network | None = None) -> list[_Row]:
@@ -252,7 +254,8 @@ def collective_link(row: Mapping[str, str]) -> str:
     delay, rate = row["delay_ms"], row["gbit_s"]
     if delay != DEFAULT and positive_number(delay, "delay_ms", minimum=0.0) >= LONG_MS:
         return LONG_LINK
-    return "as the data centre has it" if DEFAULT in (delay, rate) and delay in (DEFAULT, "0") else "shaped"
+    is_shaped = DEFAULT not in (delay, rate) or delay not in (DEFAULT, "0")
+    return "shaped" if is_shaped else "as the data centre has it"
 
 
 def _predict_l40s_step(row: Mapping[str, str]) -> _Row:

@@ -100,10 +100,11 @@ class Point(NamedTuple):
         """Return the number of micro-batches M of each replica."""
         return self.global_batch // (self.data * self.micro_batch)
 
-    def part(self, parts: int) -> int:
-        """Return which of ``parts`` the point is in, from 0: a hash of its configuration decides, as if at random."""
-        text = ",".join(str(number) for number in self[:-1])
-        return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % parts
+    def part_index(self, num_parts: int) -> int:
+        """Return the part that the point is in, from 0: a hash of its configuration decides, as if at random."""
+        *configuration, _ = self  # all but the measured time
+        digest = hashlib.sha256(",".join(map(str, configuration)).encode()).digest()
+        return int.from_bytes(digest[:8], "big") % num_parts
 
 
 def read_points(folder: str, name: str, field: str) -> list[Point]:
@@ -148,8 +149,8 @@ def recomputes(points: list[Point], memory_bytes: float) -> bool:
 
 def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
     """Return the configurations of points as arrays for the cost model."""
-    columns = {name: np.array([getattr(point, name) for point in points]) for name in COLUMNS if name != "gpus"}
-    del columns["global_batch"]
+    names = [name for name in COLUMNS if name not in ("gpus", "global_batch")]
+    columns = {name: np.array([getattr(point, name) for point in points]) for name in names}
     microbatches = np.array([point.microbatches for point in points])
     return Layouts(microbatches=microbatches, recomputed=recomputed, **columns)
 
@@ -205,7 +206,10 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     are_recomputed = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
     fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
-    calibration_points = [point for point in single_node_points if fold and point.part(fold[0]) == fold[1]]
+    calibration_points = []
+    if fold is not None:
+        num_parts, calibrated_part = fold
+        calibration_points = [point for point in single_node_points if point.part_index(num_parts) == calibrated_part]
     validation_points = [point for point in single_node_points if point not in calibration_points]
     spread: dict[str, float] = {}
     if spec.constants:
@@ -223,8 +227,8 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
             rows += _point_rows(part, role, layouts(points, recomputed), points, constants)
     summary = error_summary(rows)
     if not spec.constants:
-        summary += without_its_cell(spec, single_node_points, are_recomputed)
-        summary += repeats(spec, single_node_points, are_recomputed)
+        summary += errors_of_cells_left_out(spec, single_node_points, are_recomputed)
+        summary += errors_of_random_calibrations(spec, single_node_points, are_recomputed)
     return {
         "rows": [row for row in rows if row["role"] != "calibration"],
         "summary": summary,
@@ -273,7 +277,7 @@ def fitted_to(
     spread: dict[str, float] = {}
     for names, has_tensor_parallelism in ((STEP_FIELDS, False), (TENSOR_FIELDS, True)):
         group = [point for point in points if (point.tensor > 1) == has_tensor_parallelism]
-        if group or not has_tensor_parallelism:
+        if group or not has_tensor_parallelism:  # the constants of every step are always fitted
             fit = _fit(layouts(group, recomputed), measured_s(group), constants, names, machine)
             constants = replace(constants, **dict(zip(names, fit.constants.tolist(), strict=True)))
             spread |= dict(zip(names, fit.spread.tolist(), strict=True))
@@ -301,7 +305,9 @@ def _fit(
     return relative_fit(predict_s, measured, starts, upper=[_ceiling(name, machine) or np.inf for name in names])
 
 
-def without_its_cell(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
+def errors_of_cells_left_out(
+    spec: StepTimesSpec, single: list[Point], recomputed: bool = False
+) -> list[dict[str, Any]]:
     """Return the errors of predicted step times for cells that the calibration leaves out, one row per cell.
 
     A cell is the set of points with one width of the model and one micro-batch, without tensor parallelism. For each
@@ -335,11 +341,13 @@ def errors_by_cell(
     num_parts, calibrated_part = calibrated
     points = [point for point in single if point.tensor == 1]
     cells = sorted({(point.width, point.micro_batch) for point in points})
+    if len(cells) < 3:  # without one, too few cells remain to fit to
+        return {}
     errors = {}
-    for cell in cells if len(cells) >= 3 else []:  # otherwise too few remain to fit to
+    for cell in cells:
         cell_points = [point for point in points if (point.width, point.micro_batch) == cell]
         fitted_points = [
-            point for point in points if point not in cell_points and point.part(num_parts) == calibrated_part
+            point for point in points if point not in cell_points and point.part_index(num_parts) == calibrated_part
         ]
         if fitted_points:
             constants, _ = fitted_to(fitted_points, machine, recomputed)
@@ -347,7 +355,9 @@ def errors_by_cell(
     return errors
 
 
-def repeats(spec: StepTimesSpec, single: list[Point], recomputed: bool = False) -> list[dict[str, Any]]:
+def errors_of_random_calibrations(
+    spec: StepTimesSpec, single: list[Point], recomputed: bool = False
+) -> list[dict[str, Any]]:
     """Return a row with the errors of predictions after calibrations on random points, without tensor parallelism."""
     points = [point for point in single if point.tensor == 1]
     size = round(len(points) / spec.folds)
@@ -404,7 +414,8 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             single_rows.append(row | {BOTH: (row["width"], row["micro_batch"])})
     for name in (*GROUPS, BOTH):
         for value, group_errors in errors_by_group(single_rows, name).items():
-            summary.append(_summary_row("validation", name, value.strip("()"), errors=group_errors))
+            value_text = value.removeprefix("(").removesuffix(")")  # the values of `BOTH` are tuples
+            summary.append(_summary_row("validation", name, value_text, errors=group_errors))
     return summary
 
 

@@ -158,8 +158,8 @@ def predict(
     device_bytes = np.zeros(len(steps))
     for step, step_calls in enumerate(steps):
         for sent in step_calls:
-            # A call that the processes did not make is carried as it is.
-            for kind, nbytes in software.carried.get(sent, ((sent.collective, sent.payload_bytes),)):
+            unchanged = ((sent.collective, sent.payload_bytes),)  # for a call that the processes did not make
+            for kind, nbytes in software.carried.get(sent, unchanged):
                 calls.append(Call(step, kind, nbytes))
                 device_bytes[step] += gloo_wire(kind, workers, nbytes, segment_bytes).total_bytes
     clocks = tuple(clock(calls, repeat_s, link, workers, steps=len(steps), algorithm="gloo") for repeat_s in step_s)
@@ -192,7 +192,10 @@ def measured_row(measured: Sequence[MeasuredRun]) -> dict[str, Any]:
 
 
 def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | None:
-    """Return the bytes that a worker's device sent per step, after the first; None if workers share the device."""
+    """Return the mean bytes that a worker's device sent per step after the first; None if it did not count two steps.
+
+    Workers that share a device count no bytes.
+    """
     rates = []
     for repeat in range(repeats):
         for rank in range(workers):
@@ -207,4 +210,6 @@ def device_bytes_per_step(folder: Path, workers: int, repeats: int) -> float | N
 def last_loss(trained: Trained) -> float:
     """Return the loss of the last evaluation; of the last step if there is no evaluation."""
     losses = trained.history.evaluation.get("loss")
-    return float(losses[-1][0]) if losses is not None and len(losses) else float(trained.history.loss[-1][0])
+    if losses is None or not len(losses):
+        losses = trained.history.loss
+    return float(losses[-1][0])  # of the first seed

@@ -177,8 +177,8 @@ def _networks(specs: Sequence[RunSpec | CompareSpec]) -> list[Any]:
     """Return all networks that the specs name, each once."""
     networks: dict[str, Any] = {}
     for spec in specs:
-        for named_network in spec.networks if isinstance(spec, CompareSpec) else [spec.network]:
-            networks[named_network.name] = named_network
+        spec_networks = spec.networks if isinstance(spec, CompareSpec) else [spec.network]
+        networks |= {named_network.name: named_network for named_network in spec_networks}
     return list(networks.values())
 
 
@@ -191,7 +191,8 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
         )
         spec_fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
         spec_fields |= {"kind": "run", "network": _networks([spec])[0]}
-        for method in spec.methods if isinstance(spec, CompareSpec) else [spec.method]:
+        methods = spec.methods if isinstance(spec, CompareSpec) else [spec.method]
+        for method in methods:
             run = RunSpec.model_validate(spec_fields | {"method": method.model_dump(mode="json")})
             yield PredictedTraining(run, spec.name, train_method(run, run.method))
 
@@ -202,13 +203,14 @@ def _row(question: Question, hosts: Hosts, training: PredictedTraining, link: Li
     software = read_software(folder / SOFTWARE, spec, repeats)
     predicted = predict(trained, software, link, spec.workers, hosts.segment_bytes(link))
     step_s, communication_s = predicted.step_time_s, predicted.communication_s
+    device_bytes = predicted.device_bytes[1:]  # of the steps after the first, as in the measurement
     row = {
         "spec": training.spec_name, "problem": spec.problem.name, "method": spec.method.name, "network": link.name,
         "latency_s": float(link.latency_s), "bandwidth_bytes_per_s": float(link.bandwidth_bytes_per_s),
         "workers": spec.workers, "steps": spec.steps, "predicted_loss": last_loss(trained),
         "predicted_bytes": bytes_of_worker(trained.ledger, spec.workers) / spec.steps,
         "predicted_s": step_s, "predicted_communication_s": communication_s,
-        "predicted_device_bytes": float(predicted.device_bytes[1:].mean()) if len(predicted.device_bytes) > 1 else 0.0,
+        "predicted_device_bytes": float(device_bytes.mean()) if len(device_bytes) else 0.0,
         "bound": "communication" if communication_s > HALF * step_s else "compute",
     }  # fmt: skip
     row |= measured_row(read_measured(folder / MEASURED, spec, repeats))
@@ -229,11 +231,11 @@ GROUPS = ("method", "network", "workers", "bound", "spec")
 
 def summarise(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return statistics of the errors of step times: of all rows, and of each group with the same value."""
-    summary = [_errors("all", "", rows)]
+    summary = [_errors("all", value="", rows=rows)]
     for column in GROUPS:
         values = list(dict.fromkeys(row[column] for row in rows))
-        for value in values if len(values) > 1 else ():
-            summary.append(_errors(column, value, [row for row in rows if row[column] == value]))
+        if len(values) > 1:  # a single group has all rows
+            summary += [_errors(column, value, [row for row in rows if row[column] == value]) for value in values]
     return summary
 
 
@@ -249,11 +251,11 @@ def figure_of(rows: Sequence[dict[str, Any]]) -> Any:
     """Return a matplotlib figure of predicted over measured step times, with errors by link, workers and bound."""
     from syncline.analysis.validation import predicted_against_measured
 
-    points = {
-        name: ([row["measured_s"] for row in rows if row["method"] == name],
-               [row["predicted_s"] for row in rows if row["method"] == name])
-        for name in dict.fromkeys(row["method"] for row in rows)
-    }  # fmt: skip
+    points: dict[str, tuple[list[float], list[float]]] = {}  # measured and predicted seconds by method
+    for row in rows:
+        measured_s, predicted_s = points.setdefault(row["method"], ([], []))
+        measured_s.append(row["measured_s"])
+        predicted_s.append(row["predicted_s"])
     panels = {
         "one-way delay": errors_by_group(rows, "latency_s", format_seconds),
         "rate": errors_by_group(rows, "bandwidth_bytes_per_s", format_bandwidth),

@@ -218,7 +218,7 @@ def predicted_step(spec: ProjectSpec) -> StepTime:
 
 
 def step_bounds(row: Row) -> tuple[float, float, str]:
-    """Return the factors between which nine of ten measured steps are expected, by the projection, and their basis."""
+    """Return the factors on a predicted step between which nine of ten measured ones are expected, and their basis."""
     spec = training_spec(row)
     # The training did run, so that its bounds do not depend on a prediction that it fits into memory.
     unlimited = spec.memory.model_copy(update={"hardware": replace(spec.compute.machine, memory_bytes=None)})

@@ -44,7 +44,7 @@ SLOW_BYTES_PER_S = 1e9 / 8
 MEAN = ", mean step"
 """Suffix of the basis of a mean step, which exists next to that of the step that synchronises."""
 
-GRID = ("tensor parallelism", "micro batch", "hidden size")
+CELL_COLUMNS = ("tensor parallelism", "micro batch", "hidden size")
 """The numbers that decide the time of a layer."""
 
 MANY_REPLICAS, WHOLE_NODE = 16, 8
@@ -81,10 +81,10 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
     """Return the sets of measurements that bound the step of a GPT, the most similar set first."""
     regime = row["regime"]
-    tensor = int(float(row[GRID[0]]))
+    tensor = int(float(row[CELL_COLUMNS[0]]))
     data = int(float(row["data parallelism"]))
     if "one node" in regime:
-        cell = ", ".join(f"{name} {int(float(row[name]))}" for name in GRID)
+        cell = ", ".join(f"{name} {int(float(row[name]))}" for name in CELL_COLUMNS)
         return [f"A100, one node, {cell}", f"{regime}{ANOTHER_SHAPE}", regime]
     if tensor == 1:
         return [regime, SEVERAL]
@@ -140,7 +140,7 @@ def residuals(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
     return errors
 
 
-def least_of(basis: str) -> int:
+def min_measurements(basis: str) -> int:
     """Return the number of measurements that a set needs, by its name, before its errors give bounds."""
     is_single_collective = basis.startswith(("gloo ", "nccl "))  # a basis of one collective
     return LEAST_COLLECTIVES if is_single_collective else LEAST
@@ -156,20 +156,21 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     for row in rows:
         if "micro_batch" in row and row["error"] is not None:
             errors_of_source[bases_of(row)[0], source_of(row)].append(row["error"])
-    covered: list[bool | None] = []
-    for row in rows:
-        covered.append(None)
+
+    def is_covered(row: Mapping[str, Any]) -> bool | None:
         # One more than a basis needs, because the row itself is left out.
-        usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > least_of(basis)]
+        usable_bases = [basis for basis in bases_of(row) if len(errors[basis]) > min_measurements(basis)]
         if row["error"] is None or not usable_bases or "gpu" in row:  # NVLink's preset consists of its rows
-            continue
+            return None
         basis = usable_bases[0]
         other_errors = errors[basis].copy()
         for error in errors_of_source.get((basis, source_of(row)), [row["error"]]):
             other_errors.remove(error)
-        if len(other_errors) >= LEAST:
-            covered[-1] = is_within(row["error"], uncertainty_of(other_errors))
-    return covered
+        if len(other_errors) < LEAST:
+            return None
+        return is_within(row["error"], uncertainty_of(other_errors))
+
+    return [is_covered(row) for row in rows]
 
 
 def is_within(error: float, uncertainty: Uncertainty) -> bool:

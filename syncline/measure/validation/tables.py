@@ -85,26 +85,36 @@ def validation_tables(result: dict[str, Any]) -> list[Group]:
         "method network bound predicted_s measured_s error spread both_communications both_bytes device_error "
         "loss_difference"
     )
+    values: dict[str, Any] = {
+        "network": lambda row: f"{row['network']}, {row['workers']}",
+        "error": _error,
+        "both_communications": _both_communications,
+        "both_bytes": _both_bytes,
+        "loss_difference": lambda row: row["loss_difference"] or "the same",
+    }
     tables: list[Group] = []
     for spec in dict.fromkeys(row["spec"] for row in rows):
-        tables.append(
-            table(
-                f"{spec}: predicted, then measured", columns, [row for row in rows if row["spec"] == spec],
-                note=TRAININGS_NOTE, values={
-                    "network": lambda row: f"{row['network']}, {row['workers']}",
-                    "error": lambda row: column_of("error").text(row["error"]) + ("~" if row["noisy"] else ""),
-                    "both_communications": lambda row: ", ".join(
-                    format_seconds(row[f"{source}_communication_s"]) for source in ("predicted", "measured")
-                    ),
-                    "both_bytes": lambda row: ", ".join(  # once if they are equal
-                    f"{nbytes:,.0f}" for nbytes in dict.fromkeys((row["predicted_bytes"], row["measured_bytes"]))
-                    ),
-                    "loss_difference": lambda row: row["loss_difference"] or "the same",
-                },
-            )
-        )  # fmt: skip
+        title, spec_rows = f"{spec}: predicted, then measured", [row for row in rows if row["spec"] == spec]
+        tables.append(table(title, columns, spec_rows, note=TRAININGS_NOTE, values=values))
     errors = "by value points median worst bias spread"
     return [*tables, table("Errors of a mean step", errors, result["summary"], section="by")]
+
+
+def _error(row: Record) -> str:
+    """Return the error of a prediction; a ``~`` marks one within the spread of the measurements."""
+    mark = "~" if row["noisy"] else ""
+    return f"{column_of('error').text(row['error'])}{mark}"
+
+
+def _both_communications(row: Record) -> str:
+    """Return the predicted and the measured seconds in which a worker waits for communication."""
+    return f"{format_seconds(row['predicted_communication_s'])}, {format_seconds(row['measured_communication_s'])}"
+
+
+def _both_bytes(row: Record) -> str:
+    """Return the predicted and the measured bytes of a worker's step; one number if they are equal."""
+    predicted, measured = row["predicted_bytes"], row["measured_bytes"]
+    return f"{predicted:,.0f}" if predicted == measured else f"{predicted:,.0f}, {measured:,.0f}"
 
 
 def _role(row: Record) -> str:
@@ -130,10 +140,13 @@ def _value_with_unit(row: Record) -> str:
     value, name = row["value"], row["name"]
     if name.endswith("_bytes_per_s"):
         return f"{value / 1e9:,.4g} GB/s"
-    return f"{value / 1e12:.4g} TFLOP/s" if name.endswith("_flops") else format_seconds(value)
+    if name.endswith("_flops"):
+        return f"{value / 1e12:.4g} TFLOP/s"
+    return format_seconds(value)
 
 
 def _spread(row: Record) -> Any:
     """Return the relative standard error of a fitted constant, or that the fit ended at its limit."""
     at_ceiling = row["ceiling"] is not None and row["value"] >= row["ceiling"] * (1 - 1e-9)
-    return "at its ceiling" if at_ceiling and row["spread"] is not None else row["spread"]
+    was_fitted = row["spread"] is not None
+    return "at its ceiling" if at_ceiling and was_fitted else row["spread"]

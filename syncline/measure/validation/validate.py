@@ -40,12 +40,14 @@ def validations(question: Validate, say: Callable[[str], None]) -> Iterator[tupl
     """
     specs = []
     for name in question.specs:
-        changes: dict[str, Any] = {"measurements": list(question.measurements or ()) or None}
-        if kind_of(name) not in ("run", "compare"):
-            changes["data"] = question.data and str(question.data)
-        if kind_of(name) == "clusters":
-            changes["network"] = question.cluster and str(question.cluster)
-        options = [Override.option(f"--{field}", field, value) for field, value in changes.items() if value is not None]
+        changes: dict[str, Any] = {}  # of the spec's fields, by options that this kind of spec has
+        if question.measurements:
+            changes["measurements"] = list(question.measurements)
+        if question.data is not None and kind_of(name) not in ("run", "compare"):
+            changes["data"] = str(question.data)
+        if question.cluster is not None and kind_of(name) == "clusters":
+            changes["network"] = str(question.cluster)
+        options = [Override.option(f"--{field}", field, value) for field, value in changes.items()]
         specs.append(load_spec(name, [*(question.fields or ()), *options], *VALIDATIONS, RunSpec, CompareSpec))
     trainings = [spec for spec in specs if isinstance(spec, RunSpec | CompareSpec)]
     published = [spec for spec in specs if isinstance(spec, VALIDATIONS)]
@@ -167,7 +169,8 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
                 within.append(bool(row["low_ms"] <= measured_ms <= row["high_ms"]))
     fits = []
     if spec.cross_validation and not spec.measurements:
-        fits = collectives_left_out(read_table(COLLECTIVES)[1]) + nvlink_left_out()
+        _, collective_rows = read_table(COLLECTIVES)
+        fits = collectives_left_out(collective_rows) + nvlink_left_out()
     return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "cross_validation": fits}
 
 
@@ -181,8 +184,9 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
     within_of_row = dict(zip(map(id, rows), within, strict=False))  # rows are dicts, which have no hash
     for name in dict.fromkeys(row["file"] for row in rows):
         file_rows = [row for row in rows if row["file"] == name and row["error"] is not None]
-        regimes = [*sorted({row["regime"] for row in file_rows}), "all"]
-        for regime in regimes if file_rows else []:
+        if not file_rows:
+            continue
+        for regime in (*sorted({row["regime"] for row in file_rows}), "all"):
             regime_rows = [row for row in file_rows if regime in ("all", row["regime"])]
             known_within = []
             for row in regime_rows:

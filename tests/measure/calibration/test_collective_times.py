@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 from syncline.errors import SpecError
 from syncline.measure.calibration.calibrate import (
-    KEPT,
+    NUMBERS_PER_PAIR,
     block_means_s,
     copy_bytes_per_s,
     product_flops_per_s,
@@ -52,7 +52,7 @@ def everything() -> dict:
     gate = Gate(AHEAD_NS if rank == 1 else 0)
     called = []
     rows = time_collectives(TINY, gate, on_point=called.append)
-    begun = gate.gather([gate.start() for _ in range(3)])
+    begun = gate.gather([gate.wait_for_start() for _ in range(3)])
     return {
         "rows": rows,
         "called": called,
@@ -137,6 +137,6 @@ def test_every_wire_format_is_timed_at_every_size() -> None:
     told = wire_seconds(1e-6, CPU, (64, 128, 256))
     assert {"bf16", "fp16", "signs", "integers-4", "integers-8", "sparse-fp32"} <= set(told) and "dense" not in told
     for name, rows in told.items():
-        share = KEPT if name.startswith("sparse") else 1
+        share = NUMBERS_PER_PAIR if name.startswith("sparse") else 1
         assert [count * share for count, _, _ in rows] == [64, 128, 256]
         assert all(encode_s > 0 and decode_s > 0 for _, encode_s, decode_s in rows)

@@ -114,15 +114,15 @@ class Training:
 
     def leave(self, worker: int) -> None:
         """A worker's process ends, and is not started again."""
-        self.register.leave(worker)
-        self.register.end(worker)
+        self.register.record_departure(worker)
+        self.register.record_end(worker)
 
     def report(self, worker: int) -> tuple[dict[str, Any], list[torch.Tensor]]:
         """A worker's steps, with an update of zeros."""
         head, steps = self.heads[worker], []
         begun_ns = time.monotonic_ns()
         for number in range(head["first"], head["first"] + head["steps"]):
-            steps.append([number, *self.register.draw(worker), time.monotonic_ns(), time.monotonic_ns()])
+            steps.append([number, *self.register.draw_step(worker), time.monotonic_ns(), time.monotonic_ns()])
         losses = [[1.0]] * len(steps)
         update = [torch.zeros_like(p) for p in self.server.math.params]
         return {"begun_ns": begun_ns, "steps": steps, "losses": losses, "laps": []}, update

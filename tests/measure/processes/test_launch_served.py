@@ -23,7 +23,7 @@ from rich.console import Console
 import syncline as sl
 from syncline.errors import SpecError
 from syncline.measure.launching.process import Launch
-from syncline.measure.launching.served.events import in_order_of, replay_folder
+from syncline.measure.launching.served.events import replay_folder, train_in_order
 from syncline.measure.launching.served.launch import launch_served
 from syncline.measure.launching.tables import launch_tables
 from syncline.problems import Rows, Task
@@ -65,7 +65,7 @@ def table(folder: Path, name: str) -> dict[str, list]:
 
 def check_replay(folder: Path, spec: RunSpec | None = None) -> None:
     """The simulator's math in the recorded order has the same model and the same losses."""
-    again, history = replay_folder(folder) if spec is None else in_order_of(spec, table(folder, "order"))
+    again, history = replay_folder(folder) if spec is None else train_in_order(spec, table(folder, "order"))
     parameters = torch.load(folder / "parameters.pt")
     assert parameters.keys() >= again.keys()
     for name, tensor in again.items():

@@ -91,7 +91,7 @@ def test_what_follows_the_model_is_predicted_from_a_part(command, folder, tmp_pa
     assert done.code == 0, done.err
     result = json.loads(done.out)
     points = made_up()
-    chosen = [point for point in points if point.part(5) == 0]
+    chosen = [point for point in points if point.part_index(5) == 0]
     assert len(result["rows"]) == len(points) - len(chosen) and chosen
     assert max(abs(row["error"]) for row in result["rows"]) < 1e-3
     found = {row["name"]: row["value"] for row in result["constants"]}
@@ -117,7 +117,7 @@ def test_no_point_is_calibrated_on_and_predicted(folder, monkeypatch):
         )
         result = validate_step_times(spec_of(folder, folds=3, fold=fold))
         predicted = {tuple(row[name] for name in Point._fields[:-1]) for row in result["rows"]}
-        assert predicted == {point for point in points if Point(*point, 1.0).part(3) != fold}
+        assert predicted == {point for point in points if Point(*point, 1.0).part_index(3) != fold}
         assert {point[:-1] for point in taken} == points - predicted
         count = {
             row["role"]: row["points"] for row in result["summary"] if (row["by"], row["value"]) == ("tensor", "1")
@@ -156,7 +156,7 @@ def test_known_constants_need_no_calibration(folder):
 def test_points_that_known_constants_were_fitted_to_are_no_test_of_them(folder):
     known = STEP_TIMES["a100-megatron-deepspeed"]
     assert known.calibrated_on == (5, 0)
-    first = [point for point in made_up() if point.part(5) == 0]
+    first = [point for point in made_up() if point.part_index(5) == 0]
     # Whatever fold is asked for: it is not this spec's calibration that chose them.
     for fold in (0, 3):
         result = validate_step_times(spec_of(folder, constants=known, fold=fold))
@@ -331,8 +331,8 @@ def test_the_constants_that_come_with_the_package_are_those(result):
 def test_every_fifth_serves_as_well_as_another():
     points = [point for point in read_points(str(VTRAIN), SINGLE, "single_node") if point.tensor == 1]
     for fold in range(1, 5):
-        fitted, _ = fitted_to([point for point in points if point.part(5) == fold], HARDWARE["a100"])
-        others = [point for point in points if point.part(5) != fold]
+        fitted, _ = fitted_to([point for point in points if point.part_index(5) == fold], HARDWARE["a100"])
+        others = [point for point in points if point.part_index(5) != fold]
         assert np.abs(step_s(layouts(others), fitted) / measured_s(others) - 1).mean() < 0.025
 
 

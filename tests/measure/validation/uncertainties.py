@@ -59,7 +59,7 @@ from syncline.measure.validation.published import (
     source_of,
     training_spec,
 )
-from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, least_of, residuals
+from syncline.measure.validation.residuals import ANOTHER_SHAPE, is_within, min_measurements, residuals
 from syncline.units import parse_bandwidth, parse_seconds
 from tests.measure.validation.priced import bundled_rows, priced_rows
 from tests.measure.validation.wide_lines import wide_line_errors
@@ -115,7 +115,7 @@ def measured_uncertainties(by_source: Residuals) -> dict[str, Uncertainty]:
     bounds = {
         basis: uncertainty_of(basis_errors, basis)
         for basis, basis_errors in errors.items()
-        if len(basis_errors) >= least_of(basis) and basis != NO_TENSOR + ANOTHER_SHAPE
+        if len(basis_errors) >= min_measurements(basis) and basis != NO_TENSOR + ANOTHER_SHAPE
     }
     for basis in FITTED_PRESETS.values():
         library = basis.partition(",")[0]

@@ -1,6 +1,6 @@
 """The lines that a server writes, the training that they add up to, and the same training by the simulator.
 
-`in_order_of` trains in one process with the updates in the order in which those of real processes arrived.
+`train_in_order` trains in one process with the updates in the order in which those of real processes arrived.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
     of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
     value.
     """
-    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": ""}  # a reply has no value
+    field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": None}
     rows: list[tuple[int, bool, dict[str, Any]]] = []  # place, whether it is a step, and columns
     for step in lines.steps():
         at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
@@ -116,7 +116,8 @@ def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
         rows.append((step.place, True, {"event": "step"} | columns))
     for event in lines.events:
         if event["event"] in field_of_value:
-            value = event.get(field_of_value[event["event"]])
+            field_name = field_of_value[event["event"]]
+            value = None if field_name is None else event[field_name]
             columns = {"worker": event.get("worker"), "value": value, "count": None, "at_s": event["at_s"]}
             rows.append((event["place"], False, {"event": event["event"]} | columns))
     rows.sort(key=lambda row: row[:2])  # at one place, events precede the step
@@ -139,7 +140,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
         worker: int = event.get("worker", -1)
         if event["event"] == "arrive":
             last_index[worker] = len(contributions)
-            contributions.append(Contribution(**{name: event[name] for name in KNOWN}, replied_s=math.nan))
+            contributions.append(Contribution(**{name: event[name] for name in KNOWN_AT_ARRIVAL}, replied_s=math.nan))
         elif event["event"] == "reply" and worker in last_index:  # it answers the worker's last update
             index = last_index[worker]
             contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
@@ -161,7 +162,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     )  # fmt: skip
 
 
-KNOWN = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
+KNOWN_AT_ARRIVAL = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
 """Fields of an arrival that are known when it comes."""
 
 
@@ -217,7 +218,7 @@ def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
     return measured_history(spec.seeds, mean_losses, lines.evaluations, interrupted)
 
 
-def in_order_of(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
+def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with the workers' steps and updates in a recorded order.
 
     Args:
@@ -259,4 +260,4 @@ def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with the steps and updates in the order that ``syncline launch`` recorded."""
     spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
     assert isinstance(spec, RunSpec)
-    return in_order_of(spec, pq.read_table(folder / "order.parquet").to_pydict())
+    return train_in_order(spec, pq.read_table(folder / "order.parquet").to_pydict())

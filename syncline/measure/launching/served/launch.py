@@ -104,9 +104,9 @@ def launch_served(
         targets.append((server_process, (packed, options, listener, server_keys, parts)))
         processes = ServedProcesses(targets, parts, options.timeout_s, options.rejoins, PRELOAD)
 
-        def on_poll(seen: Progress) -> None:
+        def on_poll(polled: Progress) -> None:
             if on_progress:
-                on_progress(int(seen.words[spec.workers, DONE]))  # the server's row, behind those of the workers
+                on_progress(int(polled.words[spec.workers, DONE]))  # the server's row, behind those of the workers
 
         started_s, interrupted = time.perf_counter(), False
         try:
@@ -118,7 +118,7 @@ def launch_served(
         if processes.failure is not None and processes.failure.mistake:
             raise SynclineError(str(processes.failure))
         on_poll(processes.progress)
-        ended = Ended(processes.failure, interrupted, time.perf_counter() - started_s)
+        ended = Ended(processes.failure, interrupted, wall_s=time.perf_counter() - started_s)
         result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 
@@ -146,7 +146,7 @@ def _write_served(
     measured = _measured(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
     if measured is not None:
         record |= {"machines": 1, "problem": lines.facts["problem"]}
-        record |= _rows_and_simulated(spec, measured, step_s is not None)
+        record |= _rows_and_simulated(spec, measured, timed=step_s is not None)
     folder.json("run", environment() | record)
     if (parts / "server.pt").exists():
         (parts / "server.pt").replace(folder.working / "parameters.pt")

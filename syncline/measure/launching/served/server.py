@@ -86,16 +86,16 @@ class _Server(EventObserver):
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
         undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
-        self.tokens = batch_sizes_of(spec, self.math.asynchronous)
+        self.batch_sizes = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
         served = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).served
         self.model_bytes = int(served.model_bytes)
-        self.serving = ServerPolicy(served, self, self)
-        self.sent_as = self.math.params  # tensors with the shapes and types of a worker's update
+        self.policy = ServerPolicy(served, self, self)
+        self.update_templates = self.math.params  # tensors with the shapes and types of a worker's update
         if not self.math.wire.exact_dtype:
-            self.sent_as = [self.math.wire.encode(p.detach()) for p in self.math.params]
+            self.update_templates = [self.math.wire.encode(p.detach()) for p in self.math.params]
         head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
-        longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.sent_as))
+        longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.update_templates))
         self.socket = ServerSocket(listener, keys, longest_bytes, options.timeout_s)
         self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
         self.ended_processes = [0] * workers  # ended processes of each worker, when it joined
@@ -120,28 +120,30 @@ class _Server(EventObserver):
 
     def _log_event(self, event: str, **fields: object) -> None:
         """Write an event with its time and its place among all steps to the server's file."""
-        self.file.line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
+        self.file.write_line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
 
     def run(self) -> None:
         """Wait until all workers have joined, and serve them until the training ends."""
         while len(self.connections.keys() | self.register.gone_workers()) < self.spec.workers:
             self._process_messages()
         self.zero_ns = time.monotonic_ns()
-        self.file.line(self.facts | {"zero_ns": self.zero_ns})
+        self.file.write_line(self.facts | {"zero_ns": self.zero_ns})
         self._evaluate(0)
         for worker in self.register.gone_workers() - self.connections.keys():
-            self.serving.leave(worker)
-        for worker in self.serving.begin():
+            self.policy.leave(worker)
+        for worker in self.policy.begin():
             self.reply(worker)
             self._send_model(worker)
         self._send_due_models()
-        while any(server.under_way for server in self.serving.servers) and not self._diverged():
+        while any(server.under_way for server in self.policy.servers) and not self._diverged():
             self._process_messages()
         rounds_done = sum(self.arrived_steps) // self.spec.workers
         if self.last_evaluation != rounds_done:
             self._evaluate(rounds_done)
-        stuck = no_progress(self.failed_s) if self.serving.steps_left and not self._diverged() else None
-        self.file.line({"versions": sum(server.versions for server in self.serving.servers), "stuck": stuck})
+        stuck = None
+        if self.policy.steps_left and not self._diverged():
+            stuck = no_progress(self.failed_s)
+        self.file.write_line({"versions": sum(server.versions for server in self.policy.servers), "stuck": stuck})
         for connection in self.connections.values():
             with suppress(ConnectionLost):
                 self.socket.send(connection, {"end": True})
@@ -162,7 +164,7 @@ class _Server(EventObserver):
         for message in messages:
             self._process_message(message)
         for worker in list(self.connections):  # losing a worker changes the dict
-            if self.register.ends(worker) > self.ended_processes[worker]:
+            if self.register.num_ends(worker) > self.ended_processes[worker]:
                 self._lose_worker(worker)
         if self.last_evaluation >= 0:
             self._remove_departed()
@@ -193,14 +195,14 @@ class _Server(EventObserver):
         if worker in self.connections:  # the end of its old process was not noticed yet
             self._lose_worker(worker)
         self.connections[worker] = message.connection
-        self.ended_processes[worker] = self.register.ends(worker)
+        self.ended_processes[worker] = self.register.num_ends(worker)
         self._update_place()
         self._log_event("join", worker=worker, pid=request.pid)
-        server = self.serving.server_of[worker]
-        if worker in self.serving.failed:
-            self.serving.take([worker])
+        server = self.policy.server_of[worker]
+        if worker in self.policy.failed:
+            self.policy.take([worker])
         elif worker not in server.idle and worker not in server.buffered and worker not in self.model_queue:
-            self.serving.sleeping.add(worker)
+            self.policy.sleeping.add(worker)
             self._wake_sleeping()
 
     def _process_update(self, message: Message) -> None:
@@ -208,19 +210,20 @@ class _Server(EventObserver):
         worker, report = message.worker, read_head(RoundReport, message.head)
         if worker not in self.computing:
             raise MalformedMessage("an update of a worker that has no model")
-        first, count = self.arrived_steps[worker], self.serving.assigned[worker]
-        report.check(range(first, first + count), self.register.now().place, len(self.spec.seeds), self.zero_ns)
-        tensors = unpack_tensors(message.frames, self.sent_as)
+        first, count = self.arrived_steps[worker], self.policy.assigned[worker]
+        num_drawn = self.register.next_step().place
+        report.check(range(first, first + count), num_drawn, seeds=len(self.spec.seeds), zero_ns=self.zero_ns)
+        tensors = unpack_tensors(message.frames, self.update_templates)
         self._update_place()
-        self.file.line({"worker": worker, **report.model_dump()})
+        self.file.write_line({"worker": worker, **report.model_dump()})
         self.arrived_steps[worker] += count
         self.losses += map(list, report.losses)
         self.computing.discard(worker)
         *_, last_step_ended_ns = report.steps[-1]
-        self.serving.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
-        self.serving.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
+        self.policy.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
+        self.policy.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
         self.latest_update = tensors, count
-        self.serving.take([worker])
+        self.policy.take([worker])
         rounds_done = sum(self.arrived_steps) // self.spec.workers
         self.progress.step(rounds_done, rounds_done * len(self.spec.seeds))
 
@@ -228,53 +231,53 @@ class _Server(EventObserver):
         """Remove a worker whose connection or process has ended; the steps that it has not sent are lost."""
         del self.connections[worker]
         self._update_place()
-        self.serving.sleeping.discard(worker)
+        self.policy.sleeping.discard(worker)
         self.failed_s = self.time_s()
         if worker in self.computing:
             self.computing.discard(worker)
-            self.serving.fail(worker, for_good=False)  # the worker may come back
+            self.policy.fail(worker, for_good=False)  # the worker may come back
         else:
             self.fail(worker)
         self._wake_sleeping()
 
     def _remove_departed(self) -> None:
         """Remove the workers that have left and will not come back."""
-        for worker in self.register.gone_workers() - self.serving.departed - self.connections.keys():
+        for worker in self.register.gone_workers() - self.policy.departed - self.connections.keys():
             self._update_place()
-            if worker in self.serving.failed:
-                self.serving.departed.add(worker)
-                self.serving.take([worker])
+            if worker in self.policy.failed:
+                self.policy.departed.add(worker)
+                self.policy.take([worker])
             else:
-                self.serving.leave(worker)
-                self.serving.wake()
+                self.policy.leave(worker)
+                self.policy.wake()
             self.model_queue = deque(queued for queued in self.model_queue if queued != worker)
 
     def _wake_sleeping(self) -> None:
         """Let workers that sleep take steps again, if steps are left."""
-        if self.serving.steps_left and self.serving.sleeping:
-            self.serving.wake()
+        if self.policy.steps_left and self.policy.sleeping:
+            self.policy.wake()
 
     def _send_due_models(self) -> None:
         """Send models and steps to the queued workers."""
         while self.model_queue:
             worker = self.model_queue.popleft()
-            self.serving.reply(worker)
-            if worker in self.serving.departed:
+            self.policy.reply(worker)
+            if worker in self.policy.departed:
                 continue
-            if not self.serving.assigned[worker]:
+            if not self.policy.assigned[worker]:
                 if worker in self.connections:
-                    self.serving.sleeping.add(worker)
+                    self.policy.sleeping.add(worker)
                     self._wake_sleeping()
             elif worker in self.connections:
                 self._send_model(worker)
             else:  # the worker gets its steps when it is back
-                self.serving.fail(worker, for_good=False)
+                self.policy.fail(worker, for_good=False)
 
     def _send_model(self, worker: int) -> None:
         """Send a worker the model and its next steps."""
         head = {
-            "steps": self.serving.assigned[worker], "first": self.arrived_steps[worker],
-            "model": self.serving.model[worker], "nbytes": self.model_bytes,
+            "steps": self.policy.assigned[worker], "first": self.arrived_steps[worker],
+            "model": self.policy.model[worker], "nbytes": self.model_bytes,
         }  # fmt: skip
         self.computing.add(worker)
         start_s = self.time_s()
@@ -304,12 +307,13 @@ class _Server(EventObserver):
 
     def _update_place(self) -> None:
         """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
-        self.place, count = self.register.now()
+        self.place, count = self.register.next_step()
         every = self.spec.eval_every
-        rounds_done = min(count // self.spec.workers, self.spec.steps - 1)
+        rounds_done = min(count // self.spec.workers, self.spec.steps - 1)  # `run` evaluates after the last
         if every and self.last_evaluation >= 0:
             # Several are due at once if the workers have passed several rounds since the last event.
-            for evaluated_step in range((self.last_evaluation // every + 1) * every, rounds_done + 1, every):
+            next_evaluation = (self.last_evaluation // every + 1) * every
+            for evaluated_step in range(next_evaluation, rounds_done + 1, every):
                 self._evaluate(evaluated_step)
 
     # Reactions to the decisions of the simulator's servers.
@@ -321,8 +325,8 @@ class _Server(EventObserver):
             sent_tensors = [
                 self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
             ]
-        self.math.take(sent_tensors, age, steps, self.tokens[worker])
-        contribution = self.serving.contributions[-1]._asdict()
+        self.math.take(sent_tensors, age, steps, self.batch_sizes[worker])
+        contribution = self.policy.contributions[-1]._asdict()
         del contribution["replied_s"]  # not known yet
         self._log_event("arrive", **contribution)
 
@@ -346,7 +350,7 @@ class _Server(EventObserver):
         """Evaluate the server's model, and write the metrics to the file as those after this number of steps."""
         self.last_evaluation = num_steps
         metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
-        self.file.line({"evaluated": num_steps, "metrics": metrics})
+        self.file.write_line({"evaluated": num_steps, "metrics": metrics})
 
     def _diverged(self) -> bool:
         """Return whether each seed has had an infinite loss or NaN among the last steps."""

@@ -23,7 +23,7 @@ from syncline.measure.processes.messages import (
     unpack_tensors,
 )
 from syncline.measure.processes.rejoining import Register
-from syncline.measure.processes.stopwatch import Stopwatch
+from syncline.measure.processes.stopwatch import Lap, Stopwatch
 from syncline.measure.processes.watchdog import Progress
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.problems import Rows
@@ -72,12 +72,12 @@ class RoundReport(_Head):
     losses: tuple[tuple[float, ...], ...]
     laps: tuple[tuple[Text, Text, Text, Nanoseconds, Nanoseconds, Count, Count], ...]
 
-    def check(self, steps: range, drawn: int, seeds: int, zero_ns: int) -> None:
+    def check(self, steps: range, num_drawn: int, seeds: int, zero_ns: int) -> None:
         """Refuse a report on other steps than the worker was granted, or with impossible times.
 
         Args:
             steps: numbers of the granted steps.
-            drawn: number of steps that all workers have begun.
+            num_drawn: number of steps that all workers have begun.
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
@@ -87,7 +87,7 @@ class RoundReport(_Head):
         for expected_number, (number, place, counted, begun_ns, ended_ns) in zip(steps, self.steps, strict=True):
             if number != expected_number:
                 raise MalformedMessage("steps that the worker was not given")
-            if not previous_place < place < drawn:
+            if not previous_place < place < num_drawn:
                 raise MalformedMessage("places that no step has")
             if counted > place:
                 raise MalformedMessage("a count above the place")
@@ -97,7 +97,7 @@ class RoundReport(_Head):
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("another number of losses")
         now_ns = time.monotonic_ns()
-        laps_are_ordered = all(start_ns <= end_ns <= now_ns for _, _, _, start_ns, end_ns, _, _ in self.laps)
+        laps_are_ordered = all(lap.start_ns <= lap.end_ns <= now_ns for lap in map(Lap._make, self.laps))
         if self.begun_ns < zero_ns or previous_ns > now_ns or not laps_are_ordered:
             raise MalformedMessage("times out of order")
 
@@ -142,13 +142,18 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     try:
         server.send({"pid": os.getpid()})
         # The fastest worker does not sleep; the others take longer by the ratio of the speeds.
-        _work(server, local_worker, rank, watch, register, slower=max(speeds) / speeds[rank] - 1)
+        _work(server, local_worker, rank, watch, register, slowdown=max(speeds) / speeds[rank] - 1)
     except (ConnectionLost, MalformedMessage):
         os._exit(WITHOUT_SERVER)
 
 
 def _work(
-    server: WorkerSocket, local_worker: LocalWorker, rank: int, watch: Stopwatch, register: Register, slower: float
+    server: WorkerSocket,
+    local_worker: LocalWorker,
+    rank: int,
+    watch: Stopwatch,
+    register: Register,
+    slowdown: float,
 ) -> None:
     """Train in rounds, from a model of the server to an update for it, until the server ends the training.
 
@@ -158,7 +163,7 @@ def _work(
         rank: the number of the worker.
         watch: the stopwatch that times the steps.
         register: the counters of all workers.
-        slower: how long the worker sleeps after each step, relative to the duration of the step.
+        slowdown: how long the worker sleeps after each step, relative to the duration of the step.
     """
     while True:
         waiting_since_ns = watch.now_ns()
@@ -178,10 +183,10 @@ def _work(
             watch.begin(number)
             losses.append(local_worker.gradients(number))
             watch.begin_optimizer()
-            drawn_place = register.draw(rank)
+            drawn_place = register.draw_step(rank)
             local_worker.step(drawn_place.counted)
-            if slower:
-                watch.slow_down(slower)
+            if slowdown:
+                watch.slow_down(slowdown)
             watch.end()
             steps.append([number, *drawn_place, watch.begun_ns, watch.ended_ns])
         update = local_worker.update()
