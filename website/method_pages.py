@@ -16,6 +16,7 @@ from pydantic_core import PydanticUndefined
 
 from syncline.errors import SynclineError
 from syncline.methods import METHOD_KINDS, MethodBase, method_of
+from syncline.methods.docstrings import field_descriptions
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -38,12 +39,13 @@ def families(kind: str) -> Iterator[Path]:
 
 def knobs(method: type[MethodBase]) -> Iterator[str]:
     """Rows of the table of fields: those that all methods have come last."""
+    descriptions = field_descriptions(method)
     own = [name for name in method.model_fields if name not in MethodBase.model_fields]
     for name in [*own, *(name for name in MethodBase.model_fields if name not in ("kind", "label"))]:
         field = method.model_fields[name]
         default = field.get_default(call_default_factory=True) if not field.is_required() else PydanticUndefined
         shown = "to be given" if default is PydanticUndefined else f"`{_plain(default)}`"
-        yield f"| `{name}` | {shown} |"
+        yield f"| `{name}` | {shown} | {' '.join(descriptions[name].split())} |"
 
 
 def _plain(value: object) -> object:
@@ -70,7 +72,7 @@ def page(kind: str, method: type[MethodBase]) -> str:
         lines += ["", f"`N` parameters, `N'` of them in no matrix; fp32, {WORKERS} workers.", ""]
         name = next(iter(method.presets))
         lines += ["```", f"syncline project --method {name},ddp-adam --network wan --workers {WORKERS}", "```", ""]
-    lines += ["## Knobs", "", "| field | default |", "|---|---|", *knobs(method), ""]
+    lines += ["## Knobs", "", "| field | default | what it is |", "|---|---|---|", *knobs(method), ""]
     lines += ["## More", ""]
     lines += [f"- [{one.stem}](../{one.relative_to(DOCS.parent)})" for one in families(kind)]
     lines += ["- [every field of a spec](../docs/specs.md)", ""]

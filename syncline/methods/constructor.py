@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from inspect import Parameter, Signature
@@ -16,6 +15,7 @@ from pydantic.fields import FieldInfo
 from syncline import optim
 from syncline.errors import SpecError
 from syncline.fields import one_of_fields, plain_argument, validate
+from syncline.methods.docstrings import docstring_with_arguments
 from syncline.methods.parts.asynchronous import check_synchronous, refuse_remedy
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import MethodBase
@@ -32,6 +32,13 @@ Returns:
 Raises:
     SpecError: a field is wrong; the error names it, its value and the accepted values.
 """
+CONSTRUCTOR_ARGUMENTS = {
+    "params": "parameters, or parameter groups, as for torch's optimizers.",
+    "comm": "the group of workers; by default torch.distributed's if it is initialised, else a single worker.",
+    "worker_axis": "whether the parameters' first dimension is the worker axis; an ordinary parameter has none.",
+}
+"""Descriptions of the arguments that constructors have besides the fields of the spec."""
+
 RULE_ARGUMENT = """
 ``rule`` is a rule's name or fields, or any optimizer written for torch: its class, ``functools.partial`` of it, or a
 function of a list of parameters. Further options are the optimizer's, and so is ``weight_decay`` then;
@@ -42,9 +49,7 @@ function of a list of parameters. Further options are the optimizer's, and so is
 def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     """Return a function ``make(params, lr, ...)`` that builds the optimizer of a method from the fields of its spec.
 
-    A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object. ``comm`` is
-    the group of workers: by default torch.distributed's if it is initialised, else a single worker. ``worker_axis``
-    says whether the parameters' first dimension is the worker axis; an ordinary parameter has none.
+    A part (``rule``, ``outer_optimizer``, ``compressor``) may be a name, a mapping of fields, or an object.
 
     >>> import torch
     >>> from syncline.methods import DDP
@@ -81,7 +86,8 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
         return method.build(params, comm, worker_axis)
 
     make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
-    make.__module__, make.__doc__ = "syncline.methods", spec.__doc__
+    make.__module__ = "syncline.methods"
+    make.__doc__ = docstring_with_arguments(spec, signature.parameters, others=CONSTRUCTOR_ARGUMENTS)
     make.__signature__ = signature  # type: ignore[attr-defined]
     return make
 
@@ -128,7 +134,7 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
     make.__name__ = make.__qualname__ = name
     make.__module__ = "syncline.methods.functions"
     make.__signature__ = signature  # type: ignore[attr-defined]
-    docstring = [inspect.cleandoc(spec.__doc__ or "").removesuffix("Args:").rstrip()]
+    docstring = [docstring_with_arguments(spec, names=signature.parameters)]
     if "rule" in spec.model_fields:
         docstring.append(RULE_ARGUMENT.rstrip())
     make.__doc__ = "\n".join([*docstring, FUNCTION_RETURNS])

@@ -84,6 +84,7 @@ class DDPSpec(DataParallelBase):
     optimizer.
 
     Args:
+        rule: the update rule of the averaged gradient.
         asynchronous: settings of a server that replaces the all-reduce; by default, all workers step together.
     """
 

@@ -42,7 +42,19 @@ MOMENTUM = Passes(single=32, kernels=3)
 
 
 class DionBase(CompressibleBase):
-    """The base of the Dion family, see `DionSpec` for the fields."""
+    """The base of the Dion family.
+
+    Args:
+        rank_fraction: rank of the factors as a share of the matrix's smaller side, in (0, 1].
+        mu: decay rate of the momentum along the factors.
+        exchange: ``gradient``, workers average gradients; ``compressed``, they average factors.
+        local_step: the update in a step without an exchange. ``step``: every worker takes Dion's step on its own
+            gradient, as in the public code, and workers drift apart. ``hold``: workers add up their gradients until the
+            next exchange and do not move, so that they stay equal.
+        other_rule: rule of the parameters that are not matrices.
+        compressor: compressor of all exchanged tensors; by default none. Gradients have error feedback. Factors need
+            none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
+    """
 
     trigger_passes: ClassVar[Passes] = Passes()
     """Elementwise operations by which a trigger decides about an exchange."""
@@ -182,15 +194,6 @@ class DionSpec(DionBase):
     averaged as gradients. In other steps each worker updates alone.
 
     Args:
-        rank_fraction: rank of the factors as a share of the matrix's smaller side, in (0, 1].
-        mu: decay rate of the momentum along the factors.
-        exchange: ``gradient``, workers average gradients; ``compressed``, they average factors.
-        local_step: the update in a step without an exchange. ``step``: every worker takes Dion's step on its own
-            gradient, as in the public code, and workers drift apart. ``hold``: workers add up their gradients until the
-            next exchange and do not move, so that they stay equal.
-        other_rule: rule of the parameters that are not matrices.
-        compressor: compressor of all exchanged tensors; by default none. Gradients have error feedback. Factors need
-            none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
         period: number of steps between exchanges.
 
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
@@ -247,7 +250,14 @@ class DionSpec(DionBase):
 
 
 class TriggeredDionBase(DionBase):
-    """The base of Dion with a trigger: workers exchange a flag in every step, and more when the trigger fires."""
+    """The base of Dion with a trigger: workers exchange a flag in every step, and more when the trigger fires.
+
+    Args:
+        threshold: relative change above which workers exchange: of the momentum's norm (CurvaDion), or of the squared
+            norm of the gradients (SelSync). With 0 they exchange in every step, as Dion does; with infinity, never.
+        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
+            how often a training triggers.
+    """
 
     flag_bytes: ClassVar[int] = 4
 
@@ -296,11 +306,7 @@ class CurvaDionSpec(TriggeredDionBase):
     ``local_step`` of ``Dion``), and neither parameters nor factors are ever averaged again.
 
     Args:
-        threshold: tau, the relative change of the momentum's norm above which workers exchange. With 0 they exchange in
-            every step, as Dion does; with infinity, never.
         variant: formula of the change, ``paper`` or ``code``, see ``RMMC``.
-        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
-            how often a training triggers.
 
     Source: CurvaDion, Algorithm 2.
     """

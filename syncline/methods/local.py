@@ -116,6 +116,7 @@ class DiLoCoSpec(CompressibleBase):
     bytes every H steps by one all-reduce. With ``outer_lr = 1, outer_momentum = 0`` this is parameter averaging.
 
     Args:
+        rule: the update rule of the inner steps.
         period: H, number of inner steps from one outer step to the next.
         outer_lr: outer learning rate.
         outer_momentum: coefficient of the outer Nesterov momentum.

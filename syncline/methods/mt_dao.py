@@ -32,6 +32,7 @@ class DESLOCSpec(MethodBase):
         base: ``adam`` or ``adopt``.
         beta1: decay rate of the momentum.
         beta2: decay rate of the second moment; by default 0.99 for Adam and 0.9999 for ADOPT.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
         period: K_x, number of steps between averages of the parameters.
         momentum_period: K_u, number of steps between averages of the momentum; by default from its half-life.
         second_moment_period: K_v, number of steps between averages of the second moment; by default from its half-life.

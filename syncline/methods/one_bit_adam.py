@@ -30,7 +30,14 @@ if TYPE_CHECKING:
 
 
 class OneBitBase(MethodBase):
-    """The base of methods whose workers average signs."""
+    """The base of methods whose workers average signs.
+
+    Args:
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
+        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
+    """
 
     family: ClassVar[str] = "one bit"
 
@@ -79,11 +86,7 @@ class OneBitAdamSpec(OneBitBase):
 
     Args:
         freeze_step: number of first steps, which are Adam's, at least 1; then the second moment stays constant.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
         bias_correction: whether m and v are corrected as above; the public code has no correction.
-        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
 
     Source: Tang et al. (2021), Algorithm 1.
     """
@@ -163,11 +166,7 @@ class ZeroOneAdamSpec(OneBitBase):
             the ``OneBitMean`` of gradients. Step 0 does not move the parameters. At ``freeze_step`` all errors are set
             to 0; from then on, the averaged tensor is each worker's change of the parameters since the last average,
             with weight decay, times ``sqrt(v) + eps``. This form has no bias correction.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment.
-        eps: number added to the root of the second moment.
         bias_correction: whether learning rate and second moment are corrected as above; the paper has no correction.
-        scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
 
     Source: Lu et al. (2023), Algorithm 1 and section 5.
     """

@@ -214,7 +214,11 @@ class BasisRotationSpec(RotationBase):
 
 @register
 class SOAPSpec(RotationBase):
-    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates."""
+    """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates.
+
+    Args:
+        covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
+    """
 
     source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
 
@@ -301,6 +305,9 @@ class LDAdamSpec(DataParallelBase):
     Args:
         rank_fraction: rank of the subspace as a share of the matrix's smaller side.
         rho: share of the momentum in the power iteration that moves the subspace.
+        beta1: decay rate of the momentum.
+        beta2: decay rate of the second moment.
+        eps: number added to the root of the second moment.
         error_feedback: whether the parts of gradients and moments outside the subspace are added to the next gradient.
         layers: patterns of parameter names; only matching matrices are projected. By default, all matrices are.
 

@@ -138,11 +138,7 @@ class SelSyncDionSpec(TriggeredDionBase):
     of the momenta.
 
     Args:
-        threshold: delta, the relative change at which workers exchange. With 0 they exchange in every step, as Dion
-            does; with infinity, never.
         smoothing: weight of the newest squared norm in the moving average, in (0, 1].
-        expected_sync_rate: assumed share of steps with an exchange. Only projections use it, because no formula gives
-            how often a training triggers.
 
     Source: CurvaDion, section 4.3; the trigger is SelSync's (Tyagi & Swany, 2023).
     """

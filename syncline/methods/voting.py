@@ -183,7 +183,6 @@ class SignSGDSpec(VotingBase):
     g_m and u_m are gradient and momentum of worker m, which stay local. Signum is Lion Cub with ``beta1 = beta2``.
 
     Args:
-        vote: the exchange that implements the vote, see `VotingBase`.
         momentum: beta, decay rate of each worker's momentum; with 0 workers vote on gradients and keep no state.
 
     Source: Bernstein et al., "signSGD with Majority Vote" (2019).

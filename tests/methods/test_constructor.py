@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 
 import pytest
 import torch
@@ -41,7 +42,9 @@ def test_a_constructor_is_its_spec(name: str) -> None:
     assert list(signature.parameters)[:2] == ["params", "lr"]
     knobs = {key: one.default for key, one in signature.parameters.items() if key in spec.model_fields and key != "lr"}
     assert knobs == {key: one.default for key, one in spec.model_fields.items() if key not in ("kind", "label", "lr")}
-    assert make.__doc__ == spec.__doc__ and make.__name__ == name
+    assert make.__name__ == name and make.__doc__.split("\n")[0] == spec.__doc__.split("\n")[0]
+    described = re.findall(r"^    (\w+): ", make.__doc__, re.MULTILINE)
+    assert described == list(signature.parameters), "a field is described by the class that declares it"
     assert isinstance(make(parameters(), 0.1), Method)
     with pytest.raises(SpecError, match=r"^lr: got -1"):
         make(parameters(), -1)

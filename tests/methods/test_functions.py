@@ -40,7 +40,9 @@ def test_a_function_is_its_spec(name: str) -> None:
     assert set(knobs) == set(spec.model_fields) - {"kind"}
     defaults = {key: one.default for key, one in knobs.items() if one.default is not one.empty}
     assert make(lr=0.1) == make(lr=0.1, **defaults) == method_of({"kind": KINDS[name], "lr": 0.1})
-    assert make.__doc__.startswith((spec.__doc__ or "").split("\n")[0]) and "Args:\n\n" not in make.__doc__
+    assert make.__doc__.startswith((spec.__doc__ or "").split("\n")[0])
+    arguments = make.__doc__.partition("Args:\n")[2].partition("\n\n")[0]
+    assert re.findall(r"^    (\w+): ", arguments, re.MULTILINE) == list(knobs), "described where it is declared"
 
 
 def test_what_type_checkers_are_told_is_what_the_functions_take() -> None:

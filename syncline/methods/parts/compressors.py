@@ -336,7 +336,11 @@ def compressed_formula(terms: Iterable[tuple[CompressorSpec, int]]) -> str:
 
 
 class CompressibleBase(MethodBase):
-    """The base of methods that can send through a ``compressor``."""
+    """The base of methods that can send through a ``compressor``.
+
+    Args:
+        compressor: compressor of the tensors that are sent, see `syncline.optim.Compressor`; by default none.
+    """
 
     compressor: CompressorSpec | None = None
 
