@@ -69,12 +69,21 @@ class RotationBase(DataParallelBase):
 
     @property
     @abstractmethod
-    def _design(self) -> tuple[str, str, str]:
-        """Return ``source``, ``geometry`` and ``momentum`` of the rule, see `optim.RotatedAdam`."""
+    def _design(self) -> dict[str, Any]:
+        """Return the arguments of `optim.RotatedAdam` in which the methods differ, by name.
 
-    @abstractmethod
+        They include ``source``, ``geometry`` and ``momentum``.
+        """
+
     def _rule(self) -> optim.MatrixSplit:
         """Return the update rule of this method with the fields of its spec."""
+        names = ("frequency", "estimate", "layers", "beta1", "beta2", "eps")
+        return optim.basis_rotation(**self._design, **{name: getattr(self, name) for name in names})
+
+    @property
+    def _sides(self) -> tuple[str, str]:
+        """Return the source of the bases and the sides that they rotate, on which their number of elements depends."""
+        return self._design["source"], self._design["geometry"]
 
     @property
     @override
@@ -106,17 +115,17 @@ class RotationBase(DataParallelBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
         tensors = tensors_of(model)
-        source, geometry, _ = self._design
-        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated_sides(model))
+        basis_elements = sum(rotation_elements(m, n, *self._sides) for m, n in self._rotated_sides(model))
         return 2 * elements(tensors) + basis_elements + self._compressor_elements(tensors, reference=False)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of rotations, of renewals of bases, and of Adam for other parameters."""
         work = self._step_work(tensors)
-        source, geometry, momentum = self._design
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
-            matrix_work = rotation_work(rows, columns, source, geometry, estimate=self.estimate, momentum=momentum)
+            matrix_work = rotation_work(
+                rows, columns, *self._sides, estimate=self.estimate, momentum=self._design["momentum"]
+            )
             work += times(matrix_work, count)
         return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
@@ -150,10 +159,6 @@ class RotationBase(DataParallelBase):
             frequency_of = self._frequency_by_delay(sorted(delays))
             groups = [{**group, "frequency": frequency_of[group.get("delay", 0)]} for group in groups]
         return self._with_rule(groups, self._rule(), comm, worker_axis)
-
-    def _options(self) -> dict[str, Any]:
-        """Return the arguments of the update rule that all rotated methods set, by name."""
-        return {name: getattr(self, name) for name in ("estimate", "layers", "beta1", "beta2", "eps")}
 
 
 @register
@@ -196,28 +201,21 @@ class BasisRotationSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> tuple[str, str, str]:
-        return self.basis_source, self.geometry, self.momentum
-
-    @override
-    def _rule(self) -> optim.MatrixSplit:
-        return optim.basis_rotation(
-            self.basis_source,
-            self.geometry,
-            self.frequency,
-            refresh=self.refresh,
-            momentum=self.momentum,
-            covariance_beta=self.covariance_beta,
-            **self._options(),
-        )
+    def _design(self) -> dict[str, Any]:
+        names = ("geometry", "refresh", "momentum", "covariance_beta")
+        return {"source": self.basis_source, **{name: getattr(self, name) for name in names}}
 
 
 @register
 class SOAPSpec(RotationBase):
     """SOAP: data parallelism with Adam in the eigenvectors of Shampoo's covariances, renewed after updates.
 
+    Bases of both sides are renewed after a step, and the momentum is kept in their coordinates.
+
     Args:
         covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
+
+    Source: N. Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam" (2025), and its public code.
     """
 
     source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
@@ -231,12 +229,9 @@ class SOAPSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> tuple[str, str, str]:
-        return "2nd", "bilateral", "rotated"
-
-    @override
-    def _rule(self) -> optim.MatrixSplit:
-        return optim.soap(self.frequency, covariance_beta=self.covariance_beta, **self._options())
+    def _design(self) -> dict[str, Any]:
+        renewal = {"refresh": "after", "momentum": "rotated"}
+        return {"source": "2nd", "geometry": "bilateral", **renewal, "covariance_beta": self.covariance_beta}
 
 
 @register
@@ -247,6 +242,9 @@ class EShampooSpec(RotationBase):
         covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
         tolerance: a basis is renewed only if the off-diagonal share of the rotated covariance is above this value; by
             default, it is always renewed.
+
+    Source: R. Eschenhagen et al., "Purifying Shampoo: Investigating Shampoo's Heuristics by Decomposing its
+    Preconditioner" (2025), eigenvalue-corrected Shampoo, and its public code.
     """
 
     source: ClassVar[str] = "EShampoo (Eschenhagen et al., 2025)"
@@ -260,18 +258,19 @@ class EShampooSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> tuple[str, str, str]:
-        return "2nd", "bilateral", "original"
-
-    @override
-    def _rule(self) -> optim.MatrixSplit:
-        options = {"covariance_beta": self.covariance_beta} | self._options()
-        return optim.eshampoo(self.frequency, tolerance=self.tolerance, **options)
+    def _design(self) -> dict[str, Any]:
+        renewal = {"carry": False, "tolerance": self.tolerance, "covariance_beta": self.covariance_beta}
+        return {"source": "2nd", "geometry": "bilateral", "momentum": "original", **renewal}
 
 
 @register
 class GaLoreSpec(RotationBase):
-    """GaLore at full rank: data parallelism with Adam in the singular vectors of one gradient, on the smaller side."""
+    """GaLore at full rank: data parallelism with Adam in the singular vectors of one gradient, on the smaller side.
+
+    Both moments are in rotated coordinates, and do not change when the basis changes.
+
+    Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with full rank and a scale of 1.
+    """
 
     source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
 
@@ -283,12 +282,8 @@ class GaLoreSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> tuple[str, str, str]:
-        return "gradient", "unilateral", "rotated"
-
-    @override
-    def _rule(self) -> optim.MatrixSplit:
-        return optim.galore(self.frequency, **self._options())
+    def _design(self) -> dict[str, Any]:
+        return {"source": "gradient", "geometry": "unilateral", "momentum": "rotated", "carry": False}
 
 
 PROJECTION = Passes(single=88, kernels=9)

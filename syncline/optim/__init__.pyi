@@ -45,10 +45,7 @@ from .quantisers import (
 from .rotation import (
     RotatedAdam as RotatedAdam,
     basis_rotation as basis_rotation,
-    eshampoo as eshampoo,
     full_rotation as full_rotation,
-    galore as galore,
-    soap as soap,
 )
 from .rules import MomentumRule as MomentumRule, ada_sgd as ada_sgd, adam as adam, adopt as adopt, sgdm as sgdm
 from .scalings import AdamScaling as AdamScaling, AdoptScaling as AdoptScaling, Unscaled as Unscaled

@@ -397,53 +397,6 @@ def basis_rotation(
     return MatrixSplit(rule, other_rule or adam(rule.beta1, rule.beta2, rule.eps), layers)
 
 
-def soap(frequency: int | None = 10, *, beta1: float = 0.95, beta2: float = 0.95, **options: Any) -> MatrixSplit:
-    """Return SOAP: `RotatedAdam` with bases of both sides that are renewed after a step, and a rotated momentum.
-
-    Args:
-        frequency: number of steps between renewals of the bases; None for never.
-        beta1: decay rate of the momentum.
-        beta2: decay rate of the second moment, and of the averages of ``G G^T`` and ``G^T G``.
-        **options: as for ``basis_rotation``.
-
-    Source: N. Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam" (2025), and its public code.
-    """
-    defaults: dict[str, Any] = {"refresh": "after", "momentum": "rotated", "beta1": beta1, "beta2": beta2}
-    return basis_rotation("2nd", "bilateral", frequency, **(defaults | options))
-
-
-def galore(frequency: int | None = 200, **options: Any) -> MatrixSplit:
-    """Return GaLore at full rank: the smaller side of a matrix is rotated by the singular vectors of one gradient.
-
-    Both moments are in rotated coordinates, and do not change when the basis changes.
-
-    Args:
-        frequency: number of steps between decompositions; None for only the first.
-        **options: as for ``basis_rotation``.
-
-    Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with full rank and a scale of 1.
-    """
-    defaults: dict[str, Any] = {"estimate": "exact", "momentum": "rotated", "carry": False}
-    return basis_rotation("gradient", "unilateral", frequency, **(defaults | options))
-
-
-def eshampoo(frequency: int | None = 10, *, tolerance: float | None = None, **options: Any) -> MatrixSplit:
-    """Return EShampoo: Shampoo whose eigenvalues are corrected in every step, and whose eigenvectors less often.
-
-    It is `RotatedAdam` with exact bases of both sides, and a second moment that does not change with the bases.
-
-    Args:
-        frequency: number of steps between renewals of the bases; None for only the first.
-        tolerance: a basis that is still this close to its matrix's eigenvectors is not renewed, see ``RotatedAdam``.
-        **options: as for ``basis_rotation``.
-
-    Source: R. Eschenhagen et al., "Purifying Shampoo: Investigating Shampoo's Heuristics by Decomposing its
-    Preconditioner" (2025), eigenvalue-corrected Shampoo, and its public code.
-    """
-    defaults: dict[str, Any] = {"estimate": "exact", "carry": False, "tolerance": tolerance}
-    return basis_rotation("2nd", "bilateral", frequency, **(defaults | options))
-
-
 def full_rotation(
     source: Literal["gradient-covariance"] | Curvature = "gradient-covariance",
     frequency: int | None = 1,

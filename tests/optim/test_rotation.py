@@ -23,11 +23,8 @@ from syncline.optim import (
     RotatedAdam,
     adam,
     basis_rotation,
-    eshampoo,
     full_rotation,
-    galore,
     rotation,
-    soap,
 )
 from syncline.optim.rotation import (
     exact_basis,
@@ -55,6 +52,11 @@ def iterated(c: Tensor, basis: Tensor, v: Tensor, dim: int) -> tuple[Tensor, Ten
     """One power iteration from the sorted columns of a basis, and the second moment in the same order."""
     order = torch.argsort(torch.diag(basis.T @ c @ basis), descending=True)
     return torch.linalg.qr(c @ basis[:, order])[0], v.index_select(dim, order)
+
+
+def rule_of(kind: str, frequency: int | None, **rates: float | None) -> Any:
+    """The update rule of a kind of method, by its spec."""
+    return method_of({"kind": kind, "lr": LR, "frequency": frequency, "eps": EPS} | rates)._rule()
 
 
 def close_to(got: Given, literal: list[Tensor]) -> None:
@@ -123,7 +125,7 @@ def test_soap_from_its_algorithm() -> None:
             q, v = iterated(right, q, v, 1)
         u = p.T @ u @ q
         literal.append(x)
-    close_to(run(partial(DDP, lr=LR, rule=soap(every, beta1=b1, beta2=b2, eps=EPS)), given), literal)
+    close_to(run(partial(DDP, lr=LR, rule=rule_of("soap", every, beta1=b1, beta2=b2)), given), literal)
 
 
 @pytest.mark.parametrize("tolerance", [None, 0.0, 0.25, 1.0])
@@ -147,7 +149,7 @@ def test_eshampoo_from_its_algorithm(tolerance: float | None) -> None:
         u, v = b1 * u + (1 - b1) * g, b2 * v + (1 - b2) * (p.T @ g @ q) ** 2
         x = x - LR * p @ ((p.T @ u @ q) / (1 - b1**step) / ((v / (1 - b2**step)).sqrt() + EPS)) @ q.T
         literal.append(x)
-    rule = eshampoo(every, tolerance=tolerance, beta1=b1, beta2=b2, eps=EPS)
+    rule = rule_of("eshampoo", every, tolerance=tolerance, beta1=b1, beta2=b2)
     close_to(run(partial(DDP, lr=LR, rule=rule), given), literal)
     assert tolerance != 0.25 or 2 < renewed < 16  # of the first two and two in each of seven steps
 
@@ -156,7 +158,7 @@ def test_eshampoo_that_never_renews_is_basis_rotation() -> None:
     """No renewal, so no second moment to carry over; a tolerance of 1 is never exceeded."""
     given = gradients(9, M, (5, 5))
     frozen = run(partial(DDP, lr=LR, rule=basis_rotation(frequency=None, eps=EPS)), given)
-    for rule in (eshampoo(None, eps=EPS), eshampoo(2, tolerance=1.0, eps=EPS)):
+    for rule in (rule_of("eshampoo", None), rule_of("eshampoo", 2, tolerance=1.0)):
         assert_same(run(partial(DDP, lr=LR, rule=rule), given), frozen)
 
 
@@ -182,7 +184,7 @@ def test_galore_from_its_algorithm(shape: tuple[int, int]) -> None:
         direction = rotated / ((v / (1 - b2**t)).sqrt() + EPS)
         x = x - LR * (u @ direction if shape[0] < shape[1] else direction @ vh)
         literal.append(x)
-    close_to(run(partial(DDP, lr=LR, rule=galore(every, beta1=0.0, beta2=b2, eps=EPS)), given), literal)
+    close_to(run(partial(DDP, lr=LR, rule=rule_of("galore", every, beta1=0.0, beta2=b2)), given), literal)
 
 
 # SOAP and Basis Rotation
@@ -194,7 +196,7 @@ BETAS = {"beta1": 0.8, "beta2": 0.9, "eps": EPS}
 def test_soap_is_basis_rotation_with_both_switches() -> None:
     given = gradients(15, M, (6, 4), (5,))
     switched = basis_rotation("2nd", "bilateral", 3, refresh="after", momentum="rotated", **BETAS)
-    one, other = (run(partial(DDP, lr=LR, rule=rule), given) for rule in (switched, soap(3, **BETAS)))
+    one, other = (run(partial(DDP, lr=LR, rule=rule), given) for rule in (switched, rule_of("soap", 3, **BETAS)))
     assert_same(one, other, exact=True)
 
 

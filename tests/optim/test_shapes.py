@@ -15,10 +15,10 @@ from syncline.optim import (
     EveryStep,
     FactorMean,
     Method,
+    basis_rotation,
     muon,
     scion,
     sgdm,
-    soap,
 )
 from syncline.optim.matrices import MatrixSplit
 from syncline.planner.projection.memory_plan import memory_of
@@ -86,7 +86,7 @@ CONV = (8, 6, 5)
     [
         ddp(muon()),
         ddp(scion()),
-        ddp(soap()),
+        ddp(basis_rotation(refresh="after", momentum="rotated")),
         ddp(sgdm(), reducer=FactorMean(2)),
         lambda params, **more: Dion(params, 0.1, **more),
         lambda params, **more: Dion(params, 0.1, exchange="compressed", **more),
