@@ -23,7 +23,7 @@ from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
-from syncline.runs.training.trained import Trained, base_s, reforms
+from syncline.runs.training.trained import Trained, base_s, regroups_after_failures
 from syncline.sim import Clock
 from syncline.sim.online.server_interface import AsyncResult
 from syncline.specs import RunSpec
@@ -177,7 +177,7 @@ def _timed_cell(
     timed_by = CALLS if averages is None else AVERAGES
     for run in runs:
         name, method = run.network.name, run.method.in_precision(run.number_format)
-        if reforms(run, method):
+        if regroups_after_failures(run, method):
             raise SpecError("failures.recovery", "elastic", "restart, where a training is timed on networks of its own")
         if asynchronous_of(method) is not None:
             timed_by, simulated = EVENTS, problems.simulated(run, method)
@@ -284,8 +284,8 @@ class _ProblemTimes:
         if key not in self._simulated:
             tensors, flops = self._tensors_and_flops(run)
             plan = async_plan(run, method, tensors, base_s(run, flops), run.network)
-            result = plan.play()
-            self._simulated[key] = SimulatedWorkers(result, async_training_clock(result, plan.served, run.steps))
+            result = plan.simulate()
+            self._simulated[key] = SimulatedWorkers(result, async_training_clock(result, plan.settings, run.steps))
         return self._simulated[key]
 
     def clock(self, run: RunSpec, method: MethodBase, exchanges: Sequence[Exchange]) -> Clock:

@@ -24,8 +24,7 @@ from syncline.registry import specs_as_data
 from syncline.runs.folders.result_files import ROWS, check_rows, read_run_record
 from syncline.runs.folders.run_index import is_replication
 from syncline.runs.report.reported import reported
-from syncline.runs.sweep.folder import NAME as SWEPT
-from syncline.runs.sweep.folder import read_sweep
+from syncline.runs.sweep.folder import SWEEP_FILE, read_sweep
 from syncline.specs import VALIDATIONS, Experiment, RunSpec, kind_of, load_spec, network
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def answer_report(question: Report) -> ReportPage:
 
 def _loaded(path: Path) -> Result:
     """Return the result in the folder of a sweep, a replication, a trace, a projection or a training."""
-    if (path / SWEPT).is_file():
+    if (path / SWEEP_FILE).is_file():
         return SweepResult(read_sweep(path))
     if not (path / "run.json").is_file() and is_replication(path):
         result: Result = import_replication("replications.results").read_replication_result(path)

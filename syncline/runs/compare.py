@@ -26,7 +26,7 @@ from syncline.runs.training.results import (
 )
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
-from syncline.runs.training.trained import Trained, goes_by_clock, with_measured_step
+from syncline.runs.training.trained import Trained, depends_on_clock, with_measured_step
 from syncline.specs import CompareSpec, MethodBase
 
 Timings = dict[tuple[str, str], TimedTraining]
@@ -63,7 +63,7 @@ def compare(
             return
         steps_by_method, first_training = [], 0
         for method in spec.methods:  # the trainings of a method are consecutive, see `trainings`
-            num_trainings = len(spec.networks) if goes_by_clock(spec, method) else 1
+            num_trainings = len(spec.networks) if depends_on_clock(spec, method) else 1
             steps_by_method.append(min(steps_by_training[first_training : first_training + num_trainings]))
             first_training += num_trainings
         on_progress(steps_by_method)
@@ -134,7 +134,7 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
     """
     pairs: list[tuple[MethodBase, Network | None]] = []
     for method in spec.methods:
-        if not goes_by_clock(spec, method):
+        if not depends_on_clock(spec, method):
             pairs.append((method, None))
             continue
         for network in spec.networks:
@@ -145,7 +145,7 @@ def trainings(spec: CompareSpec) -> list[tuple[MethodBase, Network | None]]:
 
 def name_of_training(spec: CompareSpec, method: MethodBase, network: Network) -> str:
     """Return the name of a method's training: with the network's, if its losses differ between the spec's networks."""
-    is_single = not goes_by_clock(spec, method) or len(spec.networks) == 1
+    is_single = not depends_on_clock(spec, method) or len(spec.networks) == 1
     return method.name if is_single else f"{method.name} on {network.name}"
 
 

@@ -31,7 +31,7 @@ from syncline.specs import PipelineSpec
 from syncline.specs.pipeline import FREE
 from syncline.specs.study import Record
 
-MOST_DRAWN = 1500, 20_000
+LEAST_TASKS_DRAWN, MOST_TASKS_DRAWN = 1500, 20_000
 """Limits of the number of a schedule's tasks in the figure, which otherwise is twice the square of the stages."""
 
 MOST_TRACED = 500_000
@@ -170,10 +170,12 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
     for values_by_stage in (*stage_seconds, spec.update):
         if len(set(values_by_stage)) > 1:
             return None
-    # Flushes of other schedules overlap. Updates of async-1f1b take place within the schedule.
-    if (spec.flushes > 1 and schedule not in ("gpipe", "1f1b")) or (spec.update[0] and schedule == "async-1f1b"):
-        return None
     forward_s, backward_s, weight_s = (values_by_stage[0] for values_by_stage in stage_seconds)
+    update_s = spec.update[0]
+    if spec.flushes > 1 and schedule not in ("gpipe", "1f1b"):  # flushes of other schedules overlap
+        return None
+    if update_s and schedule == "async-1f1b":  # its updates take place within the schedule
+        return None
     # The form of zb-h1 holds if weight gradients fill the bubble, with times as in `pipeline_s`.
     is_filled = spec.microbatches >= spec.stages and weight_s <= backward_s <= forward_s + weight_s
     if schedule == "zb-h1" and not is_filled:
@@ -190,7 +192,7 @@ def makespan_closed_form_s(spec: PipelineSpec, schedule: str, network: Network) 
             schedule, spec.stages, spec.microbatches, forward_s, backward_s,
             weight_s=weight_s, chunks=spec.chunks_of(schedule),
         )  # fmt: skip
-    return float(spec.flushes * flush_s + spec.update[0])
+    return float(spec.flushes * flush_s + update_s)
 
 
 def _joined_timeline(spec: PipelineSpec, simulated: Sequence[SimulatedSchedule]) -> tuple[Timeline, list[str]]:
@@ -238,10 +240,12 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
 
 
 def _drawn_until_s(timeline: Timeline, stages: int) -> float:
-    """Return the time in seconds at which the figure of a schedule ends, so that it has at most `MOST_DRAWN` tasks."""
-    smallest, largest = MOST_DRAWN
-    # While K micro-batches pass K stages, there are K^2 forward and K^2 backward passes.
-    num_tasks = min(max(smallest, 2 * stages**2), largest)
+    """Return the seconds at which a figure of a schedule ends, infinite if all tasks can be drawn.
+
+    Until then 2 K^2 tasks of K stages end, as many as while K micro-batches pass them, within `LEAST_TASKS_DRAWN` and
+    `MOST_TASKS_DRAWN`.
+    """
+    num_tasks = min(max(LEAST_TASKS_DRAWN, 2 * stages**2), MOST_TASKS_DRAWN)
     ends_s = timeline.end_s[timeline.computes]
     if len(ends_s) <= num_tasks:
         return math.inf

@@ -175,7 +175,8 @@ def test_the_picture_shows_the_beginning_of_what_is_long(monkeypatch, tmp_path):
     monkeypatch.setattr("syncline.analysis.timelines.draw_schedules", lambda panels: drawn.extend(panels) or (
         draw_schedules(panels[:1])
     ))  # fmt: skip
-    monkeypatch.setattr(experiment, "MOST_DRAWN", (20, 20))
+    monkeypatch.setattr(experiment, "LEAST_TASKS_DRAWN", 20)
+    monkeypatch.setattr(experiment, "MOST_TASKS_DRAWN", 20)
     monkeypatch.setattr(experiment, "MOST_STAGES_DRAWN", 6)
     names = ["gpipe", "1f1b", "async-1f1b", "zb-h1"]
     pipeline(spec_of(schedules=names, microbatches=20), tmp_path / "out")

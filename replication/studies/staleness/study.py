@@ -17,7 +17,7 @@ from syncline.analysis import lost_seeds, median_and_range, time_to_target_s
 from syncline.costmodel import Network
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.methods import MethodBase
-from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, synchronous
+from syncline.runs.training.stage_updates import StageWork, UpdateTimes, async_update_times, sync_update_times
 from syncline.specs import Piece, Record, Report
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def clocks(
     """Return the times of a method's updates in an asynchronous and in a synchronous pipeline of ``stages`` stages."""
     assert spec.clock is not None
     work = work_of(spec, delayed_method.method, stages)
-    return asynchronous(work, network), synchronous(work, network, spec.clock.microbatches)
+    return async_update_times(work, network), sync_update_times(work, network, spec.clock.microbatches)
 
 
 def time_to(path: Path, times: UpdateTimes, target: float | None) -> float:

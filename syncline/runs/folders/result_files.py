@@ -60,7 +60,9 @@ class ColumnType:
             return self.optional
         if isinstance(value, float) and not math.isfinite(value):  # a command writes null in its place
             return False
-        return isinstance(value, self.python) and (bool in self.python or not isinstance(value, bool))
+        if isinstance(value, bool):  # which Python counts as an integer
+            return bool in self.python
+        return isinstance(value, self.python)
 
     def accepts_column(self, column: pa.ChunkedArray) -> bool:
         """Return whether a column in Parquet is of this type."""
@@ -69,7 +71,7 @@ class ColumnType:
 
         value_type = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if not any(getattr(pa.types, predicate)(value_type) for predicate in self.arrow):
-            return self.optional and pa.types.is_null(value_type)
+            return self.optional and pa.types.is_null(value_type)  # the type of a column without any value
         if column.null_count and not self.optional:
             return False
         if self.finite and pa.types.is_floating(value_type):
@@ -196,7 +198,7 @@ def read_run_record(path: Path) -> dict[str, Any]:
     record = read_object(path)
     if not isinstance(record.get("rows"), list):
         raise SpecError("folder", str(path), "a list of rows in 'rows'")
-    check_rows(record["rows"], path, {})
+    check_rows(record["rows"], path, columns={})  # any columns
     return record
 
 
@@ -231,7 +233,7 @@ def check_rows(rows: Sequence[Any], path: Path, columns: ColumnTypes, name: str 
 def is_row(row: Any, columns: ColumnTypes) -> bool:
     """Return whether a row has these columns, with values of their types."""
     try:
-        check_rows([row], Path(), columns)
+        check_rows([row], path=Path(), columns=columns)  # the error with the path is not shown
     except SpecError:
         return False
     return True
@@ -260,14 +262,14 @@ def read_parquet(path: Path, columns: ColumnTypes, only: Iterable[str] | None = 
 
     try:
         with pq.ParquetFile(path) as file:
-            table = file.read(None if only is None else [*only])
+            table = file.read(columns=None if only is None else [*only])
     except OSError as error:
         raise SpecError("folder", str(path), f"a file of Parquet ({error.strerror or error_text(error)})") from None
     except (pa.ArrowException, ValueError) as error:
         raise SpecError("folder", str(path), f"a file of Parquet ({error_text(error)})") from None
     for name in columns if only is None else only:
         column_type = columns.get(name)
-        if table.column_names.count(name) != 1:
+        if table.column_names.count(name) != 1:  # Parquet allows several columns of one name
             raise SpecError(f"folder.{path}", table.column_names, f"a table with one column {name!r}")
         if column_type is not None and not column_type.accepts_column(table[name]):
             raise SpecError(f"folder.{path}.{name}", str(table[name].type), f"a column of {column_type.name}")

@@ -20,7 +20,7 @@ from syncline.planner.tables.table import table
 from syncline.questions.results import Same
 from syncline.runs.folders.path_lock import PathLock, is_alive, is_locked
 from syncline.runs.folders.result_files import object_or_none, read_run_record
-from syncline.runs.processes.progress import rough
+from syncline.runs.processes.progress import rough_duration
 
 State = Literal["whole", "interrupted", "failed", "killed", "partial", "running"]
 """States of a run folder.
@@ -36,6 +36,8 @@ REPLICATION_FILES = ("README.md", "search.parquet")
 """Files of a replication's folder once its search is complete; the first one names the command that made it."""
 
 PARTIAL = re.compile(r"\.(.+)\.partial-(\d+)")
+"""Temporary name of a folder: the final name, and the id of the process."""
+
 KILLED = re.compile(r".+-killed(-\d+)?")
 
 JsonObject = dict[str, Any]
@@ -102,12 +104,14 @@ def run_entry(path: Path) -> RunEntry | None:
     rows = [row for row in _rows(run_record or sweep_record) if isinstance(row, dict)]
     if sweep_record is not None:
         kind = "sweep"
-    elif run_record is not None and "launch" in run_record:
+    elif run_record is None:
+        kind = str(spec.get("kind") or "-")
+    elif "launch" in run_record:
         kind = "launch"
-    elif run_record is not None and "specs" in run_record and "summary" in run_record:
+    elif "specs" in run_record and "summary" in run_record:
         kind = "validate"
     else:
-        kind = str(spec.get("kind") or (run_record or {}).get("command") or "-")
+        kind = str(spec.get("kind") or run_record.get("command") or "-")
     workers = spec.get("workers")
     if rows:
         workers_by_row = [row.get("workers", workers) for row in rows]
@@ -145,7 +149,7 @@ def runs_table(entries: Sequence[RunEntry], folder: Path) -> Group:
         trained = first_of(entry.methods, MOST_NAMES) or "-"
         if entry.networks:
             trained += f" on {first_of(entry.networks, MOST_NAMES)}"
-        rows.append(entry.record() | {"age_text": rough(now_s - entry.written_s), "trained": trained})
+        rows.append(entry.record() | {"age_text": rough_duration(now_s - entry.written_s), "trained": trained})
     return table(f"{folder}/", "name kind state age_text trained size_bytes", rows, note=NOTE)
 
 
@@ -213,7 +217,8 @@ def remove_run(entry: RunEntry) -> None:
         try:
             if pid is not None and not lock.is_sure and is_alive(pid):
                 raise SpecError("run", str(path), "a folder that no process is writing")
-            shutil.rmtree(path.rename(lock.working()) if pid is None else path)
+            has_final_name = pid is None
+            shutil.rmtree(path.rename(lock.working()) if has_final_name else path)
         finally:
             lock.release()
     except OSError as error:
@@ -223,25 +228,20 @@ def remove_run(entry: RunEntry) -> None:
 def _state(path: Path, run_record: JsonObject | None, sweep_record: JsonObject | None) -> State | None:
     """Return the state of a folder, from its name and its ``run.json`` or ``sweep.json``; None if it is no run's."""
     partial_name = PARTIAL.fullmatch(path.name)
-    state: State | None = None
     if partial_name is not None:
-        if _is_unfinished_run(path):
-            state = "running" if is_locked(path.with_name(partial_name[1]), int(partial_name[2])) else "partial"
-    elif sweep_record is not None and isinstance(sweep_record.get("runs"), list):
-        state = "whole" if len(_rows(sweep_record)) == len(sweep_record["runs"]) else "interrupted"
+        if not _is_unfinished_run(path):
+            return None
+        final_name, pid = partial_name.groups()
+        return "running" if is_locked(path.with_name(final_name), int(pid)) else "partial"
+    if sweep_record is not None and isinstance(sweep_record.get("runs"), list):
         if is_locked(path):
-            state = "running"
-    elif (
-        run_record is not None
-        and "syncline" in run_record
-        and (isinstance(run_record.get("rows"), list) or "row" in run_record)
-    ):
-        state = "interrupted" if run_record.get("interrupted") else "whole"
-        if run_record.get("failed"):
-            state = "failed"
-    elif KILLED.fullmatch(path.name) and _is_unfinished_run(path):
-        state = "killed"
-    return state
+            return "running"
+        return "whole" if len(_rows(sweep_record)) == len(sweep_record["runs"]) else "interrupted"
+    has_rows = run_record is not None and (isinstance(run_record.get("rows"), list) or "row" in run_record)
+    if run_record is not None and has_rows and "syncline" in run_record:
+        state: State = "interrupted" if run_record.get("interrupted") else "whole"
+        return "failed" if run_record.get("failed") else state
+    return "killed" if KILLED.fullmatch(path.name) and _is_unfinished_run(path) else None
 
 
 def _is_unfinished_run(path: Path) -> bool:
@@ -264,7 +264,10 @@ def _values(rows: Iterable[JsonObject], column: str) -> tuple[str, ...]:
 
 
 def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
-    """Return the names in fields of a spec, such as ``method`` or its plural ``methods``."""
+    """Return the names that fields of a spec give to methods or networks.
+
+    A field has one of them, or its plural, as ``methods``, has a list. Each is a name, or an object with a name.
+    """
     names: list[str] = []
     for field in fields:
         values = spec.get(f"{field}s")
@@ -274,8 +277,8 @@ def _names_in_spec(spec: JsonObject, *fields: str) -> tuple[str, ...]:
             if isinstance(value, str):
                 names.append(value)
             elif isinstance(value, dict):
-                labels = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
-                names += labels[:1]
+                possible_names = [str(value[key]) for key in ("label", "name", "preset", "kind") if value.get(key)]
+                names += possible_names[:1]
     return tuple(name for name in names if name)
 
 

@@ -22,10 +22,10 @@ NOT_COMPARED = (
 )  # fmt: skip
 """Names in JSON files whose values differ between runs with equal results: paths, times, and the environment."""
 
-UNREAD = ("trace.json", "manifest.json")
+DERIVED_FILES = ("trace.json", "manifest.json")
 """Files that are not compared, because they are made from other files of the folder."""
 
-SPEC = "spec.yaml"
+SPEC_FILE = "spec.yaml"
 
 MOST_ROWS = 30
 """Largest number of rows of the printed table; ``--json`` has all."""
@@ -103,7 +103,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
     cells = 0
     for name in sorted(names_a & names_b):
         file_a, file_b = _open_columns(a / name), _open_columns(b / name)
-        is_spec = Path(name).name == SPEC
+        is_spec = Path(name).name == SPEC_FILE
         skipped += [f"{name}: {column}" for column in sorted(file_a.skipped | file_b.skipped)]
         lines = [f"{name}: {column} is in {a} alone" for column in file_a.columns if column not in file_b.columns]
         lines += [f"{name}: {column} is in {b} alone" for column in file_b.columns if column not in file_a.columns]
@@ -130,7 +130,10 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
             if step is not None and not math.isnan(step):
                 difference = replace(difference, step=int(step))
             differences.append(difference)
-        (specs if is_spec else unmatched).extend(lines)
+        if is_spec:
+            specs += lines
+        else:
+            unmatched += lines
     differences.sort(key=lambda difference: ("loss" not in difference.column, difference.file, difference.column))
     return FolderComparison(differences, unmatched, specs, skipped, files=len(names_a & names_b), cells=cells)
 
@@ -177,8 +180,8 @@ class _FileColumns:
 
 def _compared_names(folder: Path) -> set[str]:
     """Return the paths of the tables, JSON files and specs in a folder that are compared."""
-    paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC)]
-    return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in UNREAD}
+    paths = [*folder.rglob("*.parquet"), *folder.rglob("*.json"), *folder.rglob(SPEC_FILE)]
+    return {str(path.relative_to(folder)) for path in paths if path.is_file() and path.name not in DERIVED_FILES}
 
 
 def _open_columns(path: Path) -> _FileColumns:

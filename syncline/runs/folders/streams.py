@@ -63,7 +63,10 @@ class SeedStream:
         self._due_s = 0.0
 
     def write_if_due(self, done: int) -> None:
-        """Write the new rows after ``done`` steps if it is time; the last row waits, as it may get an evaluation."""
+        """Write the new rows after ``done`` steps if a second or more has passed; see `SHARE_OF_TIME`.
+
+        The last row is not written yet, because it may still get an evaluation.
+        """
         start_s = time.monotonic()
         if done > 1 and start_s >= self._due_s:  # the row before the first step has no traces, which give the columns
             self._write(done)
@@ -80,11 +83,13 @@ class SeedStream:
         first, method = self._num_written_rows, self._stream.method
         history = self._recorder.part(self._seeds, first, rows)
         end = first + history.steps
-        if first == 0:  # row 0 is before the first step
+        if first == 0:  # row 0 is before the first step, and has no loss
             end += 1
         schema, tables = metrics_schema([history]), []
         for seed_index in range(len(history.seeds)):
-            tables.append(metrics_table(method, history, seed_index, schema, begin=first, end=end, first=first))
+            tables.append(
+                metrics_table(method, history, seed_index, schema, begin=first, end=end, first_with_loss=max(first, 1))
+            )
         append(self._stream.metrics, pa.concat_tables(tables))
         self._num_written_rows = rows
         calls = [] if self._ledger is None else self._ledger.records[self._num_written_calls :]
@@ -121,7 +126,7 @@ def trace_columns(name: str, values: np.ndarray) -> list[str]:
 
 
 def metrics_table(
-    method: str, history: History, seed_index: int, schema: pa.Schema, begin: int, end: int, first: int = 0
+    method: str, history: History, seed_index: int, schema: pa.Schema, begin: int, end: int, first_with_loss: int = 1
 ) -> pa.Table:
     """Return rows ``begin`` to ``end - 1`` of the metrics of one seed; row t is after t steps.
 
@@ -132,15 +137,15 @@ def metrics_table(
         schema: schema of the table, see `metrics_schema`.
         begin: first row.
         end: row after the last one.
-        first: number of steps before the history's first one, if the history is a part of a training.
+        first_with_loss: row of the history's first loss; above 1 if the history is a later part of a training.
     """
     num_rows, num_before = end - begin, int(begin == 0)  # row 0, before the first step, has no loss and no trace
-    history_rows = slice(begin + num_before - max(first, 1), end - max(first, 1))
+    history_slice = slice(begin + num_before - first_with_loss, end - first_with_loss)
 
     def after_steps(values: np.ndarray) -> pa.Array:
         """Return the column of a quantity of each step, with null in row 0."""
         column = np.zeros(num_rows, dtype=values.dtype)
-        column[num_before:] = values[history_rows]
+        column[num_before:] = values[history_slice]
         return pa.array(column, mask=np.arange(num_rows) < num_before)
 
     columns: dict[str, Any] = {
@@ -162,8 +167,10 @@ def metrics_table(
             columns[column_name] = after_steps(component)
     arrays = []
     for field in schema:
-        is_known = field.name in columns
-        arrays.append(pa.array(columns[field.name]).cast(field.type) if is_known else pa.nulls(num_rows, field.type))
+        if field.name in columns:
+            arrays.append(pa.array(columns[field.name]).cast(field.type))
+        else:  # a quantity of another method
+            arrays.append(pa.nulls(num_rows, field.type))
     return pa.table(arrays, schema=schema)
 
 
@@ -199,9 +206,11 @@ def merge(folder: Path) -> None:
         parts: list[pa.Table] = []
         for path in paths:
             table = read(path)
-            if table is not None and kind == "metrics":
+            if table is None:
+                continue
+            if kind == "metrics":  # each stream has rows of all seeds
                 parts += [table.filter(pc.equal(table["seed"], seed)) for seed in table["seed"].unique().to_pylist()]
-            elif table is not None:
+            else:
                 parts.append(table)
         if parts:
             with atomic_path(folder / f"{kind}.parquet") as target:

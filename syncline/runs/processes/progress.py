@@ -125,16 +125,16 @@ class Pace:
             expected_s = passed_s / share
             interval_s = max(expected_s / LINES, FIRST_LINE_S)
             if share < 1:
-                remaining = f", about {rough(expected_s - passed_s)} left"
+                remaining = f", about {rough_duration(expected_s - passed_s)} left"
         self._interval_s = min(interval_s, max(passed_s, FIRST_LINE_S))  # early estimates of the end are unsure
         self._due_s = now_s + self._interval_s
-        return f"{share:.0%} after {rough(passed_s)}{remaining}"
+        return f"{share:.0%} after {rough_duration(passed_s)}{remaining}"
 
 
-def rough(seconds: float) -> str:
+def rough_duration(seconds: float) -> str:
     """Return a duration as text with two digits, at least one second, because it is an estimate.
 
-    >>> rough(0.2), rough(34.4), rough(1234)
+    >>> rough_duration(0.2), rough_duration(34.4), rough_duration(1234)
     ('1 s', '34 s', '21 min')
     """
     at_least_one_s = max(seconds, 1.0)
@@ -264,7 +264,7 @@ class LogOfRuns(CountingListener):
             self._pace.postpone()
             if num_ahead and num_new > 0:
                 remaining_s = (self._now() - self._start_s) * num_ahead / num_new
-                result += f"; about {rough(remaining_s)} left"
+                result += f"; about {rough_duration(remaining_s)} left"
         self.say(f"{self.num_finished:,}/{self.num_runs:,} {label}: {result}")
 
 

@@ -25,22 +25,22 @@ MOST_CONFIGURATIONS = 12
 
 OWN_NETWORK = "the network of the finals"
 
-BY_MEANS = "Times and bytes are steps times those of the mean step."
+MEAN_STEP_NOTE = "Times and bytes are steps times those of the mean step."
 """Note for folders that do not store the clock of every step."""
 
 MOST_POINTS = 500
 """Largest number of points of a line; of more points some are left out, none is averaged."""
 
-DIGITS = 5
+SIGNIFICANT_DIGITS = 5
 """Number of significant digits on the page, more than a reader can see."""
 
 
-def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
+def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, Any]:
     """Return the chart of losses: the medians over the seeds and their range, at the evaluations.
 
     Args:
-        read: the curves in a result's folder.
-        styles: the page's methods, in the order of their colours.
+        file_curves: the curves in a result's folder.
+        methods: the page's methods, in the order of their colours.
 
     Returns:
         ``panels`` (the horizontal axis of each: ``steps``, ``bytes``, a network), ``series``, ``columns`` (each list of
@@ -48,74 +48,79 @@ def lines_chart(read: FileCurves, styles: Sequence[str]) -> dict[str, Any]:
     """
     columns = _SharedColumns()
     series = []
-    for curve in read.curves:
+    for curve in file_curves.curves:
         median, low, high = median_and_range(curve.loss)
-        shown_steps = np.flatnonzero(curve.shown)
-        points = shown_steps[thinned(shown_steps.size, MOST_POINTS)]
+        shown_indices = np.flatnonzero(curve.shown)
+        points = shown_indices[thinned(shown_indices.size, MOST_POINTS)]
         line: dict[str, Any] = {
-            "name": curve.label, "style": styles.index(curve.label), "seeds": len(curve.loss),
+            "name": curve.label, "style": methods.index(curve.label), "seeds": len(curve.loss),
             "lost": lost_seeds(curve.loss), "diverged": curve.diverged_at, "y": columns.index_of(median[points]),
         }  # fmt: skip
         if len(curve.loss) > 1:
             line |= {"low": columns.index_of(low[points]), "high": columns.index_of(high[points])}
         line["x"] = {"steps": columns.index_of(curve.step[points])}
-        if curve.label in read.sent:
-            line["x"]["bytes"] = columns.index_of(read.sent[curve.label][points])
+        if curve.label in file_curves.sent_bytes:
+            line["x"]["bytes"] = columns.index_of(file_curves.sent_bytes[curve.label][points])
         for name, clock_s in curve.clock_s.items():
             line["x"][f"on {name}"] = columns.index_of(clock_s[points])
         series.append(line)
     panels: list[dict[str, Any]] = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
-    total_bytes = [float(sent_bytes[-1]) for sent_bytes in read.sent.values() if float(sent_bytes[-1]) > 0]
+    total_bytes = [float(sent_bytes[-1]) for sent_bytes in file_curves.sent_bytes.values() if sent_bytes[-1] > 0]
     if total_bytes:
         is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
-    is_log_time, time_panels = False, []
-    for name, description in read.networks.items():
-        timed_curves = [curve for curve in read.curves if name in curve.clock_s]
+    is_log_time, time_panels = False, []  # the panels of all networks have the same kind of time axis
+    for name, description in file_curves.networks.items():
+        timed_curves = [curve for curve in file_curves.curves if name in curve.clock_s]
         if timed_curves:
-            panel = {"x": f"on {name}", "title": f"Time on {name}", "told": "", "kind": "seconds"}
-            time_panels.append(panel if description == name else panel | {"told": description})
+            subtitle = "" if description == name else description
+            time_panels.append({"x": f"on {name}", "title": f"Time on {name}", "told": subtitle, "kind": "seconds"})
             is_log_time = is_log_time or spans_differ(timed_curves, [name])
     panels += [panel | {"log": is_log_time} for panel in time_panels]
     return {
-        "kind": "lines", "label": read.label, "panels": panels, "series": series, "columns": columns.lists,
-        "limits": [shortened(value) for value in loss_limits(read.curves)], "target": read.target,
+        "kind": "lines", "label": file_curves.label, "panels": panels, "series": series, "columns": columns.lists,
+        "limits": [shortened(value) for value in loss_limits(file_curves.curves)], "target": file_curves.target,
     }  # fmt: skip
 
 
-def loss_lines(result: Reported, styles: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
-    """Return the chart of a result's losses, and a note about their origin; None if the result has no losses."""
+def loss_lines(result: Reported, methods: Sequence[str]) -> tuple[dict[str, Any] | None, str]:
+    """Return the chart of a result's losses, and a note about their origin; None if the result has no losses.
+
+    Args:
+        methods: the page's methods, in the order of their colours.
+    """
     curves_path, finals_path = result.file("curves.parquet"), result.file("finals.parquet")
-    curves, note = None, ""
+    file_curves, note = None, ""
     if curves_path is not None:
-        curves = read_curves(curves_path)
-    if (curves is None or not curves.curves) and result.command == "sweep" and result.folder is not None:
-        curves, note = sweep_curves(result)
-    if (curves is None or not curves.curves) and result.command == "replicate" and finals_path is not None:
-        curves = final_curves(finals_path, result.file("networks.parquet"))
-        note = f"Of the finals, on fresh seeds. {BY_MEANS}"
-    if curves is None or not curves.curves:
+        file_curves = read_curves(curves_path)
+    elif result.command == "sweep" and result.folder is not None:
+        file_curves, note = sweep_curves(result)
+    elif result.command == "replicate" and finals_path is not None:
+        file_curves = final_curves(finals_path, result.file("networks.parquet"))
+        note = f"Of the finals, on fresh seeds. {MEAN_STEP_NOTE}"
+    if file_curves is None or not file_curves.curves:
         return None, ""
-    return lines_chart(curves, styles), note
+    return lines_chart(file_curves, methods), note
 
 
-def final_curves(path: Path, elsewhere: Path | None = None) -> FileCurves:
+def final_curves(finals_path: Path, networks_path: Path | None = None) -> FileCurves:
     """Return the losses of a replication's final trainings.
 
     Args:
-        path: the ``finals.parquet``.
-        elsewhere: the ``networks.parquet`` with the step time of each method on other networks; or None.
+        finals_path: the ``finals.parquet``.
+        networks_path: the ``networks.parquet`` with the step time of each method on other networks; or None.
     """
     step_time_s: dict[str, dict[str, float]] = {}  # by method and network
-    if elsewhere is not None:
-        for row in read_parquet(elsewhere, NETWORKS).to_pylist():
+    if networks_path is not None:
+        for row in read_parquet(networks_path, NETWORKS).to_pylist():
             if row["setting"] == "finals":
                 step_time_s.setdefault(row["method"], {})[row["network"]] = row["step_time_s"]
     curves, sent_bytes = [], {}
-    for method, rows in read_parquet(path, FINALS).to_pandas().groupby("method", sort=False):
+    for method, rows in read_parquet(finals_path, FINALS).to_pandas().groupby("method", sort=False):
         losses = rows.pivot(index="seed", columns="step", values="loss")
         steps = losses.columns.to_numpy()
-        clock_s = _seconds_at_steps(steps, step_time_s.get(method) or {OWN_NETWORK: rows["step_time_s"].median()})
+        own_step_time_s = {OWN_NETWORK: rows["step_time_s"].median()}
+        clock_s = _seconds_at_steps(steps, step_time_s.get(method, own_step_time_s))
         curves.append(Curve(str(method), steps, loss=losses.to_numpy(), clock_s=clock_s))
         sent_bytes[str(method)] = steps * rows["bytes_per_worker"].median()
     return _curves_without_file(curves, sent_bytes)
@@ -140,12 +145,15 @@ def named_lines(result: Reported) -> list[str]:
     for file in ("curves.parquet", "ledger.parquet", "finals.parquet"):
         path = result.file(file)
         if path is not None:
-            names += read_parquet(path, {"method": TEXT}, ["method"])["method"].unique().to_pylist()
+            names += read_parquet(path, {"method": TEXT}, only=["method"])["method"].unique().to_pylist()
     return list(dict.fromkeys(names))
 
 
 def best_configurations(result: Reported) -> list[tuple[str, list[dict[str, Any]]]]:
-    """Return the best configurations of a sweep, as pairs of a name and the rows of the seeds."""
+    """Return the configurations of a sweep with the lowest median losses, at most `MOST_CONFIGURATIONS`.
+
+    Each is a pair of the name of its line on the page, made of the swept values, and its rows, one for each seed.
+    """
     finished = [row for row in result.rows if row.get("error") is None and row.get("loss") is not None]
     if not finished:
         return []
@@ -167,7 +175,7 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
         for row in rows:
             path = result.folder / "runs" / row["run"] / "metrics.parquet"
             if path.is_file():
-                table = read_parquet(path, SWEEP_METRICS, SWEEP_METRICS)
+                table = read_parquet(path, SWEEP_METRICS, only=SWEEP_METRICS)
                 evaluations.append(table.filter(pc.is_valid(table["eval_loss"])))
         if not evaluations:
             continue
@@ -178,7 +186,8 @@ def sweep_curves(result: Reported) -> tuple[FileCurves, str]:
         bytes_per_step = _median(row.get("bytes_per_worker") for row in rows)
         if bytes_per_step is not None:
             sent_bytes[name] = steps * bytes_per_step
-    note, num_configurations = BY_MEANS, len({row["configuration"] for row in result.rows})
+    note = MEAN_STEP_NOTE
+    num_configurations = len({row["configuration"] for row in result.rows})
     if num_configurations > len(best):
         note = f"The best {len(best)} of {num_configurations:,} configurations. {note}"
     return _curves_without_file(curves, sent_bytes), note
@@ -192,7 +201,7 @@ def _median(values: Iterable[Any]) -> float | None:
 
 def shortened(value: float) -> float:
     """Return a number with the digits that a page keeps."""
-    return float(f"{value:.{DIGITS}g}")
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
 
 
 class _SharedColumns:
@@ -210,7 +219,8 @@ class _SharedColumns:
             numbers: list[float | int] = []
             for value in values:
                 number = shortened(float(value))
-                numbers.append(int(number) if number.is_integer() and abs(number) < 1e15 else number)
+                is_exact_integer = number.is_integer() and abs(number) < 1e15  # shorter in JSON without its ".0"
+                numbers.append(int(number) if is_exact_integer else number)
             self.lists.append(numbers)
         return self._indices[key]
 
@@ -218,7 +228,7 @@ class _SharedColumns:
 MOST_SPANS = 1500
 """Largest number of spans of one timeline: further workers are left out first, then the latest spans."""
 
-MOST_OF_A_PAGE = 9000
+MOST_SPANS_OF_RESULT = 9000
 """Number of spans of a result's timelines after which further timelines are left out."""
 
 MOST_STACKED = 8
@@ -233,7 +243,7 @@ STAGE_TASKS = ("forward", "backward", "weight")
 LEAST_STEPS, MOST_STEPS = 32, 256
 """Limits of the number of steps shown, which are otherwise two rounds of the method that sends least often."""
 
-MOST_NAMED = 4
+MOST_NAMED_CALLS = 4
 """Largest number of kinds of calls of a step that are named."""
 
 
@@ -249,9 +259,9 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
         out), ``first`` (index of the timeline that is shown first), ``stacked``; None if there is nothing to draw.
     """
     choices: list[dict[str, Any]] = []
-    num_drawn = num_skipped = first = most_steps = 0
+    num_drawn_spans = num_skipped = first_shown = most_steps = 0
     for method, network, timeline in _timelines(path):
-        if num_drawn >= MOST_OF_A_PAGE:
+        if num_drawn_spans >= MOST_SPANS_OF_RESULT:
             num_skipped += 1
             continue
         strip = _first_tasks(timeline) if key == "stage" else _first_collectives(timeline)
@@ -259,13 +269,13 @@ def spans_chart(path: Path, key: str = "worker") -> dict[str, Any] | None:
             spans, title = strip
             num_steps = len(np.unique(spans.step))
             if num_steps >= most_steps:  # the timeline with most steps shows most, so it is shown first
-                first, most_steps = len(choices), num_steps
+                first_shown, most_steps = len(choices), num_steps
             choices.append({"name": f"{method} on {network}", "told": title, **_span_columns(spans, key)})
-            num_drawn += len(spans)
+            num_drawn_spans += len(spans)
     if not choices:
         return None
     stacked = key == "stage" and len(choices) <= MOST_STACKED
-    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": first, "stacked": stacked}
+    return {"kind": "spans", "choices": choices, "left": num_skipped, "first": first_shown, "stacked": stacked}
 
 
 def _timelines(path: Path) -> Iterator[tuple[str, str, Timeline]]:
@@ -329,9 +339,9 @@ def _span_columns(spans: Timeline, key: str) -> dict[str, Any]:
     kind_indices = {kind: index for index, kind in enumerate(dict.fromkeys(kinds))}
     text_indices = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     workers = np.unique(spans.worker)
-    first_number = 1 if key == "stage" else 0
+    first_number = 1 if key == "stage" else 0  # stages are counted from 1, workers from 0
     start_s, end_s = float(spans.start_s.min()), float(spans.end_s.max())
-    tick_s = (end_s - start_s) / TICKS or 1.0
+    tick_s = (end_s - start_s) / TICKS if end_s > start_s else 1.0
     start_ticks = np.round((spans.start_s - start_s) / tick_s)
     end_ticks = np.round((spans.end_s - start_s) / tick_s)
     return {
@@ -353,16 +363,19 @@ def _kind(stream: str, activity: str) -> str:
         return "wait"
     task, _, chunk = activity.partition(".")  # "forward.1" is a task of the second chunk
     if task in STAGE_TASKS:
-        return f"{task} later" if chunk and int(chunk) % 2 else task
+        is_odd_chunk = chunk != "" and int(chunk) % 2 == 1  # neighbouring chunks differ in colour
+        return f"{task} later" if is_odd_chunk else task
     return activity if activity in ("encode", "trigger", "optimizer") else "compute"
 
 
-def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
+def placement_chart(path: Path, methods_of_page: Sequence[str]) -> dict[str, Any] | None:
     """Return the chart of the collectives in the first steps of each method, with the bytes that a worker sends.
+
+    The result is None if there was no collective.
 
     Args:
         path: a ``ledger.parquet``.
-        styles: the page's methods, in the order of their colours.
+        methods_of_page: the page's methods, in the order of their colours.
     """
     table = read_parquet(path, LEDGER, LEDGER)
     if not len(table):
@@ -372,8 +385,12 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
     longest_period = 1  # steps between two collectives of a method
     for method in methods:
         steps = np.unique(table.filter(pc.equal(table["method"], method))["step"].to_numpy())
-        longest_period = max(longest_period, int(np.diff(steps).max()) if len(steps) > 1 else int(steps[0]) + 1)
-    num_shown = min(num_steps, max(LEAST_STEPS, min(2 * longest_period + 1, MOST_STEPS)))
+        period = int(steps[0]) + 1  # of a single collective: since the start
+        if len(steps) > 1:
+            period = int(np.diff(steps).max())
+        longest_period = max(longest_period, period)
+    num_steps_of_two_rounds = 2 * longest_period + 1
+    num_shown = min(num_steps, max(LEAST_STEPS, min(num_steps_of_two_rounds, MOST_STEPS)))
     shown_rows = table.filter(pc.less(table["step"], num_shown))
     text_indices: dict[str, int] = {}
     lanes = []
@@ -382,7 +399,8 @@ def placement_chart(path: Path, styles: Sequence[str]) -> dict[str, Any] | None:
         for row in shown_rows.filter(pc.equal(shown_rows["method"], method)).to_pylist():
             sizes_by_name = sizes_by_step.setdefault(row["step"], {})
             sizes_by_name.setdefault(f"{row['collective']} of {row['label']}", []).append(row["payload_bytes"])
-        lane: dict[str, Any] = {"name": method, "style": styles.index(method), "steps": [], "bytes": [], "words": []}
+        color_index = methods_of_page.index(method)
+        lane: dict[str, Any] = {"name": method, "style": color_index, "steps": [], "bytes": [], "words": []}
         for step, sizes_by_name in sizes_by_step.items():
             lane["steps"].append(step)
             lane["bytes"].append(round(sum(sum(sizes) for sizes in sizes_by_name.values())))
@@ -396,4 +414,4 @@ def _collectives_text(sizes_by_name: Mapping[str, Sequence[float]]) -> str:
     texts = []
     for name, sizes in sizes_by_name.items():
         texts.append(f"{name}, {len(sizes)} times" if len(sizes) > 1 else name)
-    return first_of(texts, MOST_NAMED, "; ")
+    return first_of(texts, MOST_NAMED_CALLS, "; ")

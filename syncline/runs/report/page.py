@@ -63,14 +63,15 @@ def legible(color: str, ground: str) -> str:
     ('#0072b2', '#ffffff')
     """
     hue, lightness, saturation = colorsys.rgb_to_hls(*_red_green_blue(color))
-    step = -0.01
-    if _luminance(ground) < 0.2:
-        lightness, step = 1 - lightness, 0.01
+    change = -0.01
+    is_dark_ground = _luminance(ground) < 0.2
+    if is_dark_ground:
+        lightness, change = 1 - lightness, 0.01
     while True:
         candidate = _hex(colorsys.hls_to_rgb(hue, lightness, saturation))
         if contrast(candidate, ground) >= MIN_CONTRAST:
             return candidate
-        lightness += step
+        lightness += change
 
 
 def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
@@ -87,8 +88,12 @@ def styles_of(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
     return styles
 
 
-def sheet(styles: Sequence[dict[str, Any]]) -> str:
-    """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours."""
+def css_of_themes(styles: Sequence[dict[str, Any]]) -> str:
+    """Return the variables of both themes as CSS; ``--m0``, ``--m1`` and so on are the methods' colours.
+
+    Args:
+        styles: the methods' styles, see `styles_of`.
+    """
     variables = {}
     for name, theme in (("light", LIGHT), ("dark", DARK)):
         method_colors = {f"m{index}": style[name] for index, style in enumerate(styles)}
@@ -148,7 +153,8 @@ class ReportPage:
         return f'<iframe title="Syncline report" {frame} srcdoc="{escape(self.html)}"></iframe>'
 
     def __repr__(self) -> str:
-        return f"<report: {len(self.html.encode()):,} bytes{'' if self.path is None else f', {self.path}'}>"
+        place = "" if self.path is None else f", {self.path}"
+        return f"<report: {len(self.html.encode()):,} bytes{place}>"
 
 
 def write_page(results: Sequence[Reported], out: str | Path | None, title: str) -> ReportPage:
@@ -186,7 +192,7 @@ def report_page(results: Sequence[Reported], title: str = "") -> str:
     line_styles = [{"name": name, "dash": style["dash"]} for name, style in styles.items()]
     return templates("syncline.runs.report").get_template("report.html").render(
         title=title, generator=f"{GENERATOR} {__version__}",
-        style=Markup(sheet(list(styles.values())) + _file_text("report.css")),
+        style=Markup(css_of_themes(list(styles.values())) + _file_text("report.css")),
         script=Markup("(()=>{'use strict';\n" + scripts + "\n})()"),
         data=in_a_script({"styles": line_styles, "charts": charts}), sections=sections,
     )  # fmt: skip
@@ -201,8 +207,9 @@ def write_report(html: str, path: Path) -> Path:
     try:
         if path.is_file() and path.stat().st_size:
             with path.open(encoding="utf-8", errors="replace") as existing:
-                if f'content="{GENERATOR}' not in existing.read(2000):
-                    raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
+                beginning = existing.read(2000)  # a report names its generator in its first lines
+            if f'content="{GENERATOR}' not in beginning:
+                raise SpecError("--out", str(path), "a new file, or a report, which is replaced")
         with atomic_path(path) as working:
             working.write_text(html, encoding="utf-8")
     except OSError as error:
@@ -287,7 +294,12 @@ def _file_text(name: str) -> str:
 
 
 def drawn_table(table: Group) -> dict[str, Any]:
-    """Return a terminal table as title, headings, rows and notes; or the text of an output that is no table of rows."""
+    """Return what a command prints as the variables of the page's template.
+
+    Returns:
+        Of a table of rows ``title``, ``headings``, ``rows``, ``left`` (indices of the columns of text) and ``notes``;
+        of anything else, such as a line or a drawing, an empty ``title`` and ``text``.
+    """
     if not isinstance(table, RowsTable):
         return {"title": "", "text": as_text(table).strip("\n")}
     content: dict[str, Any] = {"title": table.title, "headings": [], "rows": [], "left": (), "notes": []}

@@ -17,7 +17,7 @@ from syncline.checkout import has_replication, import_replication
 from syncline.runs.folders.result_files import plain, read_object
 from syncline.units import format_seconds
 
-SHOWN = {
+FACT_LABELS = {
     "syncline": "Syncline", "git_commit": "commit", "python": "Python", "machine": "processor", "device": "device",
     "dtype": "numbers", "machines": "machines",
 }  # fmt: skip
@@ -55,21 +55,29 @@ class Reported:
         return plain(self.output["rows"])
 
     @cached_property
-    def noted(self) -> dict[str, Any]:
-        """Return the content of ``run.json`` or ``sweep.json``, or facts about a replication, or nothing."""
+    def stored_facts(self) -> dict[str, Any]:
+        """Return the facts that the folder stores about the result's origin.
+
+        They are the content of ``run.json`` or ``sweep.json``, or what a replication's tables say about their
+        trainings. The result is empty without such a file.
+        """
         record_path = self.file("run.json") or self.file("sweep.json")
         if record_path is not None:
             return read_object(record_path)
-        trainings_path = self.file("finals.parquet") or self.file("search.parquet")
-        if self.command != "replicate" or trainings_path is None:
+        if self.command != "replicate":
             return {}
-        _, stage = import_replication("replications.stage_tables").stage_in(trainings_path)
-        return dict(stage.about)
+        # A replication has no record; the metadata of its tables has the facts. The finals come after the search.
+        table_path = self.file("finals.parquet") or self.file("search.parquet")
+        if table_path is None:
+            return {}
+        _, stage_record = import_replication("replications.stage_tables").stage_in(table_path)
+        return dict(stage_record.about)
 
     def file(self, name: str) -> Path | None:
         """Return the path of a file of the folder; None if the folder has no such file."""
-        path = self.folder / name if self.folder is not None else None
-        return path if path is not None and path.is_file() else None
+        if self.folder is None or not (self.folder / name).is_file():
+            return None
+        return self.folder / name
 
     @property
     def methods(self) -> list[str]:
@@ -79,7 +87,8 @@ class Reported:
     @property
     def paths(self) -> list[str]:
         """Return the paths of the fields of a sweep; empty for other results."""
-        return [str(path) for name in ("grids", "tuned") for path in self.noted.get(name) or {}]
+        grids, tuned = self.stored_facts.get("grids"), self.stored_facts.get("tuned")
+        return [str(path) for path in [*(grids or {}), *(tuned or {})]]
 
 
 def reported(result: Any, folder_name: str = "") -> Reported:
@@ -88,7 +97,7 @@ def reported(result: Any, folder_name: str = "") -> Reported:
         "", result.command, output=result.record, tables=result.tables, spec=result.spec, folder=result.folder,
         findings=_claims_about_methods(result),
     )  # fmt: skip
-    name = getattr(result.spec, "name", None) or page.noted.get("name")
+    name = getattr(result.spec, "name", None) or page.stored_facts.get("name")
     return replace(page, title=str(name or folder_name or result.command))
 
 
@@ -122,8 +131,8 @@ def provenance_of(result: Reported) -> dict[str, Any]:
 
 def _facts(result: Reported) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each known fact about the origin of a result."""
-    record = result.noted
-    for name, label in SHOWN.items():
+    record = result.stored_facts
+    for name, label in FACT_LABELS.items():
         text = str(record.get(name) or "")
         if name == "git_commit" and text:  # a "+" says that files differ from the commit
             text = text[:COMMIT_DIGITS] + ("+" if text.endswith("+") else "")
@@ -136,9 +145,10 @@ def _facts(result: Reported) -> Iterator[tuple[str, str]]:
     if isinstance(seeds, list):
         yield "seeds", ", ".join(map(str, seeds))
     wall_s = record.get("wall_s")
-    seconds = sum(wall_s.values()) if isinstance(wall_s, dict) else wall_s
-    if isinstance(seconds, int | float):
-        yield "trained for", format_seconds(float(seconds))
+    if isinstance(wall_s, dict):  # by method
+        wall_s = sum(wall_s.values())
+    if isinstance(wall_s, int | float):
+        yield "trained for", format_seconds(float(wall_s))
     for name in ("grids", "tuned", "launch", "question"):
         if isinstance(record.get(name), dict):
             yield name, yaml.safe_dump(record[name], sort_keys=False, default_flow_style=True, width=10_000).strip()
@@ -148,18 +158,18 @@ def _command(result: Reported) -> str:
     """Return the command that repeats a result, without further options of launches and traces; empty if unknown."""
     if result.output.get("command"):
         return str(result.output["command"])
-    scripts = result.noted.get("scripts")
+    scripts = result.stored_facts.get("scripts")
     if result.command == "trace" and isinstance(scripts, dict):
-        commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
+        script_commands = [shlex.join(words) if isinstance(words, list) else str(words) for words in scripts.values()]
         options = _network_options(result)
         if result.rows:
             options = ["--workers", str(result.rows[0]["workers"]), *options]
-        if len(commands) == 1:
-            return f"{shlex.join(['syncline', 'trace', *options])} -- {commands[0]}"
-        for command in commands:
-            options += ["--script", command]
+        if len(script_commands) == 1:
+            return f"{shlex.join(['syncline', 'trace', *options])} -- {script_commands[0]}"
+        for script_command in script_commands:
+            options += ["--script", script_command]
         return shlex.join(["syncline", "trace", *options])
-    records = result.noted.get("records")
+    records = result.stored_facts.get("records")
     if result.command == "whatif" and isinstance(records, list):
         return shlex.join(["syncline", "whatif", *map(str, records), *_network_options(result)])
     if result.command in ("run", "compare", "pipeline", "launch") and result.file("spec.yaml") is not None:
@@ -169,13 +179,13 @@ def _command(result: Reported) -> str:
 
 def _sweep_command(result: Reported) -> str:
     """Return the command that repeats a sweep over grids of numbers; empty for other sweeps."""
-    grids = result.noted.get("grids") or {}
-    values = [value for grid_values in grids.values() for value in grid_values]
-    if result.noted.get("tuned") or not result.rows or not all(isinstance(value, int | float) for value in values):
+    if result.stored_facts.get("tuned") or not result.rows:
         return ""
     options: list[str] = []
-    for path, grid_values in grids.items():
-        options += ["--grid", f"{path}={','.join(map(str, grid_values))}"]
+    for path, values in (result.stored_facts.get("grids") or {}).items():
+        if not all(isinstance(value, int | float) for value in values):
+            return ""
+        options += ["--grid", f"{path}={','.join(map(str, values))}"]
     seeds = list(dict.fromkeys(row["seed"] for row in result.rows))
     return shlex.join(["syncline", "sweep", "spec.yaml", *options, "--seeds", str(seeds)])
 

@@ -101,13 +101,17 @@ def ranges_of(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _range(row: Mapping[str, Any], column: str) -> ValueRange | None:
     """Return the range of a row, over the seeds or between its bounds; None if it lacks one of the three numbers."""
-    name, unit = (column.removesuffix("_s"), "_s") if column.endswith("_s") else (column, "")
+    name, unit = column, ""
+    if column.endswith("_s"):  # the bounds of step_time_s are step_time_low_s and step_time_high_s
+        name, unit = column.removesuffix("_s"), "_s"
     low_name, high_name = f"{name}_low{unit}", f"{name}_high{unit}"
-    if f"{name}_min{unit}" in row:
+    if f"{name}_min{unit}" in row:  # over the seeds
         low_name, high_name = f"{name}_min{unit}", f"{name}_max{unit}"
     values = [row.get(low_name), row.get(column), row.get(high_name)]
-    finite = [float(value) for value in values if isinstance(value, int | float) and math.isfinite(value)]
-    return ValueRange(*finite) if len(finite) == 3 else None
+    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
+        return None
+    low, value, high = map(float, values)
+    return ValueRange(low, value, high)
 
 
 def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:

@@ -40,14 +40,18 @@ def _summarize_trainings(result: Reported) -> list[str]:
     rows_by_network = _rows_by_network(result)
     sentences = [_fastest_to_target(network, rows) for network, rows in rows_by_network.items()]
     networks = list(rows_by_network)
-    sentences.append(_lowest_loss(rows_by_network[networks[0]]))  # losses are the same on all networks
-    sentences.append(_longest_and_shortest_wait(networks[-1], rows_by_network[networks[-1]]))
+    first_network, last_network = networks[0], networks[-1]
+    sentences.append(_lowest_loss(rows_by_network[first_network]))  # losses are the same on all networks
+    sentences.append(_longest_and_shortest_wait(last_network, rows_by_network[last_network]))
     sentences.append(_setting(result))
     return [sentence for sentence in sentences if sentence]
 
 
 def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
-    """Return sentences on the method with the lowest loss, and on those within its seeds; empty for a single method."""
+    """Return sentences on the method with the lowest loss, and on those whose range over the seeds reaches into its.
+
+    The result is empty if fewer than two methods have a loss.
+    """
     rows_with_loss = [row for row in rows if row.get("loss") is not None]
     if len(rows_with_loss) < 2:
         return ""
@@ -178,7 +182,7 @@ SUMMARIES: dict[str, Callable[[Reported], list[str]]] = {
 def _setting(result: Reported) -> str:
     """Return a sentence with the numbers of workers, steps and seeds."""
     first = result.rows[0]
-    seeds = result.noted.get("seeds")
+    seeds = result.stored_facts.get("seeds")
     parts = [f"{first['workers']:,} workers", f"{max(row['steps'] for row in result.rows):,} steps"]
     if isinstance(seeds, list) and seeds:
         parts.append(f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}")
@@ -229,9 +233,10 @@ def caveats_of(result: Reported) -> list[str]:
 
 def _unfinished(result: Reported) -> Iterator[str]:
     """Yield warnings about a failed process, an interrupt, failed runs, and missing trainings of a replication."""
-    if result.output.get("failed") or result.noted.get("failed"):
-        yield f"A real process failed: {result.output.get('failed') or result.noted['failed']}"
-    if result.output.get("interrupted") or result.noted.get("interrupted"):
+    failure = result.output.get("failed") or result.stored_facts.get("failed")
+    if failure:
+        yield f"A real process failed: {failure}"
+    if result.output.get("interrupted") or result.stored_facts.get("interrupted"):
         yield "It was ended before it was finished: these are the results until then."
     errors = [row for row in result.rows if row.get("error")]
     if errors:
@@ -279,7 +284,7 @@ def _unknown(result: Reported) -> Iterator[str]:
 
 def _single_seed(result: Reported) -> Iterator[str]:
     """Yield a warning if the losses are those of a single seed."""
-    seeds = result.noted.get("seeds")
+    seeds = result.stored_facts.get("seeds")
     if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
         yield "One seed: nothing says how far apart losses of equal methods would be."
 
@@ -298,8 +303,8 @@ def _equal_speed(result: Reported) -> Iterator[str]:
 
 def _other_code(result: Reported) -> Iterator[str]:
     """Yield warnings if the code differed from its commit, or if another version of Syncline made the result."""
-    commit, version = result.noted.get("git_commit"), result.noted.get("syncline")
-    if isinstance(commit, str) and commit.endswith("+"):
+    commit, version = result.stored_facts.get("git_commit"), result.stored_facts.get("syncline")
+    if isinstance(commit, str) and commit.endswith("+"):  # "+": files differ from the commit
         yield "It was made by code that differs from its commit."
     if version is not None and version != __version__:
         yield f"It was made by Syncline {version}, and this page by {__version__}."

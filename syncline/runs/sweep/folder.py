@@ -29,7 +29,7 @@ from syncline.runs.folders.result_files import (
 from syncline.runs.sweep.ranking import effort, ranked, ranking_table, with_equal_effort
 from syncline.specs import RunSpec
 
-NAME = "sweep.json"
+SWEEP_FILE = "sweep.json"
 """Name of the file that lists the runs of a sweep."""
 
 
@@ -146,29 +146,29 @@ class SweepFolder:
     def __exit__(self, *error: object) -> None:
         """Write the manifest, and release the folder's lock."""
         try:
-            if (self.path / NAME).is_file():
+            if (self.path / SWEEP_FILE).is_file():
                 write_manifest(self.path)
         finally:
             self._lock.release()
 
     def _remove_unfinished(self) -> str:
         """Remove files of unfinished runs, and return a line about the finished ones."""
-        for path in [*self.runs.glob(".*.partial-*"), self.path / f".{NAME}.partial"]:
+        for path in [*self.runs.glob(".*.partial-*"), self.path / f".{SWEEP_FILE}.partial"]:
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 path.unlink(missing_ok=True)
         return f"what was finished until then is in {self.path}"
 
-    def about(self) -> dict[str, Any]:
+    def previous_record(self) -> dict[str, Any]:
         """Return the content of the ``sweep.json`` that the previous sweep in this folder wrote; empty without one."""
-        return object_or_none(self.path / NAME) or {}
+        return object_or_none(self.path / SWEEP_FILE) or {}
 
-    def failed(self, errors: Mapping[str, str]) -> None:
+    def store_errors(self, errors: Mapping[str, str]) -> None:
         """Store the errors, by name, of runs that failed without a folder."""
         self._errors |= errors
 
-    def missing(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
+    def unfinished(self, requests: Sequence[SweptRun]) -> list[SweptRun]:
         """Return the requested runs that are not finished, each once."""
         by_name = {run.name: run for run in requests}
         return [run for run in by_name.values() if self._stored_result(run.name) is None]
@@ -198,19 +198,19 @@ class SweepFolder:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
         rows = self.rows(requests)
         content = {**about, "runs": [run.request() for run in requests], "rows": rows}
-        working = self.path / f".{NAME}.partial"
+        working = self.path / f".{SWEEP_FILE}.partial"
         working.write_text(json_text(content), encoding="utf-8")
         if rows:
             _write_table(rows, self.path / "sweep.parquet")
-        working.replace(self.path / NAME)
+        working.replace(self.path / SWEEP_FILE)
         return rows
 
 
 def read_sweep(path: Path) -> Swept:
     """Return the sweep in a folder, also if the sweep is still running or was killed."""
-    if not os.path.lexists(path / NAME):
+    if not os.path.lexists(path / SWEEP_FILE):
         raise SpecError("folder", str(path), "a sweep's folder, as 'syncline sweep --out FOLDER' writes it")
-    file = path / NAME
+    file = path / SWEEP_FILE
     record = read_run_record(file)
     requests = record.get("runs")
     if not isinstance(requests, list) or not isinstance(record.get("name"), str):
@@ -232,7 +232,7 @@ def read_sweep(path: Path) -> Swept:
 
 def read_run(runs: Path, name: str) -> dict[str, Any] | None:
     """Return the content of the ``run.json`` of the run ``name`` in ``runs``; None if it is damaged or missing."""
-    if name == ".." or Path(name).name != name:
+    if name == ".." or Path(name).name != name:  # a changed sweep.json must not lead out of the folder
         return None
     content = object_or_none(runs / name / "run.json") or {}
     is_valid = is_row(content.get("row"), ROWS["sweep"]) and TEXT_OR_NONE.accepts(content.get("error"))
@@ -252,9 +252,9 @@ def _lock_existing(path: Path) -> PathLock:
 
     The folder must have a ``sweep.json``, or nothing but the files that a sweep writes before its first run.
     """
-    is_sweep = (path / NAME).is_file()
+    is_sweep = (path / SWEEP_FILE).is_file()
     if path.is_dir() and not is_sweep:
-        is_sweep = set(path.rglob("*")) <= {path / "runs", path / f".{NAME}.partial"}
+        is_sweep = set(path.rglob("*")) <= {path / "runs", path / f".{SWEEP_FILE}.partial"}
     if not is_sweep:
         raise SpecError("--out", str(path), "a sweep's folder, or one that does not exist yet")
     try:

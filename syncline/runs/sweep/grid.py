@@ -79,8 +79,8 @@ class SweptSpec:
             name = "sweep"
         if fields.get("kind") == "run":
             return cls(fields, list(overrides), name=name)
-        if fields.get("kind") != "compare":
-            load_spec(fields, overrides, RunSpec, CompareSpec)  # raises an error that names the cause
+        if fields.get("kind") != "compare":  # neither kind, so that this raises an error, which names the cause
+            load_spec(fields, overrides, RunSpec, CompareSpec)
         run_overrides = [override for override in overrides if override.path.split(".")[0] in ("method", "network")]
         compare_overrides = [override for override in overrides if override not in run_overrides]
         compare_spec = load_spec(fields, compare_overrides, CompareSpec)
@@ -122,13 +122,13 @@ class SweptSpec:
             raise blamed(error, causes, settings) from None
         return spec
 
-    def check_apart(self, grids: Sequence[Grid]) -> None:
+    def refuse_field_set_twice(self, grids: Sequence[Grid]) -> None:
         """Refuse two grids, or a grid and an override, that set the same field."""
-        seen: set[tuple[str, str]] = set()  # method (empty for all methods) and path
+        set_fields: set[tuple[str, str]] = set()  # method (empty for all methods) and path
         for grid in grids:
-            if (grid.method, grid.path) in seen or ("", grid.path) in seen:
+            if (grid.method, grid.path) in set_fields or ("", grid.path) in set_fields:
                 raise SpecError(grid.origin, grid.path, "each field once")
-            seen.add((grid.method, grid.path))
+            set_fields.add((grid.method, grid.path))
         for override in self.overrides:
             if any(override.path == grid.path for grid in grids):
                 raise SpecError(override.origin, override.written, f"nothing beside the grid over {override.path}")
@@ -173,9 +173,9 @@ def configurations(
     Raises:
         SpecError: a configuration cannot be trained; the error names the grid's field.
     """
-    base.check_apart(grids)
+    base.refuse_field_set_twice(grids)
     all_configurations = []
-    for number, pairs in enumerate(combinations(grids), first):
+    for number, pairs in enumerate(combinations(grids), start=first):
         spec = base.spec([(grid, grid.values[index]) for grid, index in pairs], seeds)
         all_configurations.append(Configuration(number, {grid.path: grid.shown[index] for grid, index in pairs}, spec))
     for grid in grids:

@@ -19,29 +19,29 @@ from pydantic import BaseModel
 from syncline import errors
 from syncline.errors import SpecError
 from syncline.registry import is_reference
-from syncline.runs.training.trained import goes_by_clock
+from syncline.runs.training.trained import depends_on_clock
 from syncline.specs import RunSpec
 from syncline.specs.clock import ClockSpec
 
-DECIDING = ("torch", "numpy")
+DECIDING_PACKAGES = ("torch", "numpy")
 """Packages whose version can change a bit of a result."""
 
-FOR_PEOPLE = ("name", "description", "source")
+TEXT_FIELDS = ("name", "description", "source")
 """Fields of a spec that change no number of a result."""
 
-OF_THE_CLOCK = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
+CLOCK_FIELDS = (*ClockSpec.model_fields, "network", "compute", "speeds", "timeline_steps")
 """Fields that affect a run's clock and not its training, so that runs that differ only in them share one training.
 
 In asynchronous trainings they affect the training, too.
 """
 
-DIGITS = 20
+HASH_DIGITS = 20
 """Number of hexadecimal digits of a name."""
 
 LONGEST_PATH = 4096
 """Length in characters from which a text cannot be the path of a file."""
 
-MOST_CACHED = 4
+MOST_RECENT_PARTS = 4
 
 
 @cache
@@ -52,7 +52,7 @@ def code_version() -> str:
     for path in sorted(package.rglob("*")):
         if path.suffix in (".py", ".yaml") and path.is_file():
             digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
-    library_versions = [f"{name} {metadata.version(name)}" for name in DECIDING]
+    library_versions = [f"{name} {metadata.version(name)}" for name in DECIDING_PACKAGES]
     return ", ".join([f"syncline {digest.hexdigest()[:12]}", f"python {platform.python_version()}", *library_versions])
 
 
@@ -63,14 +63,16 @@ def canonical(value: Any) -> str:
 
 def run_names(spec: RunSpec, code: str) -> dict[int, str]:
     """Return by seed the name of the run's folder, which is the same for specs that differ only in texts for people."""
-    spec_fields, file_hashes = _fields_without(spec, FOR_PEOPLE), hashes_of_own_files(spec)
+    spec_fields, file_hashes = _fields_without(spec, TEXT_FIELDS), hashes_of_own_files(spec)
     return {seed: _short_hash(spec_fields | {"seeds": [seed]}, code, file_hashes) for seed in spec.seeds}
 
 
 def training_name(spec: RunSpec) -> str:
     """Return a name that is the same for configurations that differ only on the clock, and so share their trainings."""
-    without_effect = () if goes_by_clock(spec, spec.method) else OF_THE_CLOCK
-    return _short_hash(_fields_without(spec, (*FOR_PEOPLE, *without_effect, "seeds")))
+    omitted = (*TEXT_FIELDS, "seeds")
+    if not depends_on_clock(spec, spec.method):
+        omitted += CLOCK_FIELDS
+    return _short_hash(_fields_without(spec, omitted))
 
 
 def measured_name(spec: RunSpec) -> str:
@@ -112,7 +114,7 @@ def _fields_without(spec: RunSpec, omitted: tuple[str, ...]) -> dict[str, Any]:
 
 def _short_hash(*values: Any) -> str:
     """Return a short hash of values that JSON can store."""
-    return hashlib.sha256(canonical(values).encode()).hexdigest()[:DIGITS]
+    return hashlib.sha256(canonical(values).encode()).hexdigest()[:HASH_DIGITS]
 
 
 def _named_files(dumped: Mapping[str, Any]) -> Iterator[Path]:
@@ -147,9 +149,9 @@ def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     content = buffer.getvalue()
     texts = {argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)}
     modules = frozenset(text for text in texts if text in sys.modules)
-    result = hashlib.sha256(content).hexdigest()[:DIGITS], modules
+    result = hashlib.sha256(content).hexdigest()[:HASH_DIGITS], modules
     _RECENT_PARTS.insert(0, (part, result))
-    del _RECENT_PARTS[MOST_CACHED:]
+    del _RECENT_PARTS[MOST_RECENT_PARTS:]
     return result
 
 
@@ -194,7 +196,7 @@ def _file_of_module(name: str) -> Path | None:
     """Return the file of a user's module; None for a module of Syncline, Python, torch or NumPy."""
     file = getattr(sys.modules.get(name), "__file__", None)
     package = name.partition(".")[0]
-    if not file or package in ("syncline", *DECIDING) or package in sys.stdlib_module_names:
+    if not file or package in ("syncline", *DECIDING_PACKAGES) or package in sys.stdlib_module_names:
         return None
     return Path(file)
 
@@ -211,4 +213,4 @@ def _texts(value: Any) -> Iterator[str]:
 @cache
 def _hash_of_file(file: Path, changed_ns: int, size: int) -> str:
     """Return a hash of a file's content, from the cache unless the file's time of change or size differs."""
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:DIGITS]
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:HASH_DIGITS]

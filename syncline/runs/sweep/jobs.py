@@ -53,7 +53,7 @@ class Outcome:
     error: str | None = None
 
 
-def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = None) -> list[Outcome] | None:
+def train_and_time_runs(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = None) -> list[Outcome] | None:
     """Train once, time every run, and return the files of all runs; return None if the training was interrupted.
 
     Args:
@@ -70,7 +70,7 @@ def outcomes(runs: Sequence[SweptRun], on_step: Callable[[int], None] | None = N
             return [_failure(run, error) for run in runs]
         results: list[Outcome] = []
         for run in runs:  # their clocks differ, so that some of them may be trained
-            run_outcomes = outcomes([run], on_step)
+            run_outcomes = train_and_time_runs([run], on_step)
             if run_outcomes is None:
                 return None
             results += run_outcomes
@@ -132,7 +132,7 @@ def begin_run(runs: Path, name: str) -> Path:
 
 
 def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None:
-    """Write the folder of a run into ``runs``, unless the outcome has no files.
+    """Write the folder of a run into ``runs``, unless the outcome has no files or the run has its folder already.
 
     ``working`` is an unfinished folder that `begin_run` has made; without one, a new one is made.
     """
@@ -143,7 +143,7 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
             (working / name).write_bytes(content)
         write_manifest(working)
         if read_run(runs, outcome.name) is None:
-            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # a user has deleted files in it
+            shutil.rmtree(runs / outcome.name, ignore_errors=True)  # left if a user has deleted files in it
             working.rename(runs / outcome.name)
             return
     if working is not None:
@@ -183,13 +183,13 @@ def run_jobs(
                 yield index, errors
             return
         except BrokenProcessPool:
-            suspects = [index for index, job in remaining.items() if _remove_unfinished(folder, job)]
-        for index in suspects:
+            running = [index for index, job in remaining.items() if _remove_unfinished(folder, job)]
+        for index in running:
             if progress.stopped:
                 return
             try:
                 call = partial(_run_job, index, remaining[index], folder, progress)
-                yield from stoppable_results([call], 2, progress)  # with 1 the job would run in this process
+                yield from stoppable_results([call], jobs=2, progress=progress)  # jobs=1 would use this process
             except BrokenProcessPool:
                 _remove_unfinished(folder, remaining[index])
                 yield index, {run.name: DIED for run in remaining[index]}
@@ -203,7 +203,7 @@ def _run_job(index: int, job: Job, folder: Path, progress: SharedProgress) -> Fi
     """
     working = begin_run(folder, job[0].name)
     try:
-        results = outcomes(job, progress.reporter(index))
+        results = train_and_time_runs(job, progress.reporter(index))
         if results is None:
             return None
         first, *others = results
@@ -264,7 +264,8 @@ class Allowance:
         The next call must come when these trainings have ended.
         """
         granted = int(min(requested, self._remaining))
-        if self._end_s < math.inf:  # no more than run at once, so that the time is checked again before the next ones
+        has_time_limit = self._end_s < math.inf
+        if has_time_limit:  # no more than run at once, so that the time is checked again before the next ones
             now_s = self._now()
             granted = min(granted, side_by_side)
             if self._last_start_s is not None:
@@ -277,7 +278,7 @@ class Allowance:
         return granted
 
     def grant_one(self, longest_s: float) -> bool:
-        """Return whether one training may start now beside others, if a training takes ``longest_s`` seconds."""
+        """Return whether one training may start now beside others, and count it, if it takes ``longest_s`` seconds."""
         if self._now() + longest_s > self._end_s or self._remaining == 0:
             self.spent = True
             return False
@@ -350,7 +351,7 @@ def _train_on_dask(job: Job) -> list[Outcome]:
     if code != job[0].code:
         raise SynclineError(f"a dask worker has another version of the code: {code}; here it is {job[0].code}")
     with _ONE_AT_A_TIME:
-        results = outcomes(job)
+        results = train_and_time_runs(job)
     assert results is not None  # no user interrupts it
     return results
 

@@ -15,7 +15,7 @@ from syncline.columns import Column, column_of
 from syncline.errors import SpecError, one_of
 from syncline.planner.tables.table import table
 
-NO_MEASURE = {"configuration", "seed", "workers", "steps", "diverged_at"}
+NOT_MEASURES = {"configuration", "seed", "workers", "steps", "diverged_at"}
 """Numeric columns that do not measure the quality of a run."""
 
 
@@ -48,7 +48,7 @@ def _configuration_record(rows: list[Mapping[str, Any]], measure: str) -> dict[s
     record["diverged"] = sum(row.get("diverged_at") is not None for row in rows)
     for name in ("step_time_s", "wall_clock_s"):
         record[name] = median(value_or_infinite(row, name, even_if_diverged=True) for row in rows)
-    for name in (measure,) if measure == "loss" else (measure, "loss"):
+    for name in dict.fromkeys((measure, "loss")):  # once, if they are the same
         values = [value_or_infinite(row, name) for row in rows]
         record |= {name: median(values), f"{name}_min": min(values), f"{name}_max": max(values)}
     return record
@@ -69,7 +69,7 @@ def _measures(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     for row in rows:
         names = list(row)
         for name in names[names.index("seed") + 1 :]:
-            if name not in NO_MEASURE and isinstance(row[name], int | float) and not isinstance(row[name], bool):
+            if name not in NOT_MEASURES and isinstance(row[name], int | float) and not isinstance(row[name], bool):
                 measures.append(name)
     return list(dict.fromkeys(measures))
 

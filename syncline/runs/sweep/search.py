@@ -14,7 +14,7 @@ from typing import Any
 from syncline.errors import SpecError, SynclineError, one_of
 from syncline.files import parse_yaml
 from syncline.runs.sweep.grid import Configuration, SweptSpec, combinations, configurations
-from syncline.runs.sweep.identity import OF_THE_CLOCK, canonical
+from syncline.runs.sweep.identity import CLOCK_FIELDS, canonical
 from syncline.runs.sweep.ranking import value_or_infinite
 from syncline.seeds import seed64
 from syncline.specs.grid import Grid, split_method
@@ -58,7 +58,7 @@ class Tuned:
             raise SpecError(self.origin, f"{self.low}..{self.high}", "from a number above 0 to a larger one")
         if self.below_one and self.high > 1:
             raise SpecError(self.origin, f"1-{self.high}..1-{self.low}", "two numbers from 0 to below 1")
-        if self.path.split(".")[0] in OF_THE_CLOCK:
+        if self.path.split(".")[0] in CLOCK_FIELDS:
             raise SpecError(self.origin, self.path, "a field that the loss depends on")
 
     @classmethod
@@ -120,7 +120,7 @@ class Tuned:
             return None
         number = 1 - value if self.below_one else value
         for end in (self.low, self.high):
-            if math.isclose(number, end):  # 1 - 0.9 is a bit below 0.1
+            if math.isclose(number, end):  # 1 - 0.9 is a rounding error below 0.1
                 return end
         return number if self.low < number < self.high else None
 
@@ -213,19 +213,19 @@ def searched(
         raise SpecError("--search", search, one_of(SEARCHES, search))
     if trials < 1:
         raise SpecError("--trials", trials, "at least 1")
-    clock_grids = [grid for grid in grids if grid.path.split(".")[0] in OF_THE_CLOCK]
+    clock_grids = [grid for grid in grids if grid.path.split(".")[0] in CLOCK_FIELDS]
     loss_grids = [grid for grid in grids if grid not in clock_grids]
     # Configurations at both ends of the ranges: an error is raised here rather than after hours.
     configurations(base, [*grids, *(field.as_grid(field.value(field.low)) for field in tuned)], seeds)
     configurations(base, [*grids, *(field.as_grid(field.value(field.high)) for field in tuned)], seeds)
-    first_clock = [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids]
+    first_values_of_clock = [replace(grid, values=grid.values[:1], shown=grid.shown[:1]) for grid in clock_grids]
     studies = []
     for pairs in combinations(loss_grids):
         fixed = []
         for grid, index in pairs:
             fixed.append(replace(grid, values=(grid.values[index],), shown=(grid.shown[index],), method=""))
         study = _Study(fixed, tuned)
-        study.begin_with(base, first_clock)
+        study.enqueue_spec_values(base, first_values_of_clock)
         studies.append(study)
     counts = Counter(study.method for study in studies)
     if equal_effort and len(set(counts.values())) > 1:
@@ -262,7 +262,7 @@ class _Study:
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study, self._failed = optuna.create_study(sampler=sampler), optuna.trial.TrialState.FAIL
 
-    def begin_with(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
+    def enqueue_spec_values(self, base: SweptSpec, clock_grids: Sequence[Grid]) -> None:
         """Make the spec's values the first trial; ``clock_grids``, with a single value each, change only the clock."""
         try:
             (configuration,) = configurations(base, [*self.fixed, *clock_grids], seeds=None)
@@ -296,15 +296,14 @@ def _batches(
     next_number = 1
     for first_trial in range(0, trials, AT_A_TIME):
         batch: list[Configuration] = []
-        open_trials: list[
-            tuple[_Study, Any, int | None]
-        ] = []  # study, trial, and number of the trial's first configuration
+        # Study, trial, and number of the trial's first configuration; None if its values cannot be trained.
+        open_trials: list[tuple[_Study, Any, int | None]] = []
         for _ in range(min(AT_A_TIME, trials - first_trial)):
             for study in studies:
                 trial, fixed = study.ask()
                 try:
                     proposed = configurations(base, [*fixed, *clock_grids], seeds, first=next_number)
-                except SpecError:  # this value cannot be trained, for example a size that must divide another
+                except SpecError:  # for example a size that must divide another
                     proposed = []
                 open_trials.append((study, trial, next_number if proposed else None))
                 batch += proposed

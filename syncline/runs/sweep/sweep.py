@@ -88,7 +88,7 @@ def sweep(
             allowance=allowance or Allowance(), listener=listener or Listener(),
         )  # fmt: skip
         if not search.tuned:  # a search over integers may propose the same values twice
-            check_differ(running.first)
+            check_differ(running.first_runs)
         return running.run(base.name, out)
     finally:
         if client is not None:
@@ -144,10 +144,10 @@ class _Sweep:
         self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         configurations = next(batches)
-        self.first = self._runs_of(configurations)
-        self._num_runs = 0
+        self.first_runs = self._runs_of(configurations)
+        self._num_runs = 0  # of all batches; a search may propose nothing that can be trained
         if configurations:
-            runs_per_configuration = len(self.first) // len(configurations)
+            runs_per_configuration = len(self.first_runs) // len(configurations)
             self._num_runs = num_configurations * runs_per_configuration
         self._requests: list[SweptRun] = []
         self._repeated = 0
@@ -160,12 +160,12 @@ class _Sweep:
         """
         self._about |= {"code": self._code} | environment()
         warnings: list[str] = []
-        for run in self.first:
+        for run in self.first_runs:
             warnings += run.spec.warnings()
         self._listener.warns(list(dict.fromkeys(warnings)))
-        batch, stopped = self.first, False
+        batch, stopped = self.first_runs, False
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
-            self._about["measured_step_s"] = folder.about().get("measured_step_s", {})
+            self._about["measured_step_s"] = folder.previous_record().get("measured_step_s", {})
             while True:
                 self._requests += batch
                 for run in batch:
@@ -197,12 +197,12 @@ class _Sweep:
 
     def _make_runs(self, folder: SweepFolder, requests: list[SweptRun]) -> bool:
         """Make the requested runs that are not finished, and return whether the sweep was stopped."""
-        missing_runs = folder.missing(requests)
-        self._repeated += len(requests) - len(missing_runs)
-        num_finished = len(self._requests) - len(missing_runs)
+        unfinished_runs = folder.unfinished(requests)
+        self._repeated += len(requests) - len(unfinished_runs)
+        num_finished = len(self._requests) - len(unfinished_runs)
         self._listener.begins(max(self._num_runs, len(self._requests)), num_finished)
         runs_by_training: dict[tuple[str, int], list[SweptRun]] = {}
-        for run in missing_runs:
+        for run in unfinished_runs:
             runs_by_training.setdefault((run.training, run.spec.seeds[0]), []).append(self._with_measured_step(run))
         jobs: list[Job] = [tuple(runs) for runs in runs_by_training.values()]
         while jobs:
@@ -231,7 +231,7 @@ class _Sweep:
                 results = run_jobs(jobs, folder.runs, processes=self._jobs, progress=progress)
             for index, errors in results:
                 completed.add(index)
-                folder.failed(errors)
+                folder.store_errors(errors)
                 for run in jobs[index]:
                     row = folder.row(run)
                     if row is not None:

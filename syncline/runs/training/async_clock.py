@@ -47,11 +47,11 @@ class SampledPace:
         """Draw the durations of the first ``steps`` steps of all workers."""
         self._durations_s = self._spec.step_times(self._base_s, steps, self._work)
         self._constant_s: list[float] | None = None  # by worker, if all its steps take equally long
-        is_broadcast = not self._durations_s.strides[0]  # one row stands for all steps
+        is_broadcast = self._durations_s.strides[0] == 0  # one row in memory stands for all steps
         if len(self._durations_s) and is_broadcast:
             self._constant_s = self._durations_s[0].tolist()
 
-    def any_alike(self) -> bool:
+    def has_equal_workers(self) -> bool:
         """Return whether any two workers have the same durations of their first T steps."""
         distinct_workers = np.unique(self._durations_s[: self._spec.steps], axis=1)
         return distinct_workers.shape[1] < self._spec.workers
@@ -67,22 +67,22 @@ class SampledPace:
 
 @dataclass(frozen=True)
 class AsyncPlan:
-    """An asynchronous training before the simulation of its events; `play` simulates them.
+    """An asynchronous training before the simulation of its events.
 
     Args:
-        served: settings of the server, and of the protocol between workers and server.
+        settings: settings of the server, and of the protocol between workers and server.
         base_s: seconds of a step without jitter.
         network: network that joins the workers and the server.
         work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
     """
 
     spec: Training
-    served: ServerSettings
+    settings: ServerSettings
     base_s: float
     network: Network
     work: tuple[float, ...] | None = None
 
-    def play(self, observer: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
+    def simulate(self, observer: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
         """Simulate the events of the training.
 
         Args:
@@ -98,8 +98,8 @@ class AsyncPlan:
         if failures is not None:  # the first seed draws them for all seeds
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
         return simulate_async_workers(
-            self.served, self.pace(factors),
-            topology=ServerTopology(links, workers, places_of_handlers(workers, server_place, self.served.groups)),
+            self.settings, self.pace(factors),
+            topology=ServerTopology(links, workers, places_of_handlers(workers, server_place, self.settings.groups)),
             observer=observer, starts_s=spec.compute.start_offsets or None,
             delay=spec.faults.delay(links, places, spec.seeds[0]),
             keep_steps=spec.timeline_steps, absences=absences,
@@ -133,7 +133,7 @@ def async_plan(
         group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
         global_server = UpperServer(group_sizes, asynchronous.hierarchy.merge_period)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
-    served = ServerSettings(
+    settings = ServerSettings(
         spec.workers, spec.steps * spec.workers, asynchronous.local_steps(getattr(method, "period", 1), speeds),
         buffer_size=asynchronous.updates_per_version, synchronous=asynchronous.synchronous,
         grace_period_s=asynchronous.grace_period, participants=asynchronous.participants, seed=spec.seeds[0],
@@ -141,7 +141,7 @@ def async_plan(
         update_bytes=sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers)),
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )  # fmt: skip
-    return AsyncPlan(spec, served, base_s, network, work)
+    return AsyncPlan(spec, settings, base_s, network, work)
 
 
 @dataclass(frozen=True)
@@ -165,13 +165,15 @@ class AsyncTrained:
         """
         if network.name != self.plan.network.name:
             return None
-        served = replace(self.plan.served, steps=self.steps * self.plan.served.workers)  # completed steps
-        result = self.result if factors == AS_PREDICTED else replace(self.plan, served=served).play(factors=factors)
-        return async_training_clock(result, served, self.steps)
+        settings = replace(self.plan.settings, steps=self.steps * self.plan.settings.workers)  # completed steps
+        result = self.result
+        if factors != AS_PREDICTED:
+            result = replace(self.plan, settings=settings).simulate(factors=factors)
+        return async_training_clock(result, settings, self.steps)
 
     def record(self) -> dict[str, Any]:
         """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker."""
-        updates, workers = self.result.columns(), self.plan.served.workers
+        updates, workers = self.result.columns(), self.plan.settings.workers
         merge_ages = np.array([merge.age for merge in self.result.merges], dtype=np.int64)
         return {
             "versions": self.result.versions,
@@ -185,25 +187,25 @@ class AsyncTrained:
 
     def waited_for_s(self) -> Floats:
         """Return the seconds ``(P, P)`` that each worker waited for each other, see `AsyncResult.waited_for_s`."""
-        return self.result.waited_for_s(self.plan.served.workers, self.plan.served.groups)
+        return self.result.waited_for_s(self.plan.settings.workers, self.plan.settings.groups)
 
     def bytes_sent(self) -> Floats:
         """Return the bytes that a worker has sent by the end of each step, ``(T,)``, in the mean over P workers.
 
         The messages of local servers to a global one are included.
         """
-        served = self.plan.served
-        step_end_s = async_training_clock(self.result, served, self.steps).step_end_s
+        settings = self.plan.settings
+        step_end_s = async_training_clock(self.result, settings, self.steps).step_end_s
         update_sent_s = self.result.columns()["sent_s"]
         merge_sent_s = np.array([merge.sent_s for merge in self.result.merges])
         sent_bytes: Floats = np.zeros(len(step_end_s))
-        for sent_s, message_bytes in ((update_sent_s, served.update_bytes), (merge_sent_s, served.model_bytes)):
+        for sent_s, message_bytes in ((update_sent_s, settings.update_bytes), (merge_sent_s, settings.model_bytes)):
             num_sent = np.searchsorted(np.sort(sent_s), step_end_s, side="right")
-            sent_bytes += num_sent.astype(np.float64) * (message_bytes / served.workers)
+            sent_bytes += num_sent.astype(np.float64) * (message_bytes / settings.workers)
         return sent_bytes
 
 
-def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int) -> Clock:
+def async_training_clock(result: AsyncResult, settings: ServerSettings, steps: int) -> Clock:
     """Return the clock of an asynchronous training, in which any P local steps count as one step of the training.
 
     The last step of a complete training ends when its last update has arrived. All communication of a worker counts as
@@ -211,18 +213,18 @@ def async_training_clock(result: AsyncResult, served: ServerSettings, steps: int
 
     Args:
         result: the simulated events.
-        served: settings of the server.
+        settings: settings of the server.
         steps: number of completed steps of the training.
     """
-    workers = served.workers
+    workers = settings.workers
     step_end_s = result.step_end_s[workers - 1 :: workers][:steps].copy()  # of every P-th local step
-    if len(result.step_end_s) == served.steps:
+    if len(result.step_end_s) == settings.steps:
         step_end_s[-1] = result.end_s
     wall_s, num_local_steps = float(step_end_s[-1]), steps * workers
     worker_end_s = np.zeros(workers)
     np.maximum.at(worker_end_s, result.step_worker, result.step_end_s)
     waited_s = float(result.wait_s.sum()) / num_local_steps
-    sent_bytes = len(result.contributions) * served.update_bytes + len(result.merges) * served.model_bytes
+    sent_bytes = len(result.contributions) * settings.update_bytes + len(result.merges) * settings.model_bytes
     return Clock(
         step_end_s=step_end_s, end_s=worker_end_s, step_time_s=wall_s / steps,
         compute_s=float(result.compute_s.sum()) / num_local_steps, encode_s=0.0, trigger_s=0.0, optimizer_s=0.0,

@@ -80,19 +80,19 @@ def train_async(
         spec, method, task_tensors(task), base_s=step_s, network=network, work=batch_work(spec, method, step_s, build)
     )
     math = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=task)
-    math.evaluate(0)
+    math.evaluate(num_steps=0)
     report(0)
-    played = plan.play(math)
-    num_losses = len(recorder.losses)
+    result = plan.simulate(observer=math)
+    num_losses = len(recorder.losses)  # one for each completed step
     if recorder.eval_step[-1] != num_losses:
-        math.evaluate(num_losses)
+        math.evaluate(num_steps=num_losses)
     if seed_stream:
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
-        method.name, recorder.history(spec.seeds, played.interrupted), ledger=[], facts=task.describe(),
+        method.name, recorder.history(spec.seeds, result.interrupted), ledger=[], facts=task.describe(),
         flops_per_step=task.flops_per_step,
-        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, played, num_losses),
+        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, result, num_losses),
     )  # fmt: skip
 
 
@@ -211,15 +211,15 @@ class AsyncWorkers(EventObserver):
 
     def step(self, worker: int, number: int) -> None:
         """Make a worker's local step; the first worker of a team computes the step of the whole team."""
-        self.step_as(worker, number, self.num_steps)
+        self.make_step(worker, number, lr_step=self.num_steps)
 
-    def step_as(self, worker: int, number: int, count: int) -> None:
-        """Make a worker's local step ``number``, with the learning rate of step ``count`` over all workers."""
+    def make_step(self, worker: int, number: int, lr_step: int) -> None:
+        """Make a worker's local step ``number`` with the learning rate of step ``lr_step`` of all workers together."""
         team = self.team_of[worker]
         is_first_of_team = team.compute_step(worker, number)
         if is_first_of_team and self.has_local_steps:
             lr_schedule = self.lr_schedules[self.teams.index(team)]
-            lr_schedule.set_lr(count)
+            lr_schedule.set_lr(lr_step)
             lr_schedule.optimizer.step()
         self.losses.append(team.loss_of(worker))
         self.num_steps += 1
@@ -262,7 +262,8 @@ class AsyncWorkers(EventObserver):
         It is possible if they are the updates of one whole team, with equal weights, and travel without rounding.
         """
         arrived = self.arrived[server]
-        if len(arrived) < 2 or not self.wire.exact_dtype:
+        is_single_update = len(arrived) < 2  # which needs no mean
+        if is_single_update or not self.wire.exact_dtype:
             return False
         first_worker, weight, share = arrived[0]
         team, start_model = self.team_of[first_worker], self.start_models[first_worker]
@@ -339,9 +340,9 @@ class AsyncWorkers(EventObserver):
 
     # Measurements.
 
-    def evaluate(self, done: int) -> None:
-        """Evaluate the server's model after ``done`` steps of the training."""
-        self.recorder.eval_step.append(done)
+    def evaluate(self, num_steps: int) -> None:
+        """Evaluate the server's model after ``num_steps`` steps of the training."""
+        self.recorder.eval_step.append(num_steps)
         for name, value in evaluate_model(self.server_task).items():
             self.recorder.evaluation.setdefault(name, StepLog()).append(value)
 
@@ -373,7 +374,8 @@ def batch_sizes_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float,
             expected = f"yes or no, as {spec.problem.name} has no batch_size"
             raise SpecError("method.asynchronous.dynamic_local_updates", async_spec.dynamic_local_updates, expected)
         return (1.0,) * spec.workers
-    return async_spec.batches(batch_size, spec.relative_speeds or (1.0,) * spec.workers)
+    speeds = spec.relative_speeds or (1.0,) * spec.workers  # equal without a spec of speeds
+    return async_spec.batches(batch_size, speeds)
 
 
 def problems_of(spec: Training, batch_sizes: Sequence[float]) -> list[Problem]:

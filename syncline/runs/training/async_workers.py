@@ -50,13 +50,13 @@ class LrSchedule:
         self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
         self.initial_lrs = [group["lr"] for group in optimizer.param_groups]
 
-    def set_lr(self, count: int) -> None:
-        """Set the learning rate for local step number ``count``, counted from 0 over all P workers.
+    def set_lr(self, lr_step: int) -> None:
+        """Set the learning rate for local step ``lr_step``, counted from 0 over all P workers.
 
         P local steps count as one step of the schedule.
         """
         if self.factors is not None:
-            factor = self.factors[min(count // self.workers, self.steps - 1)]
+            factor = self.factors[min(lr_step // self.workers, self.steps - 1)]
             for group, initial_lr in zip(self.optimizer.param_groups, self.initial_lrs, strict=True):
                 group["lr"] = initial_lr * factor
 
@@ -110,10 +110,10 @@ class LocalWorker:
         """Compute the gradients of the worker's step ``number``, and return its loss per seed, ``(S,)``."""
         return self.task.step_gradients(number)
 
-    def step(self, count: int) -> None:
-        """Make a step of the optimizer, in methods with local steps; see `LrSchedule.set_lr` for ``count``."""
+    def step(self, lr_step: int) -> None:
+        """Make a step of the optimizer, in methods with local steps; see `LrSchedule.set_lr` for ``lr_step``."""
         if self.optimizer is not None:
-            self.lr_schedule.set_lr(count)
+            self.lr_schedule.set_lr(lr_step)
             self.optimizer.step()
         self.steps_since_update += 1
 
@@ -131,7 +131,7 @@ class LocalWorker:
         return [start - p for start, p in zip(self.start_model, self.params, strict=True)]
 
     @torch.no_grad()
-    def take(self, model: Sequence[Tensor]) -> None:
+    def replace_model(self, model: Sequence[Tensor]) -> None:
         """Replace the worker's model by the server's."""
         for p, tensor in zip(self.params, model, strict=True):
             p.copy_(tensor)
@@ -229,16 +229,17 @@ def teams_of(plan: AsyncPlan) -> Teams:
     events does not depend on the math. Therefore a simulation without math finds the teams, if two workers have equal
     durations of steps.
     """
-    spec, workers = plan.spec, plan.served.workers
-    if spec.failures is not None or plan.work is not None or not plan.pace().any_alike():
-        # A failed worker steps at other times than its team, and a team needs equal batches.
+    workers = plan.settings.workers
+    batches_differ = plan.work is not None
+    # A failed worker steps at other times than its team, and a team needs equal batches.
+    if plan.spec.failures is not None or batches_differ or not plan.pace().has_equal_workers():
         return single_workers(workers)
-    played = plan.play()
-    group_sizes = plan.served.groups or (workers,)
+    result = plan.simulate()
+    group_sizes = plan.settings.groups or (workers,)
     server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
-    teams: dict[tuple[int, bytes], list[int]] = {}
+    teams: dict[tuple[int, bytes], list[int]] = {}  # by server, and times of all steps
     for worker in range(workers):
-        ends_s = played.step_end_s[played.step_worker == worker]
+        ends_s = result.step_end_s[result.step_worker == worker]
         if len(ends_s) and not (np.diff(ends_s) > 0).all():
             return single_workers(workers)  # two steps at one time: the order of events decides
         teams.setdefault((server_of[worker], ends_s.tobytes()), []).append(worker)
@@ -304,7 +305,7 @@ class SingleServer:
             self.lr_schedule = LrSchedule(rule.optimizer, factors, spec)
 
     @torch.no_grad()
-    def take(self, update: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
+    def add_update(self, update: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
         """Pass a worker's update to the rule.
 
         Args:

@@ -34,7 +34,7 @@ from syncline.problems import (
     parameter_stages,
     split_into_stages,
 )
-from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s
+from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_update_s
 from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
@@ -267,7 +267,7 @@ def delayed_training_of(spec: Training, method: MethodBase) -> DelayedTraining:
     )  # fmt: skip
 
 
-def goes_by_events(spec: Training) -> bool:
+def trains_by_events(spec: Training) -> bool:
     """Return whether stages train in the order of simulated events, because the delay line needs stashed weights."""
     return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
@@ -309,7 +309,7 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     forward_s = base_s(spec, flops) / 3 * flops_by_stage / flops_by_stage.sum()
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
-    update_s = added_s(method, model, machine, pipeline.stages)
+    update_s = added_update_s(method, model, machine, pipeline.stages)
     return trained_stages(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
 
 

@@ -29,13 +29,13 @@ MAX_TIME_PER_MTBF = math.log(1000)
 With exponential times between failures, work of ratio r needs exp(r) attempts on average: here a thousand.
 """
 
-CGROUPS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+CGROUP_LIMIT_FILES = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 """Files in which Linux states the memory limit of a container; of cgroups version 2 and 1."""
 
 PROCESS_BYTES = 50e6
 """Memory counted for each process of a training. A choice, not a measurement, that refuses absurd numbers at once."""
 
-MOST_ROWS = 100_000
+MOST_COPIES_OF_OPTIMIZER = 100_000
 """Number of copies up to which the check for memory asks the optimizer what it stores; above, all copies count."""
 
 PROCESSES_PER_CORE = 64
@@ -137,13 +137,17 @@ def needed_bytes(
     gradients that are equal on all workers are stored once; the parameters of all workers exist before the first step.
     """
     copies = spec.workers * len(spec.seeds)
-    has_rows = copies <= MOST_ROWS and asynchronous_of(method) is None and spec.pipeline is None
-    optimizer = _optimizer_on_meta(spec, method, tensors) if has_rows else None
     model_bytes = BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
     state_bytes = BYTES[spec.dtype] * method.kept_elements(tensors, spec.workers)
-    stored_copies = 1 if optimizer is not None and optimizer.stores_one_copy else copies
-    keeps_mean = optimizer is not None and optimizer.reads_only_mean_gradient and (spec.execution == "loop" or on_gpu)
-    gradients = model_bytes * (1 if keeps_mean and spec.execution in ("eager", "loop") else copies)
+    stored_copies = gradient_copies = copies
+    if copies <= MOST_COPIES_OF_OPTIMIZER and asynchronous_of(method) is None and spec.pipeline is None:
+        optimizer = _optimizer_on_meta(spec, method, tensors)
+        if optimizer.stores_one_copy:
+            stored_copies = 1
+        adds_gradients_up = spec.execution == "loop" or (spec.execution == "eager" and on_gpu)
+        if optimizer.reads_only_mean_gradient and adds_gradients_up:
+            gradient_copies = 1
+    gradients = model_bytes * gradient_copies
     models = gradients + max(copies * model_bytes, stored_copies * (model_bytes + state_bytes))
     batches = copies * batch_bytes(spec.problem, tensors)
     if spec.execution == "graph":
@@ -243,7 +247,7 @@ def memory_bytes() -> float | None:
     limits_bytes = []
     with suppress(OSError, ValueError):  # a system without this information
         limits_bytes.append(float(os.sysconf("SC_PHYS_PAGES")) * os.sysconf("SC_PAGE_SIZE"))
-    for path in map(Path, CGROUPS):
+    for path in map(Path, CGROUP_LIMIT_FILES):
         text = path.read_text(encoding="ascii").strip() if path.is_file() else ""
         if text.isdecimal():  # "max" means no limit
             limits_bytes.append(float(text))
@@ -266,6 +270,7 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         worker_mtbf_s = group_mtbf_s(failures.failure_rates(), 1)  # a failure of a shared part stops a worker, too
         event = f"a worker of {method.name} fails every {format_seconds(worker_mtbf_s)}"
         _check_rate(failures.restart_time + step_s, worker_mtbf_s, event)
+        # After the start, the simulation notices that all workers are gone for good.
         _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
@@ -273,10 +278,12 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         min_workers = failures.min_workers
     else:  # all workers return to the last checkpoint: a restart, loading, and the steps up to a new checkpoint
         checkpoint, min_workers = failures.checkpoint, spec.workers
-        load_s = checkpoint.write_time or 0.0 if checkpoint.restore_time is None else checkpoint.restore_time
+        load_s = checkpoint.restore_time
+        if load_s is None:  # as long as writing, if the spec states that
+            load_s = checkpoint.write_time or 0.0
         work_s = step_s
-        if isinstance(checkpoint.interval, float) and step_s:
-            work_s = max(step_s, checkpoint.interval)
+        if step_s and checkpoint.interval not in ("best", "never"):  # then it is in seconds
+            work_s = max(step_s, float(checkpoint.interval))
         needed_s = failures.restart_time + load_s + work_s
     mtbf_s = failures.mtbf_s(spec.workers)
     _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
@@ -303,7 +310,7 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
     Args:
         failures: the failures of the spec.
         workers: number of workers at the start.
-        until_s: time in seconds until which outages count.
+        until_s: seconds after the start until which an outage may begin to count.
         needed: number of workers that must remain.
         suffix: end of the error line.
     """

@@ -51,7 +51,7 @@ class GroupHistory:
 
 @dataclass(frozen=True)
 class ReformedGroup:
-    """A synchronous training whose workers form a new group at each failure; `play` simulates it.
+    """A synchronous training whose workers form a new group at each failure, before its simulation.
 
     Args:
         spec: spec of the training, with its failures.
@@ -69,7 +69,7 @@ class ReformedGroup:
     state_bytes: float
     clock_of: Callable[[Sequence[Call], Factors, Present], Clock]
 
-    def play(self, factors: Factors = AS_PREDICTED) -> GroupHistory:
+    def simulate(self, factors: Factors = AS_PREDICTED) -> GroupHistory:
         """Simulate the training, with computing and communication times multiplied by factors.
 
         Raises:
@@ -155,7 +155,7 @@ class TrainedGroup:
         """
         if network.name != self.group.network.name:
             return None
-        history = self.history if factors == AS_PREDICTED else self.group.play(factors)
+        history = self.history if factors == AS_PREDICTED else self.group.simulate(factors)
         # The calls are those of the training, so they go with the workers that were present in the training.
         base = self.group.clock_of(calls, factors, self.history.present[:steps])
         return delayed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)

@@ -61,7 +61,7 @@ def failure_record(failed: FailureCosts) -> dict[str, Any]:
 
 
 def final_loss(trained: Trained) -> tuple[float, float, float]:
-    """Return the median, lowest and highest final loss over the seeds; infinite if most seeds diverged."""
+    """Return the median, lowest and highest final loss over the seeds; infinite if most diverged, or without a loss."""
     losses = trained.history.last_evaluation().get("loss")
     if losses is None:
         return math.inf, math.inf, math.inf
@@ -182,20 +182,22 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
         seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
         nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
         seeds_at_a_time = max(1, ROWS_AT_A_TIME // len(steps))
-        for first in range(0, len(history.seeds), seeds_at_a_time):
-            seeds = np.arange(len(history.seeds))[first : first + seeds_at_a_time]
-            num_seeds, only_index = len(seeds), np.zeros(len(seeds) * len(steps), dtype=np.int32)
+        for first_index in range(0, len(history.seeds), seeds_at_a_time):
+            seeds = history.seeds[first_index : first_index + seeds_at_a_time]
+            num_seeds = len(seeds)
+            seed_indices = np.arange(first_index, first_index + num_seeds)
+            same_text = np.zeros(num_seeds * len(steps), dtype=np.int32)  # all rows have the dictionary's only text
             columns: dict[str, pa.Array] = {
-                "method": pa.DictionaryArray.from_arrays(only_index, [training.method]),
-                "network": pa.DictionaryArray.from_arrays(only_index, [network]),
-                "seed": pa.array(np.repeat([history.seeds[seed] for seed in seeds], len(steps))),
+                "method": pa.DictionaryArray.from_arrays(same_text, [training.method]),
+                "network": pa.DictionaryArray.from_arrays(same_text, [network]),
+                "seed": pa.array(np.repeat(seeds, len(steps))),
                 "step": pa.array(np.tile(steps, num_seeds)),
                 "seconds": pa.array(np.tile(seconds, num_seeds)),
                 "bytes": pa.array(np.tile(nbytes, num_seeds)),
-                "loss": _evaluation_column(history, "loss", steps, seeds),
-                "train_loss": _trace_column(history.loss, steps, seeds),
+                "loss": _evaluation_column(history, "loss", steps, seed_indices),
+                "train_loss": _trace_column(history.loss, steps, seed_indices),
             }
-            columns |= {metric: _metric_column(history, metric, steps, seeds) for metric in metrics}
+            columns |= {metric: _metric_column(history, metric, steps, seed_indices) for metric in metrics}
             yield pa.table(columns)
 
 
@@ -222,7 +224,7 @@ def bytes_sent(trained: Trained) -> np.ndarray:
     return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
 
-def _metric_column(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+def _metric_column(history: History, name: str, steps: np.ndarray, seed_indices: np.ndarray) -> pa.Array:
     """Return a column of ``curves.parquet``: a trace or one of its components, or else an evaluation.
 
     A trace begins with the evaluation before the first step, if there is an evaluation of the same name.
@@ -231,19 +233,19 @@ def _metric_column(history: History, name: str, steps: np.ndarray, seeds: np.nda
         history: the history of a training.
         name: name of the column; ``position_0`` is the first component of the trace ``position``.
         steps: numbers of the stored steps.
-        seeds: indices of the stored seeds.
+        seed_indices: indices of the stored seeds in the history.
     """
     trace_name, _, component = name.rpartition("_")
     values = history.trace.get(name)
     if values is None and trace_name in history.trace and component.isdecimal():
         values = history.trace[trace_name].reshape(history.steps, len(history.seeds), -1)[:, :, int(component)]
     if values is None:
-        return _evaluation_column(history, name, steps, seeds)
-    return _trace_column(values, steps, seeds, evaluation=history.evaluation.get(name))
+        return _evaluation_column(history, name, steps, seed_indices)
+    return _trace_column(values, steps, seed_indices, evaluation=history.evaluation.get(name))
 
 
 def _trace_column(
-    values: np.ndarray, steps: np.ndarray, seeds: np.ndarray, evaluation: np.ndarray | None = None
+    values: np.ndarray, steps: np.ndarray, seed_indices: np.ndarray, evaluation: np.ndarray | None = None
 ) -> pa.Array:
     """Return the stored steps and seeds of a quantity of each step, ``(T, S)``, as a column.
 
@@ -252,20 +254,20 @@ def _trace_column(
     value_before = np.full((1, values.shape[1]), np.nan)
     if evaluation is not None and len(evaluation):
         value_before = evaluation[:1]
-    stored_values = np.concatenate([value_before, values])[np.ix_(steps, seeds)].astype(np.float64)
+    stored_values = np.concatenate([value_before, values])[np.ix_(steps, seed_indices)].astype(np.float64)
     is_missing = np.zeros(stored_values.shape, dtype=bool)
     is_missing[0] = evaluation is None and steps[0] == 0
     return pa.array(stored_values.T.ravel(), mask=is_missing.T.ravel())
 
 
-def _evaluation_column(history: History, name: str, steps: np.ndarray, seeds: np.ndarray) -> pa.Array:
+def _evaluation_column(history: History, name: str, steps: np.ndarray, seed_indices: np.ndarray) -> pa.Array:
     """Return the evaluations of a quantity as a column, with null at stored steps without an evaluation."""
-    shape = len(steps), len(seeds)
+    shape = len(steps), len(seed_indices)
     stored_values, is_missing = np.zeros(shape), np.ones(shape, dtype=bool)
     values = history.evaluation.get(name)
     if values is not None:
-        index = np.searchsorted(steps, history.eval_step[: len(values)])
-        stored_values[index], is_missing[index] = values[:, seeds], False
+        rows = np.searchsorted(steps, history.eval_step[: len(values)])  # all steps of evaluations are stored
+        stored_values[rows], is_missing[rows] = values[:, seed_indices], False
     return pa.array(stored_values.T.ravel(), mask=is_missing.T.ravel())
 
 
@@ -309,7 +311,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 
 def unit_of(column: str, loss_label: str) -> str:
-    """Return the unit of a column of the two files; an empty text for names and shares.
+    """Return the unit of a column of ``curves.parquet`` or ``summary.parquet``; an empty text for names and shares.
 
     Args:
         column: name of the column.
@@ -339,14 +341,14 @@ class FileCurves(NamedTuple):
 
     Attributes:
         curves: one curve per method.
-        sent: by method, the payload bytes that a worker has sent by each step of the curve, on its first network.
+        sent_bytes: by method, the payload bytes that a worker has sent by each step of the curve, on its first network.
         networks: label of each network in a figure, by name; only networks on which something was evaluated.
         label: name of the loss, with its unit.
         target: a loss whose time is reported; None without one.
     """
 
     curves: Sequence[Curve]
-    sent: Mapping[str, FloatArray]
+    sent_bytes: Mapping[str, FloatArray]
     networks: Mapping[str, str]
     label: str
     target: float | None

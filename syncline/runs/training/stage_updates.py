@@ -58,17 +58,17 @@ class StageWork:
         return StageWork(forward_s, self.activation_bytes / microbatches, self.update_s)
 
 
-def added_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
+def added_update_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
     """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
-    first_block = [tensor for tensor in model.tensors if tensor.name.startswith("0.")]
+    one_block = [tensor for tensor in model.tensors if tensor.name.startswith("0.")]  # all blocks have equal tensors
     seconds = []
     for num_blocks, delay in zip(stage_blocks(model, stages), stage_delays(stages).tolist(), strict=True):
-        seconds.append(num_blocks * method.added_update_s(first_block, machine, delay, stages))
+        seconds.append(num_blocks * method.added_update_s(one_block, machine, delay, stages))
     return tuple(seconds)
 
 
 @lru_cache(maxsize=1024)
-def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
+def async_update_times(work: StageWork, network: Network) -> UpdateTimes:
     """Return the update times of asynchronous 1F1B, in which each stage updates after each batch.
 
     The time between updates is the difference of two simulations, divided by the difference of their lengths.
@@ -82,7 +82,7 @@ def asynchronous(work: StageWork, network: Network) -> UpdateTimes:
 
 
 @lru_cache(maxsize=1024)
-def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
+def sync_update_times(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
     """Return the update times of synchronous 1F1B, in which all stages update after a batch's last micro-batch."""
     ends_s = _stage_ends_s("1f1b", work.part(microbatches), network, microbatches)
     update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
@@ -91,7 +91,9 @@ def synchronous(work: StageWork, network: Network, microbatches: int) -> UpdateT
 
 def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
     """Return the update times of a synchronous pipeline, or of an asynchronous one if ``microbatches`` is None."""
-    return asynchronous(work, network) if microbatches is None else synchronous(work, network, microbatches)
+    if microbatches is None:
+        return async_update_times(work, network)
+    return sync_update_times(work, network, microbatches)
 
 
 def _stage_ends_s(schedule_name: str, work: StageWork, network: Network, microbatches: int) -> list[float]:
@@ -118,7 +120,8 @@ def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, m
     backward_s = 2 * forward_s
     if schedule_name == "async-1f1b":
         for stage, update_s in enumerate(work.update_s):
-            # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
+            # The update delays the next forward pass, but not the gradient, which the stage sends on at once. Before
+            # its first update, stage k of K makes K - k forward passes.
             forward_s[stage, stages - stage :] += update_s
     tasks = schedule(schedule_name, stages, microbatches)
     return run_pipeline(Pipeline(tasks, stages, Durations(forward_s, backward_s), work.activation_bytes), network)

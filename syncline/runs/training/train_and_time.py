@@ -27,9 +27,9 @@ from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.delayed_gradients import (
     delayed_parts,
     delayed_training_of,
-    goes_by_events,
     stages_of_run,
     train_stages,
+    trains_by_events,
 )
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.regrouping import ReformedGroup, TrainedGroup
@@ -37,7 +37,7 @@ from syncline.runs.training.trained import (
     Trained,
     base_s,
     build_task,
-    reforms,
+    regroups_after_failures,
     sequential_results,
     state_bytes,
     task_tensors,
@@ -81,7 +81,7 @@ def train_method(
         from syncline.runs.training.async_training import train_async  # only here: numba is slow to load
 
         return train_async(spec, method, network, on_step, stream)
-    if goes_by_events(spec):
+    if trains_by_events(spec):
         return train_stages(spec, method, on_step)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network, recorder)
@@ -121,15 +121,16 @@ def _train_seeds(
     task = build_task(spec.problem, rows_of(comm, seeds), training_device(spec.device), **spec.arithmetic)
     shapes = tuple(task_tensors(task))
     optimizer_s(spec, method, shapes, task.flops_per_step)  # a wrong spec fails here rather than after the training
-    checkpoint_bytes, group = state_bytes(method, shapes, spec.workers), None
-    if reforms(spec, method) and network is not None:  # the failures are simulated before the math
+    checkpoint_bytes = state_bytes(method, shapes, spec.workers)
+    group = None
+    if regroups_after_failures(spec, method) and network is not None:  # the failures are simulated before the math
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
             work, readbacks = StepWork(shapes, task.flops_per_step), np.zeros(len(present))
             return _clock_without_failures(spec, method, calls, work, network, factors, readbacks, present)
 
         reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
-        group = TrainedGroup(reformed, reformed.play())
+        group = TrainedGroup(reformed, reformed.simulate())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
         optimizer = method.build(parameter_groups(task), comm)
@@ -137,7 +138,7 @@ def _train_seeds(
     else:
         task, optimizer, schedule = delayed_parts(delayed_training_of(spec, method), task, comm)
     recorder = recorder or Recorder()
-    ledger = comm.ledger if seeds[0] == spec.seeds[0] else None
+    ledger = comm.ledger if seeds[0] == spec.seeds[0] else None  # the calls of the first seed represent all
     seed_stream = SeedStream(stream, seeds, recorder, ledger) if stream else None
     report = throttled(spec.steps, seed_stream.write_if_due if seed_stream else None, on_step)
     try:

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -138,15 +139,15 @@ def base_s(spec: Training, flops: float | None) -> float:
     return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
-def reforms(spec: Training, method: MethodBase) -> bool:
+def regroups_after_failures(spec: Training, method: MethodBase) -> bool:
     """Return whether the workers of a synchronous method form a new group when a machine fails."""
     failures = spec.failures
     return failures is not None and failures.recovery == "elastic" and asynchronous_of(method) is None
 
 
-def goes_by_clock(spec: Training, method: MethodBase) -> bool:
+def depends_on_clock(spec: Training, method: MethodBase) -> bool:
     """Return whether the math of a training depends on the network: simulated events decide which workers take part."""
-    return asynchronous_of(method) is not None or reforms(spec, method)
+    return asynchronous_of(method) is not None or regroups_after_failures(spec, method)
 
 
 def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[[int], None]:
@@ -179,13 +180,13 @@ def sequential_results(
         steps: number of steps of each training.
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
-    for index, seed in enumerate(seeds):
 
-        def report(done: int, finished_steps: int = index * steps) -> None:
-            assert on_step is not None
-            on_step((finished_steps + done) // len(seeds))
+    def report_seed(seed_index: int, done: int) -> None:
+        assert on_step is not None
+        on_step((seed_index * steps + done) // len(seeds))
 
-        yield train_seed(seed, None if on_step is None else report)
+    for seed_index, seed in enumerate(seeds):
+        yield train_seed(seed, None if on_step is None else partial(report_seed, seed_index))
 
 
 def histories_in_turn(

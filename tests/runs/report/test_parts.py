@@ -166,7 +166,7 @@ def test_the_finals_of_a_replication_stand_on_the_clock_of_each_network(tmp_path
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "finals.parquet")
     alone = final_curves(tmp_path / "finals.parquet")
-    assert alone.sent["a"].tolist() == [0, 32]
+    assert alone.sent_bytes["a"].tolist() == [0, 32]
     assert {name: clock.tolist() for name, clock in alone.curves[0].clock_s.items()} == {OWN_NETWORK: [0, 2]}
     elsewhere = [
         {"method": "a", "setting": "finals", "network": "wan", "step_time_s": 2.0},

@@ -71,9 +71,9 @@ def test_memory_is_the_machine_s_or_what_a_container_may_have_of_it(monkeypatch,
     assert whole is not None and whole > 1e8
     (tmp_path / "memory.max").write_text("1000000\n")
     (tmp_path / "none").write_text("max\n")
-    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "nowhere")))
+    monkeypatch.setattr(limits, "CGROUP_LIMIT_FILES", (str(tmp_path / "none"), str(tmp_path / "nowhere")))
     assert limits.memory_bytes() == pytest.approx(whole) or limits.memory_bytes() > whole
-    monkeypatch.setattr(limits, "CGROUPS", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
+    monkeypatch.setattr(limits, "CGROUP_LIMIT_FILES", (str(tmp_path / "none"), str(tmp_path / "memory.max")))
     assert limits.memory_bytes() == 1e6
 
 

@@ -236,11 +236,11 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
 
     method = spec.method.in_precision(spec.number_format)
     workers = AsyncWorkers(spec, method, build, recorder, on_step=lambda done: None)
-    workers.evaluate(0)
+    workers.evaluate(num_steps=0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
     for event, worker, value, count in rows:
         if event == "step":
-            workers.step_as(int(worker), int(value), int(count))
+            workers.make_step(int(worker), int(value), lr_step=int(count))
         elif event == "arrive":
             workers.arrive(int(worker), int(value))
         elif event == "version":

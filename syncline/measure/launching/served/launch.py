@@ -194,8 +194,8 @@ def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) 
         asynchronous=measured_training,
     )  # fmt: skip
     # The simulation takes as many steps as were measured, so that both can be compared after an early end.
-    completed_plan = replace(plan, served=replace(plan.served, steps=history.steps * spec.workers))
-    simulated = AsyncTrained(completed_plan, completed_plan.play(), history.steps)
+    completed_plan = replace(plan, settings=replace(plan.settings, steps=history.steps * spec.workers))
+    simulated = AsyncTrained(completed_plan, completed_plan.simulate(), history.steps)
     clock = measured_training.time(measured_plan.network, Factors())
     simulated_clock = simulated.time(spec.network, Factors())
     assert clock is not None and simulated_clock is not None  # both have steps

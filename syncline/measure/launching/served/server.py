@@ -88,13 +88,13 @@ class _Server(EventObserver):
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.batch_sizes = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
-        served = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).served
-        self.model_bytes = int(served.model_bytes)
-        self.policy = ServerPolicy(served, self, self)
+        settings = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).settings
+        self.model_bytes = int(settings.model_bytes)
+        self.policy = ServerPolicy(settings, self, self)
         self.update_templates = self.math.params  # tensors with the shapes and types of a worker's update
         if not self.math.wire.exact_dtype:
             self.update_templates = [self.math.wire.encode(p.detach()) for p in self.math.params]
-        head_bytes = longest_head(max(served.local_steps), len(spec.seeds))
+        head_bytes = longest_head(max(settings.local_steps), len(spec.seeds))
         longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.update_templates))
         self.socket = ServerSocket(listener, keys, longest_bytes, options.timeout_s)
         self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
@@ -131,7 +131,7 @@ class _Server(EventObserver):
         self._evaluate(0)
         for worker in self.register.gone_workers() - self.connections.keys():
             self.policy.leave(worker)
-        for worker in self.policy.begin():
+        for worker in self.policy.assign_first_steps():
             self.reply(worker)
             self._send_model(worker)
         self._send_due_models()
@@ -200,7 +200,7 @@ class _Server(EventObserver):
         self._log_event("join", worker=worker, pid=request.pid)
         server = self.policy.server_of[worker]
         if worker in self.policy.failed:
-            self.policy.take([worker])
+            self.policy.take_updates([worker])
         elif worker not in server.idle and worker not in server.buffered and worker not in self.model_queue:
             self.policy.sleeping.add(worker)
             self._wake_sleeping()
@@ -223,7 +223,7 @@ class _Server(EventObserver):
         self.policy.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
         self.policy.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
         self.latest_update = tensors, count
-        self.policy.take([worker])
+        self.policy.take_updates([worker])
         rounds_done = sum(self.arrived_steps) // self.spec.workers
         self.progress.step(rounds_done, rounds_done * len(self.spec.seeds))
 
@@ -246,7 +246,7 @@ class _Server(EventObserver):
             self._update_place()
             if worker in self.policy.failed:
                 self.policy.departed.add(worker)
-                self.policy.take([worker])
+                self.policy.take_updates([worker])
             else:
                 self.policy.leave(worker)
                 self.policy.wake()
@@ -325,7 +325,7 @@ class _Server(EventObserver):
             sent_tensors = [
                 self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
             ]
-        self.math.take(sent_tensors, age, steps, self.batch_sizes[worker])
+        self.math.add_update(sent_tensors, age, steps, self.batch_sizes[worker])
         contribution = self.policy.contributions[-1]._asdict()
         del contribution["replied_s"]  # not known yet
         self._log_event("arrive", **contribution)

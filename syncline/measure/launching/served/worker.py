@@ -174,7 +174,7 @@ def _work(
             raise ConnectionLost(head["refused"])
         model = unpack_tensors(frames, local_worker.params)
         watch.progress.leave()
-        local_worker.take(model)
+        local_worker.replace_model(model)
         begun_ns = watch.now_ns()
         watch.record_receive(waiting_since_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
         steps: list[list[int]] = []

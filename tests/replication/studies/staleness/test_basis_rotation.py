@@ -17,7 +17,7 @@ from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
 from syncline.runs.run import run_study
 from syncline.runs.training.delayed_gradients import delay_groups, delays_of
-from syncline.runs.training.stage_updates import added_s, asynchronous
+from syncline.runs.training.stage_updates import added_update_s, async_update_times
 from syncline.specs import load_spec, validate
 
 TINY = ["steps=2", "eval_every=1", "schedule={}", "seeds=[0]", "problem.width=4", "problem.heads=1",
@@ -83,7 +83,7 @@ GPT_350M, A100 = MODELS["gpt-350m"], HARDWARE["a100"]
 
 def test_renewals_cost_in_inverse_proportion_to_their_frequency():
     def added(frequency: int | None) -> float:
-        return sum(added_s(rotation(frequency=frequency).method, GPT_350M, A100, 8))
+        return sum(added_update_s(rotation(frequency=frequency).method, GPT_350M, A100, 8))
 
     never = added(None)
     assert never > 0
@@ -92,7 +92,7 @@ def test_renewals_cost_in_inverse_proportion_to_their_frequency():
 
 
 def test_what_is_added_is_the_work_of_each_stages_blocks():
-    seconds = added_s(rotation().method, GPT_350M, A100, 8)
+    seconds = added_update_s(rotation().method, GPT_350M, A100, 8)
     width, rate = GPT_350M.width, A100.peak_flops * A100.mfu
     square = rotation_work(width, width, "2nd", "bilateral")
     wide = rotation_work(width, 4 * width, "2nd", "bilateral")
@@ -102,7 +102,7 @@ def test_what_is_added_is_the_work_of_each_stages_blocks():
 
 def test_a_method_whose_update_is_elementwise_adds_nothing():
     late = LateMethod.model_validate({"method": {"kind": "ddp", "rule": "adam", "lr": 0.01}})
-    assert added_s(late.method, GPT_350M, A100, 8) == (0.0,) * 8
+    assert added_update_s(late.method, GPT_350M, A100, 8) == (0.0,) * 8
 
 
 @pytest.mark.parametrize("rule", ["muon", "scion"])
@@ -111,12 +111,13 @@ def test_orthogonalising_is_charged_too(rule):
     late = LateMethod.model_validate({"method": {"kind": "ddp", "rule": rule, "lr": 0.01}})
     d, rate = GPT_350M.width, A100.peak_flops * A100.mfu
     flops = 4 * 5 * (3 * 2 * d**3) + 2 * 5 * (2 * 2 * d * d * 4 * d + 2 * d**3)
-    assert added_s(late.method, GPT_350M, A100, 8) == pytest.approx([3 * flops / rate] * 8)
+    assert added_update_s(late.method, GPT_350M, A100, 8) == pytest.approx([3 * flops / rate] * 8)
 
 
 def test_stage_aware_renewals_cost_most_at_the_first_stage_and_reversed_ones_at_the_last():
     aware, reverse, uniform = (
-        added_s(rotation(allocation=one).method, GPT_350M, A100, 8) for one in ("stage-aware", "reversed", "uniform")
+        added_update_s(rotation(allocation=one).method, GPT_350M, A100, 8)
+        for one in ("stage-aware", "reversed", "uniform")
     )
     assert list(aware) == sorted(aware, reverse=True) and aware[0] > uniform[0] > aware[-1]
     assert aware == pytest.approx(reverse[::-1])
@@ -130,7 +131,7 @@ def test_the_added_time_is_in_the_update_of_both_pipelines():
     fast = next(network for network in spec.clock.networks if network.name == "nvlink4")
     rotated, adam = (work_of(spec, late.method, 8) for late in spec.methods)
     assert rotated.forward_s == adam.forward_s
-    slower = asynchronous(rotated, fast).update_s - asynchronous(adam, fast).update_s
+    slower = async_update_times(rotated, fast).update_s - async_update_times(adam, fast).update_s
     assert slower == pytest.approx(max(rotated.update_s), rel=0.01)
 
 

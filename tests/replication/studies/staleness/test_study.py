@@ -25,7 +25,12 @@ from syncline.errors import SpecError
 from syncline.methods.parts.asynchronous import RemedySpec
 from syncline.runs.run import run_study, steps_of
 from syncline.runs.training.delayed_gradients import train_by_events
-from syncline.runs.training.stage_updates import StageWork, UpdateTimes, asynchronous, synchronous
+from syncline.runs.training.stage_updates import (
+    StageWork,
+    UpdateTimes,
+    async_update_times,
+    sync_update_times,
+)
 from syncline.runs.training.train_and_time import train_method
 from syncline.specs import RunSpec, load_spec, validate
 
@@ -242,29 +247,31 @@ EVEN = StageWork((2.0,) * 4, 8.0, (0.0,) * 4)
 
 
 def test_on_a_free_network_both_clocks_are_their_closed_forms():
-    assert asynchronous(EVEN, AT_ONCE).update_s == pytest.approx(2 + 4)
-    assert asynchronous(EVEN, AT_ONCE).seconds_until([0, 1, 2]).tolist() == pytest.approx([0, 24, 30])
+    assert async_update_times(EVEN, AT_ONCE).update_s == pytest.approx(2 + 4)
+    assert async_update_times(EVEN, AT_ONCE).seconds_until([0, 1, 2]).tolist() == pytest.approx([0, 24, 30])
     expected = pipeline_s("1f1b", 4, 8, 2.0 / 8, 4.0 / 8)
-    assert synchronous(EVEN, AT_ONCE, 8) == UpdateTimes(pytest.approx(expected), pytest.approx(expected))
+    assert sync_update_times(EVEN, AT_ONCE, 8) == UpdateTimes(pytest.approx(expected), pytest.approx(expected))
 
 
 def test_the_slowest_stage_sets_the_asynchronous_pace():
     uneven = StageWork((1.0, 3.0, 1.0), 8.0, (0.0,) * 3)
-    assert asynchronous(uneven, AT_ONCE).update_s == pytest.approx(9)
+    assert async_update_times(uneven, AT_ONCE).update_s == pytest.approx(9)
 
 
 def test_what_a_method_adds_is_in_both_clocks():
     costly = StageWork(EVEN.forward_s, EVEN.activation_bytes, (0.5,) * 4)
-    assert asynchronous(costly, AT_ONCE).update_s == pytest.approx(6.5)
-    before = synchronous(EVEN, AT_ONCE, 8).update_s
-    assert synchronous(costly, AT_ONCE, 8).update_s == pytest.approx(before + 0.5)
+    assert async_update_times(costly, AT_ONCE).update_s == pytest.approx(6.5)
+    before = sync_update_times(EVEN, AT_ONCE, 8).update_s
+    assert sync_update_times(costly, AT_ONCE, 8).update_s == pytest.approx(before + 0.5)
 
 
 def test_latency_stops_the_synchronous_pipeline_alone_while_it_is_hidden():
     """A round trip of the first stage: 4 stages forth and back, 3 hops each way; its limit of 4 in flight hides it."""
     near, far = Link(0.0, 1e18), Link(0.1, 1e18)
-    assert asynchronous(EVEN, far).update_s == pytest.approx(asynchronous(EVEN, near).update_s + 6 * 0.1 / 4, rel=1e-6)
-    assert synchronous(EVEN, far, 8).update_s > synchronous(EVEN, near, 8).update_s + 6 * 0.1 - 1e-9
+    assert async_update_times(EVEN, far).update_s == pytest.approx(
+        async_update_times(EVEN, near).update_s + 6 * 0.1 / 4, rel=1e-6
+    )
+    assert sync_update_times(EVEN, far, 8).update_s > sync_update_times(EVEN, near, 8).update_s + 6 * 0.1 - 1e-9
 
 
 def test_the_clock_is_of_the_problem_or_of_a_real_model():
@@ -288,7 +295,7 @@ def test_rows_have_the_time_of_both_pipelines():
     for row in rows:
         work = work_of(spec, spec.methods[0].method, row["stages"])
         network = next(one for one in spec.clock.networks if one.name == row["network"])
-        late, sync = asynchronous(work, network), synchronous(work, network, 8)
+        late, sync = async_update_times(work, network), sync_update_times(work, network, 8)
         assert (row["update_s"], row["sync_update_s"]) == (late.update_s, sync.update_s)
         assert row["time_to_target_s"] == pytest.approx(float(late.seconds_until(row["steps_to_target"])))
         assert row["sync_time_to_target_s"] == pytest.approx(2 * sync.update_s)

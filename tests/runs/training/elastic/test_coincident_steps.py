@@ -60,7 +60,7 @@ def test_workers_of_one_speed_are_a_team_and_their_steps_change_nothing_but_roun
     assert late.asynchronous and teams_of(late.asynchronous.plan) == ((0, 1), (2, 3))
     recorder = Recorder()
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
-    late.asynchronous.plan.play(AsyncWorkers(spec, spec.method, build, recorder, lambda done: None))
+    late.asynchronous.plan.simulate(AsyncWorkers(spec, spec.method, build, recorder, lambda done: None))
     np.testing.assert_allclose(recorder.history(spec.seeds).loss, late.history.loss, rtol=1e-12)
 
 
