@@ -96,20 +96,21 @@ class StepAction(NamedTuple):
 
     Attributes:
         kind: ``compute``, ``decide`` (whether to send), ``start`` or ``wait`` (of a call).
-        number: index of the call among those of the step.
+        call_index: index of the call among those of the step; -1 for ``compute`` and ``decide``.
         fraction: fraction of the step's computing, for ``compute``.
         members: the workers that wait, for ``wait``; all if None.
     """
 
     kind: str
-    number: int = -1
+    call_index: int = -1
     fraction: float = 0.0
     members: Members = None
 
 
 def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
     """Yield the actions of a step in order, from its computing to the start of the calls that are ready at its end."""
-    started_calls, fraction_done = list[tuple[int, Call]](), 0.0
+    started_calls: list[tuple[int, Call]] = []  # without those that are awaited during the computing
+    fraction_done = 0.0
     for fraction, is_wait, index in way_points(calls):
         yield StepAction("compute", fraction=fraction - fraction_done)
         fraction_done = fraction
@@ -117,7 +118,7 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
             yield StepAction("wait", index, members=members(calls[index], workers))
         else:
             yield StepAction("start", index)
-            if not is_awaited_in_step(calls[index]):  # then awaited at the end of the step, below
+            if not is_awaited_in_step(calls[index]):
                 started_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
     yield StepAction("decide")
@@ -140,7 +141,8 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
     steps, workers = times.compute_s.shape
     programs: list[list[Instruction]] = [[] for _ in range(workers)]
-    calls_by_step, later_waits = CallsByStep(calls, steps), dict[int, list[tuple[Members, Wait]]]()
+    calls_by_step = CallsByStep(calls, steps)
+    later_waits: dict[int, list[tuple[Members, Wait]]] = {}  # by the step that waits
 
     def append(instruction: Instruction, instruction_members: Members = None) -> None:
         """Append an instruction to the programs of these workers."""
@@ -161,7 +163,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
         for action in step_actions(step_calls, workers):
-            key = step, action.number
+            key = step, action.call_index
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
                     program.append(Compute(action.fraction * seconds, step=step))
@@ -171,7 +173,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
             elif action.kind == "wait":
                 append(Wait(key), action.members)
             else:
-                start(step_calls[action.number], key)
+                start(step_calls[action.call_index], key)
         for waiting, wait in later_waits.pop(step, []):
             append(wait, waiting)
         for program, optimizer_s in zip(programs, times.optimizer_s.tolist(), strict=True):
@@ -195,7 +197,8 @@ def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tup
         started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
-    without_wait, waits = frozenset(range(workers)), []  # workers that wait for no later call
+    without_wait = frozenset(range(workers))  # workers that wait for no later call
+    waits: list[tuple[int, Members]] = []
     for index, call in reversed(started):
         waiting = without_wait if call.group is None else without_wait & frozenset(call.group)
         if waiting and not call.wait_steps:
@@ -292,10 +295,10 @@ class Streams:
                 if trigger_s:
                     yield self._compute(number, trigger_s, "trigger")
             elif action.kind == "wait":
-                yield self._wait(number, end_s[action.number], calls[action.number], action.members)
+                yield self._wait(number, end_s[action.call_index], calls[action.call_index], action.members)
             else:
-                yield from self._start(calls[action.number])
-                end_s[action.number] = self.free_s  # the network stream is free when its last call has ended
+                yield from self._start(calls[action.call_index])
+                end_s[action.call_index] = self.free_s  # the network stream is free when its last call has ended
         for call_end_s, call in self.later_waits.pop(number, ()):
             yield self._wait(number, call_end_s, call, members(call, len(self.now_s)))
         if self.times.optimizer_s.any():

@@ -81,10 +81,11 @@ def phased_clock(
     trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
     optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
-    # All workers count as present before the first phase, so that none of them joins in it.
-    end_s, was_present, phases = start_times(starts_s, workers).copy(), np.ones(workers, dtype=bool), []
-    changes = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # first steps of phases but the first
-    for begin, end in pairwise([0, *changes.tolist(), steps]):
+    end_s = start_times(starts_s, workers).copy()
+    was_present = np.ones(workers, dtype=bool)  # before the first phase, so that no worker joins in it
+    phases: list[_Phase] = []
+    later_phases = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # the first step of each
+    for begin, end in pairwise([0, *later_phases.tolist(), steps]):
         is_present = present[begin]
         members, joining = np.flatnonzero(is_present), is_present & ~was_present
         if joining.any():
@@ -117,8 +118,9 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
             expected = f"those present in steps {begin} to {end - 1}, or none, which means them"
             raise SpecError("calls.group", group, expected)
     phase_calls = []
+    is_last_phase = end == steps
     for call in calls:
-        wait_steps = call.wait_steps if end == steps else min(call.wait_steps, end - 1 - call.step)
+        wait_steps = call.wait_steps if is_last_phase else min(call.wait_steps, end - 1 - call.step)
         phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
     return phase_calls
 
@@ -259,7 +261,10 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
 
 
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
-    """Return a stretch for each checkpoint: from the end of a step to the next step, or to a stretch in ``others``."""
+    """Return a stretch for each checkpoint, which lasts from the end of a step until the next step can begin.
+
+    The pause between two steps is a checkpoint until another stretch begins, one of ``others``.
+    """
     checkpoints = []
     for step, (end_s, next_end_s) in enumerate(pairwise(step_end_s.tolist())):
         next_start_s = next_end_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])

@@ -139,12 +139,12 @@ def clock(
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
-    CallsByStep(calls, steps)  # checks the calls before they are split
+    CallsByStep(calls, steps)  # made only for its checks, before the calls are split
     sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
     nbytes = 0.0  # of the mean worker in all steps
     for call in calls:
         ranks = group_ranks(call.group, workers)
-        num_members = workers if ranks is None else len(ranks)
+        num_members = workers if ranks is None else len(ranks)  # None: all workers
         nbytes += call.payload_bytes * (num_members / workers)
     if evaluator != "events":
         try:
@@ -193,13 +193,17 @@ def _group_algorithm(
     if policy == "nccl":
         raise SpecError("algorithm", policy, "an algorithm's name, for parts of workers whose links differ")
     members = among(topology(network, workers), ranks)
-    return None if place_of(members, len(ranks)) is None else _fastest(kind, nbytes, members)
+    is_on_lines_between_places = place_of(members, len(ranks)) is not None
+    return _fastest(kind, nbytes, members) if is_on_lines_between_places else None
 
 
 def _algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of all workers; ``auto`` takes the fastest, which may need a simulation."""
+    """Return the algorithm of a collective of all workers; None stands for the default.
+
+    ``auto`` takes the fastest, which may need a simulation.
+    """
     policy = algorithm_of(algorithms, kind)
     is_network = hasattr(network, "among")  # else a topology of different links
     if policy == "nccl" and not is_network:

@@ -70,7 +70,7 @@ def all_outages(
     return heapq.merge(sorted(scheduled), *streams)
 
 
-NEVER = Outage(math.inf, 0, 0)
+NEVER = Outage(at_s=math.inf, first=0, stop=0)
 """The outage after the last one."""
 
 
@@ -208,13 +208,15 @@ class Roster:
         self._num_failures = [0] * group.workers  # of each place; a return planned before the last does not count
 
     def next_s(self) -> float:
-        """Return the time of the next change of the present workers in seconds; infinite if there is none."""
+        """Return the time in seconds of the next change of workers or spare machines; infinite if there is none."""
         return_s = self._returns[0].at_s if self._returns else math.inf
         return min(self._next_outage.at_s, self._places.next_s(), return_s)
 
-    def change(self, costs: FailureCosts) -> Change:
-        """Return the next change of the present workers; add the seconds of absences that end to ``costs``."""
-        now_s, leaving, joined = self.next_s(), list[int](), list[int]()
+    def take_next_change(self, costs: FailureCosts) -> Change:
+        """Make and return the next change of the present workers; add the seconds of ended absences to ``costs``."""
+        now_s = self.next_s()
+        leaving: list[int] = []
+        joined: list[int] = []
         self._refill(now_s)
         while self._returns and self._returns[0].at_s <= now_s:
             _, place, num_failures = heapq.heappop(self._returns)
@@ -240,7 +242,8 @@ class Roster:
         self.present[joined] = True
         self.present[leaving] = False
         self.count += len(joined) - len(leaving)
-        costs.interruptions += bool(leaving)
+        if leaving:
+            costs.interruptions += 1
         return Change(now_s, leaving, joined)
 
     def end(self, now_s: float, costs: FailureCosts) -> None:
@@ -274,10 +277,10 @@ class Absences:
 
     def __init__(self, group: FailingGroup, outages: Iterable[Outage]) -> None:
         # The costs that the roster counts are not used: workers at their own pace count their own.
-        self._roster, self._costs = Roster(group, 0.0, outages), FailureCosts(group.workers)
+        self._roster, self._costs = Roster(group, load_s=0.0, outages=outages), FailureCosts(group.workers)
         self._periods: list[list[AbsencePeriod]] = [[] for _ in range(group.workers)]
 
-    def next_of(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
+    def next_absence(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
         while self._roster.next_s() < until_s:
             self._read_next_change()
@@ -293,7 +296,7 @@ class Absences:
 
     def _read_next_change(self) -> None:
         """Read the next change of the roster, and add it to the absences of the workers that leave or join."""
-        change = self._roster.change(self._costs)
+        change = self._roster.take_next_change(self._costs)
         for worker in change.left:
             self._periods[worker].append(AbsencePeriod(change.at_s, math.inf))
         for worker in change.joined:

@@ -58,7 +58,7 @@ class RestartedTraining:
                 return costs
             now_s = self._restart(now_s)
             if now_s >= self.until_s or costs.stuck:
-                costs.wall_s = min(now_s, self.until_s) if math.isfinite(now_s) else costs.wall_s
+                costs.wall_s = min(now_s, self.until_s)
                 return costs
 
     def _train(self, start_s: float) -> float:
@@ -149,7 +149,10 @@ class RestartedTraining:
             costs.stuck, costs.wall_s = no_progress(self._saved_at_s, reason), outage.at_s
 
     def _add_stretch(self, kind: str, start_s: float, end_s: float) -> None:
-        """Add a period in which all workers wait (``down``) or start again (``restart``) to the costs."""
+        """Add a period in which all workers wait (``down``) or start again (``restart``) to the costs.
+
+        The time after the end of the simulation, at ``until_s``, does not count.
+        """
         end_s = min(end_s, self.until_s)
         if end_s <= start_s:
             return
@@ -221,7 +224,7 @@ class ElasticTraining:
         now_s, roster, costs = 0.0, self._roster, self._costs
         while not costs.stuck:
             if roster.next_s() <= now_s:
-                now_s = self._change(now_s)
+                now_s = self._process_change(now_s)
                 continue
             if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # less a rounding error
                 break
@@ -230,13 +233,15 @@ class ElasticTraining:
         roster.end(costs.wall_s, costs)
         return costs
 
-    def _change(self, now_s: float) -> float:
+    def _process_change(self, now_s: float) -> float:
         """Process workers that leave or join just when the others would go on; return the time at which these go on."""
-        change = self._roster.change(self._costs)
+        change = self._roster.take_next_change(self._costs)
         self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
         if change.left:
             return self._lose_workers(now_s, change.left)
-        return self._form_group(now_s, now_s + self.group.reform_s) if change.joined else now_s
+        if change.joined:
+            return self._form_group(now_s, ready_s=now_s + self.group.reform_s)
+        return now_s  # only spare machines have failed or returned
 
     def _step_weight(self, present: int) -> float:
         """Return the number of whole steps, at most 1, for which one step of ``present`` workers counts."""
@@ -257,7 +262,7 @@ class ElasticTraining:
             if change_s == self.until_s:
                 self._add_costs(start_s, change_s, first_step, done, present)
                 return change_s
-            change = roster.change(costs)
+            change = roster.take_next_change(costs)
             if change.left:
                 self._add_costs(start_s, change_s, first_step, done, present)
                 return self._lose_workers(change_s, change.left)
@@ -266,7 +271,7 @@ class ElasticTraining:
                 costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
                 self._add_costs(start_s, step_end_s, first_step, done=done + 1, present=present)
                 self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
-                return self._form_group(step_end_s, step_end_s + self.group.reform_s)
+                return self._form_group(step_end_s, ready_s=step_end_s + self.group.reform_s)
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
         """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
@@ -313,7 +318,7 @@ class ElasticTraining:
                 costs.lost_s += lost_s
                 costs.steps -= lost_steps
                 costs.lost_steps += lost_steps
-        return self._form_group(now_s, now_s + self.group.timeout_s + self.group.reform_s)
+        return self._form_group(now_s, ready_s=now_s + self.group.timeout_s + self.group.reform_s)
 
     def _form_group(self, now_s: float, ready_s: float) -> float:
         """Wait until the group is formed; a worker that leaves or joins meanwhile restarts the forming.
@@ -328,7 +333,7 @@ class ElasticTraining:
         roster, costs, group, since_s = self._roster, self._costs, self.group, now_s
         self._failures_in_a_row += 1
         while True:
-            if roster.count < group.min_workers or not roster.count:
+            if roster.count < max(group.min_workers, 1):
                 if not roster.count:
                     self._return_to_checkpoint()
                 most_workers = group.workers - len(roster.lost)
@@ -352,7 +357,7 @@ class ElasticTraining:
                 return now_s
             if now_s == self.until_s:
                 return now_s
-            change = roster.change(costs)
+            change = roster.take_next_change(costs)
             if change.left:
                 self._failures_in_a_row += 1
                 ready_s = now_s + group.timeout_s + group.reform_s
@@ -403,7 +408,7 @@ def simulate_independent_workers(
         now_s = min(end_s, until_s)
         if roster.next_s() >= now_s:
             break
-        change = roster.change(costs)
+        change = roster.take_next_change(costs)
         for worker in change.left:
             worked_s = change.at_s - start_s[worker]
             rounds_s = math.floor(worked_s / round_s) * round_s  # whole rounds, whose updates were sent
@@ -413,7 +418,8 @@ def simulate_independent_workers(
         for worker in change.joined:
             start_s[worker] = change.at_s
             num_active, start_sum_s = num_active + 1, start_sum_s + change.at_s
-        if not num_active and (math.isinf(roster.next_s()) or len(roster.lost) == group.workers):
+        nobody_returns = math.isinf(roster.next_s()) or len(roster.lost) == group.workers
+        if not num_active and nobody_returns:
             costs.stuck = no_progress(change.at_s)
             now_s = change.at_s
             break

@@ -69,16 +69,16 @@ def run_gloo(
             channel; or two workers, whose clears-to-send and data share a connection, are not in step.
     """
     workers = len(entry_s)
-    two_in_step = "clears-to-send queue behind data on one connection, which only the events can follow"
+    not_in_step = "clears-to-send queue behind data on one connection, which only the events can follow"
     if workers > 2 and kind in ("all_to_all", "broadcast", "gather", "reduce"):
         raise Contention("connections share a link, which only the events can follow")
     if workers == 2 and entry_s[0] != entry_s[1]:
-        raise Contention(two_in_step)
+        raise Contention(not_in_step)
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
     waits = waits_for_sends(kind)
     entry_s = entry_s + call_s if rounds else entry_s
-    complete_s = [entry_s]  # times at which a worker has all messages up to each round; the first is before any round
+    complete_s = [entry_s]  # times at which a worker has all messages of the first 0, 1, 2, ... rounds
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     never_s = np.full(workers, -np.inf)
     previous = latest = _LastMessages(never_s, never_s)  # the last two messages of each worker
@@ -88,9 +88,11 @@ def run_gloo(
         if id(round_) not in round_costs:
             round_costs[id(round_)] = _gloo_costs(round_, topology, costs)
         flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
-        if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):
-            raise Contention(two_in_step)
-        ready_s = complete_s[max(round_number + 1 - ahead, 0)]  # the rounds up to ``ahead`` before are complete
+        if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):  # unequal messages
+            raise Contention(not_in_step)
+        # ``complete_s[n]`` is after n rounds: a worker comes to this round once the rounds up to ``ahead`` before are
+        # complete.
+        ready_s = complete_s[max(round_number + 1 - ahead, 0)]
         clear_s = ready_s[receivers]
         if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
             for messages in (previous, latest):
@@ -112,8 +114,9 @@ def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Fl
     senders, receivers, nbytes = round_
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
+    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)  # of channel -1, none, at the end
     return (
-        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, np.append(topology.bandwidth_bytes_per_s, np.inf)),
+        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
         latency_factor * forward.latency_s + forward.overhead_s + message_s,
         latency_factor * backward.latency_s + backward.overhead_s + message_s,
     )
@@ -179,7 +182,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
     limits = limiting_channels([path.channels for path in paths], bandwidth)
     channel_busy_s = np.full(len(bandwidth), -np.inf)
-    connection_busy_s = np.full((topology.workers,) * 2, -np.inf)
+    connection_busy_s = np.full((topology.workers, topology.workers), -np.inf)  # by sender and receiver
     for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
         begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
         end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, shared=limits, busy_s=channel_busy_s)

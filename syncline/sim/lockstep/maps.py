@@ -43,8 +43,11 @@ class Spans(NamedTuple):
     """A piece of work that P workers do, each in its own time: when it begins and ends for each of them.
 
     Args:
-        stream, what, label: the stream, the kind and the name of the work.
-        start_s, end_s: begin and end by worker, ``(P,)`` seconds, or a number for all.
+        stream: name of the workers' stream.
+        what: kind of the work.
+        label: name of the work.
+        start_s: begin by worker, ``(P,)`` seconds, or a number for all.
+        end_s: end by worker, ``(P,)`` seconds, or a number for all.
         nbytes: bytes that each worker sends.
         step: the training step.
         members: workers that do the work, with unused values for the others; None for all.
@@ -174,7 +177,8 @@ class CollectiveMaps:
             self._ports.shift(entry_s[0])  # a common entry later by x seconds makes all times later by x
         elif is_idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
             if key not in self._matrices:
-                self._matrices[key] = self._run(key, np.where(np.eye(workers, dtype=bool), 0.0, -np.inf))
+                only_worker_enters_s = np.where(np.eye(workers, dtype=bool), 0.0, -np.inf)  # worker j in row j
+                self._matrices[key] = self._run(key, only_worker_enters_s)
             matrix = self._matrices[key]
             # Row j has the times due to worker j's entry; channels (the last field) are idle, as none is shared.
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
@@ -241,7 +245,8 @@ class GroupedMaps:
             uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
-        if set(uses) - {None} and (not has_own_links or has_connections):
+        has_groups = bool(set(uses) - {None})  # None: all workers
+        if has_groups and (not has_own_links or has_connections):
             raise Contention("collectives of parts of the workers meet on shared channels, or on connections")
         self._workers, self._in_s = topology.workers, np.full(topology.workers, -np.inf)  # incoming ports are free
         self._maps = {

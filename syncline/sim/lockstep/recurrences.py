@@ -70,9 +70,9 @@ def shared_flow_s(
         np.maximum.at(last_s, channel, begin_s[messages])
     is_used = counts > 0
     tolerance_s = TOLERANCE * np.abs(last_s[is_used])
-    if np.any(last_s[is_used] - first_s[is_used] > tolerance_s) or np.any(
-        first_s[is_used] < busy_s[is_used] - tolerance_s
-    ):
+    begin_apart = np.any(last_s[is_used] - first_s[is_used] > tolerance_s)
+    begin_too_early = np.any(first_s[is_used] < busy_s[is_used] - tolerance_s)
+    if begin_apart or begin_too_early:
         raise Contention("transfers of different times share a channel, which lockstep cannot follow")
     equal_part = bandwidth / np.maximum(counts, 1)
     rate = equal_part[channels].min(axis=1)
@@ -163,9 +163,10 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     """
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
-    run_round, run_rings = (_eager, _eager_rings) if rule == "eager" else (_rendezvous, _rendezvous_rings)
+    run_round, run_rings = _eager, _eager_rings
     if rule == "rendezvous":
-        ports.received_s = np.full_like(ports.out_s, -np.inf)  # one time per worker is the whole state
+        run_round, run_rings = _rendezvous, _rendezvous_rings
+        ports.received_s = np.full_like(ports.out_s, -np.inf)  # ``out_s`` alone is the state
     for routed_round, repetitions in rounds.runs:
         if isinstance(routed_round, RoutedSequence):
             _run_one_by_one(routed_round, ports, rule)
@@ -174,9 +175,12 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
             run_rings(routed_round, routed_round.rings, ports, repetitions, rounds)
             continue
         for remaining in reversed(range(repetitions)):
-            ports_before = ports.copy() if remaining and routed_round.shared else None
+            if not (remaining and routed_round.shared):
+                run_round(routed_round, ports, rounds)
+                continue
+            ports_before = ports.copy()
             run_round(routed_round, ports, rounds)
-            shift_s = None if ports_before is None else ports.shift_from(ports_before)
+            shift_s = ports.shift_from(ports_before)
             if shift_s is not None:  # every later round makes all times later by as much
                 ports.shift(remaining * shift_s)
                 break

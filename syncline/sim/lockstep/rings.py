@@ -42,18 +42,20 @@ def rings(senders: Ints, receivers: Ints, workers: int) -> Ints | None:
         return None
     # Follow the messages from each worker until they come back to it.
     order: list[int] = []  # the workers of one ring after another
-    first_length, visited = 0, [False] * workers
+    visited = [False] * workers
+    ring_lengths: set[int] = set()
     for first in range(workers):
+        if visited[first]:
+            continue
         ring_start, worker = len(order), first
         while not visited[worker]:
             visited[worker] = True
             order.append(worker)
             worker = receiver_of[worker]
-        ring_length = len(order) - ring_start
-        if ring_length and first_length not in (0, ring_length):
-            return None
-        first_length = max(first_length, ring_length)
-    return np.ascontiguousarray(np.reshape(order, (-1, first_length)).T)
+        ring_lengths.add(len(order) - ring_start)
+    if len(ring_lengths) > 1:
+        return None
+    return np.ascontiguousarray(np.reshape(order, (-1, ring_lengths.pop())).T)
 
 
 def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Floats, repetitions: int) -> Floats:

@@ -114,7 +114,7 @@ class RoutedRounds:
         Raises:
             Contention: a worker sends twice or receives twice in one round.
         """
-        if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:
+        if isinstance(rounds, RoundTable) and len(rounds) == len(rounds.senders) > 0:  # one message in each round
             messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
             sequence_shared = shared_channels([[messages]], topology) if shared is None else shared
             if not sequence_shared.any():
@@ -214,7 +214,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
             channel = channel_of_message[is_used]
             for end, workers in enumerate((senders, receivers)):
                 worker, known_worker = workers[is_used], worker_of_channel[end, channel]
-                # If several workers of a round are new on a channel, one of them is noted, and the others differ.
+                # If several workers of a round are new on a channel, one of them is stored, and the others differ.
                 worker_of_channel[end, channel] = np.where(known_worker < 0, worker, known_worker)
                 has_several[end, channel[worker_of_channel[end, channel] != worker]] = True
     return has_several[0] & has_several[1]

@@ -47,7 +47,7 @@ class WorkerFailures:
         self.lost_steps = 0
         self.last_failure_s = 0.0
 
-    def next_of(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
+    def next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
         """Return a worker's absence that begins before the worker has finished these steps, begun at ``now_s``.
 
         The steps that the worker completes before this absence count as lost. ``steps`` has the numbers of the steps.
@@ -55,7 +55,7 @@ class WorkerFailures:
         if self.absences is None:
             return None
         steps_s = [self.pace(worker, step) for step in steps]
-        absence = self.absences.next_of(worker, now_s, until_s=now_s + sum(steps_s))
+        absence = self.absences.next_absence(worker, now_s, until_s=now_s + sum(steps_s))
         if absence is not None:
             trained_s = max(absence.from_s - now_s, 0.0)
             self.lost_steps += int(np.searchsorted(np.cumsum(steps_s), trained_s, side="right"))
@@ -67,7 +67,7 @@ class WorkerFailures:
         self.lost_s[worker] += from_s - begun_s
         self.periods.append(AbsencePeriod(from_s, absence.back_s))
         self.last_failure_s = from_s
-        if not math.isinf(absence.back_s):
+        if math.isfinite(absence.back_s):  # the timeline shows no span of an absence for good
             self.away_s[worker] += absence.back_s - from_s
 
     def not_computing_s(self) -> Floats:
@@ -134,10 +134,10 @@ def simulate_async_workers(
 
 
 class _AsyncSimulation:
-    """The programs of workers, the programs of servers, and the clock of the servers.
+    """The programs of P workers, the programs of servers, and the clock of the servers.
 
-    A server has a *handler* for each worker: a program that takes the worker's updates and sends models to the worker.
-    The program of worker i has the number i in the simulation; the program of its handler has the number P + i.
+    Each worker has a *handler* at its server: a program that takes the worker's updates and sends models to the worker.
+    Worker i's program has the number i in the simulation, and the program of its handler has the number P + i.
     """
 
     def __init__(
@@ -159,15 +159,19 @@ class _AsyncSimulation:
     ) -> AsyncResult:
         """Simulate until the server has taken all steps, and return the results."""
         workers, policy = self.settings.workers, self.policy
-        first_workers = policy.begin()
+        first_workers = policy.assign_first_steps()
 
         def delay_between_programs(sender: int, receiver: int) -> float:
             """Return the seconds by which a message between the machines of two programs is late."""
             assert delay is not None
             return delay(topology.place_of(sender), topology.place_of(receiver))
 
-        program_starts_s = None if starts_s is None else [*starts_s, *[0.0] * len(topology.places)]
-        policy.begun_s = [0.0] * workers if starts_s is None else list(starts_s)
+        program_starts_s = None
+        policy.begun_s = [0.0] * workers
+        if starts_s is not None:
+            handler_starts_s = [0.0] * len(topology.places)
+            program_starts_s = [*starts_s, *handler_starts_s]
+            policy.begun_s = list(starts_s)
         if self.failures.absences is not None:  # a failure may return steps to workers that got none
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
         programs = self._programs({*first_workers} - policy.sleeping)
@@ -202,15 +206,17 @@ class _AsyncSimulation:
 
         The workers in ``working`` begin with the first model; the others wait for a model.
         """
-        programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
+        programs: list[list[Instruction]] = []
+        handlers: list[list[Instruction]] = []
         for worker in range(self.settings.workers):
             if worker in working:
-                programs.append(self._work(worker))
+                programs.append(self._work_program(worker))
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
-                handlers.append(self._handler(worker, update, last_step) if self.policy.assigned[worker] else [])
-            else:
-                programs.append(self._await_model(worker, update=-1, last_step=-1))
-                handlers.append(self._reply(worker, update=-1, last_step=-1))
+                has_steps = self.policy.assigned[worker] > 0
+                handlers.append(self._handler_program(worker, update, last_step) if has_steps else [])
+            else:  # update -1: none has been sent
+                programs.append(self._await_model_program(worker, update=-1, last_step=-1))
+                handlers.append(self._reply_program(worker, update=-1, last_step=-1))
         upper_programs = self.upper.programs() if self.upper else []
         return programs + handlers + upper_programs
 
@@ -242,15 +248,15 @@ class _AsyncSimulation:
 
     # Instructions and effects of a worker.
 
-    def _work(self, worker: int) -> list[Instruction]:
+    def _work_program(self, worker: int) -> list[Instruction]:
         """Return the instructions of a worker that has a model: make steps, send an update, await the next model."""
         policy = self.policy
         steps, first_step, update = policy.assigned[worker], self.num_steps[worker], self.num_updates[worker]
         if not steps:
             return []
-        absence = self.failures.next_of(worker, policy.begun_s[worker], range(first_step, first_step + steps))
+        absence = self.failures.next_absence(worker, policy.begun_s[worker], range(first_step, first_step + steps))
         if absence is not None:
-            return self._fail(worker, absence)
+            return self._failure_program(worker, absence)
         handler, last_step = self.settings.workers + worker, first_step + steps - 1
         program: list[Instruction] = []
         for step in range(first_step, first_step + steps):
@@ -261,9 +267,9 @@ class _AsyncSimulation:
         )
         self.num_steps[worker] += steps
         self.num_updates[worker] += 1
-        return program + self._await_model(worker, update, last_step)
+        return program + self._await_model_program(worker, update, last_step)
 
-    def _fail(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
+    def _failure_program(self, worker: int, absence: AbsencePeriod) -> list[Instruction]:
         """Return the program of a worker that fails before it sends its update, comes back, and asks for a model."""
         begun_s = self.policy.begun_s[worker]
         update, first_step = self.num_updates[worker], self.num_steps[worker]
@@ -273,11 +279,12 @@ class _AsyncSimulation:
         departs = math.isinf(absence.back_s)
         handler = self.settings.workers + worker
         # The handler waits for the tag of the next update, so this message without bytes takes its place.
-        notice = Send(handler, 0.0, tag=("update", update), step=first_step, label="leaves" if departs else "is back")
+        label = "leaves" if departs else "is back"
+        notice = Send(handler, nbytes=0.0, tag=("update", update), step=first_step, label=label)
         if departs:
             return [lost, notice]
         away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
-        return [lost, away, notice, *self._await_model(worker, update, first_step)]
+        return [lost, away, notice, *self._await_model_program(worker, update, first_step)]
 
     def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
         """Give the steps of a worker that fails now back to the policy, which assigns them to sleeping workers."""
@@ -286,16 +293,17 @@ class _AsyncSimulation:
         if self.policy.sleeping:
             self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)
 
-    def _await_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+    def _await_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
 
         def work(_: int) -> list[Instruction]:  # when the model has arrived
             self.policy.begun_s[worker] = self.simulation.now_s
-            return self._work(worker)
+            return self._work_program(worker)
 
         handler = self.settings.workers + worker
-        # `First` calls `work`, which makes the rest of the program, only when the model is here.
-        return [Recv(handler, ("model", update), last_step, label=f"model {update + 1}"), First([None], work)]
+        receive = Recv(handler, ("model", update), last_step, label=f"model {update + 1}")
+        # `First` with a single option calls `work`, which makes the rest of the program, only when the model is here.
+        return [receive, First([None], work)]
 
     def _end_step(self, worker: int, step: int) -> None:
         """Record the end of a worker's local step, and let the observer do the step's math."""
@@ -306,28 +314,28 @@ class _AsyncSimulation:
 
     # The server's handler for a worker.
 
-    def _handler(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+    def _handler_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a handler that take an update, by its number and its last step, and reply."""
-        receive = Recv(worker, ("update", update), last_step, effect=partial(self._note_arrival, worker))
-        return [receive, *self._reply(worker, update, last_step)]
+        receive = Recv(worker, ("update", update), last_step, effect=partial(self._queue_arrival, worker))
+        return [receive, *self._reply_program(worker, update, last_step)]
 
-    def _reply(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+    def _reply_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker's handler that wait for the policy's reply, and then send the model."""
         reply = gate(partial(self.policy.reply, worker), last_step)
-        return [reply, First([None], lambda _: self._send_model(worker, update, last_step))]
+        return [reply, First([None], lambda _: self._send_model_program(worker, update, last_step))]
 
-    def _send_model(self, worker: int, update: int, last_step: int) -> list[Instruction]:
+    def _send_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a handler that send a model and take the next update, if the worker has steps."""
         if worker in self.policy.departed:
             return []
         steps = self.policy.assigned[worker]
         if not steps and self.failures.absences is not None:  # steps of a failed worker may come later
             self.policy.sleeping.add(worker)
-            return self._reply(worker, update, last_step)
+            return self._reply_program(worker, update, last_step)
         send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
-        return [send, *self._handler(worker, update + 1, last_step + steps)] if steps else [send]
+        return [send, *self._handler_program(worker, update + 1, last_step + steps)] if steps else [send]
 
-    def _note_arrival(self, worker: int) -> None:
+    def _queue_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
         if not self.arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
@@ -336,7 +344,7 @@ class _AsyncSimulation:
     def _take_arrivals(self, _: object) -> None:
         """Let the servers take the updates that have arrived at this instant, by worker."""
         arrivals, self.arrivals = sorted(self.arrivals), []
-        self.policy.take(arrivals)
+        self.policy.take_updates(arrivals)
 
 
 def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int | None) -> Timeline:
@@ -347,16 +355,19 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     workers, groups = settings.workers, settings.groups
     is_shown = (timeline.worker < workers) | (timeline.what == "send")
     is_shown &= timeline.what != GATE
-    spans = timeline[is_shown] if keep_steps is None else timeline[is_shown].head(keep_steps)
+    spans = timeline[is_shown]
+    if keep_steps is not None:
+        spans = spans.head(keep_steps)
 
     # The programs: of the workers; of their handlers; with local servers, those that send up and their handlers.
     local_servers = range(workers, workers + len(groups))
-    last = workers + len(groups)
+    last = workers + len(groups)  # the upper server, or the only one
     worker_of_program = [*range(workers)]
     for server, size in zip(local_servers, groups, strict=True):
         worker_of_program += [server] * size
     worker_of_program += local_servers
-    worker_of_program += [last] * (len(groups) or workers)  # handlers of the upper, or of the only server
+    num_handlers_of_last = len(groups) if groups else workers
+    worker_of_program += [last] * num_handlers_of_last
     stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
     stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
 

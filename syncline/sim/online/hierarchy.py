@@ -88,10 +88,11 @@ class UpperServerPrograms:
     def programs(self) -> list[list[Instruction]]:
         """Return the sending programs of the local servers, then their handlers at the upper server."""
         self._has_ended = [not server.under_way for server in self.policy.servers]
-        send_programs, handlers = list[list[Instruction]](), list[list[Instruction]]()
+        send_programs: list[list[Instruction]] = []
+        handlers: list[list[Instruction]] = []
         for server, has_ended in enumerate(self._has_ended):
             send_programs.append([] if has_ended else self._send_program(server, update=0))
-            handlers.append([] if has_ended else self._handler(server, update=0))
+            handlers.append([] if has_ended else self._handler_program(server, update=0))
         return send_programs + handlers
 
     def send_due(self, server: ServerState) -> None:
@@ -112,10 +113,10 @@ class UpperServerPrograms:
         if server.is_merging or self._has_ended[number]:
             return
         new_versions = server.versions - server.merged_versions
-        ends = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come
-        if new_versions >= self.upper.merge_period or (ends and new_versions):
+        is_at_end = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come
+        if new_versions >= self.upper.merge_period or (is_at_end and new_versions):
             server.is_merging = True
-        elif ends:
+        elif is_at_end:
             self._has_ended[number] = True
         else:
             return
@@ -123,7 +124,7 @@ class UpperServerPrograms:
             self.simulation.open_gate(program)
 
     def _program_number(self, server: int) -> int:
-        """Return the number of a local server's sending program in the simulation."""
+        """Return the number of a local server's sending program: those of P workers and P handlers come before."""
         return 2 * self.settings.workers + server
 
     def _handler_number(self, server: int) -> int:
@@ -170,24 +171,24 @@ class UpperServerPrograms:
 
     # Instructions and effects of the upper server.
 
-    def _handler(self, server: int, update: int) -> list[Instruction]:
+    def _handler_program(self, server: int, update: int) -> list[Instruction]:
         """Return the upper server's handler of a local server: take an update, send the model, await the next."""
-        local = self._program_number(server)
+        send_program = self._program_number(server)
 
-        def take(_: int) -> list[Instruction]:
+        def after_gate(_: int) -> list[Instruction]:
             """Return the instructions that take an update once it is due; none if the local server has ended."""
             if self._has_ended[server]:
                 return []
             return [
-                Recv(local, ("up", update), effect=partial(self._note_arrival, server)),
-                gate(partial(self._reply, server)),
-                Send(local, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
-                *self._handler(server, update + 1),
+                Recv(send_program, ("up", update), effect=partial(self._queue_arrival, server)),
+                gate(partial(self._begin_reply, server)),
+                Send(send_program, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
+                *self._handler_program(server, update + 1),
             ]
 
-        return [gate(lambda: None), First([None], take)]  # `_send_if_due` opens the gate
+        return [gate(lambda: None), First([None], after_gate)]  # `_send_if_due` opens the gate
 
-    def _note_arrival(self, server: int) -> None:
+    def _queue_arrival(self, server: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
         if not self._arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
@@ -208,7 +209,7 @@ class UpperServerPrograms:
             ))  # fmt: skip
             self.simulation.open_gate(self._handler_number(number))
 
-    def _reply(self, server: int) -> None:
+    def _begin_reply(self, server: int) -> None:
         """Note which version of the upper server's model leaves for a local server."""
         self.observer.reply_up(server)
         self.policy.servers[server].upper_version = self._versions

@@ -237,8 +237,10 @@ class AsyncResult:
 
     def columns(self) -> dict[str, np.ndarray]:
         """Return the contributions as a table: an array for each field, by the field's name."""
-        columns = list(zip(*self.contributions, strict=True)) or [()] * len(Contribution._fields)
-        return {name: np.array(column) for name, column in zip(Contribution._fields, columns, strict=True)}
+        columns: dict[str, np.ndarray] = {}
+        for field in Contribution._fields:
+            columns[field] = np.array([getattr(contribution, field) for contribution in self.contributions])
+        return columns
 
     def ages(self) -> Ints:
         """Return the number of updates of each age, from 0 on."""
@@ -323,9 +325,9 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
     Workers have the places 0 to ``workers - 1``, and the server the next one; on a network of nodes, places are added
     up to a whole node. On a network whose places are all taken, such as sites or a graph, the server shares place 0.
     """
-    for places in range(workers + 1, 2 * workers + 2):  # one more place, or as many as fill a node
+    for num_places in range(workers + 1, 2 * workers + 2):  # one more place, or as many as fill a node
         try:
-            return topology(network, places), workers
+            return topology(network, num_places), workers
         except SpecError:  # the network cannot have so many places
             continue
     return topology(network, workers), 0

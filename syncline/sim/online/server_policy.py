@@ -100,14 +100,16 @@ class ServerPolicy:
         self.sleeping: set[int] = set()  # workers without steps, until a failure returns steps
         self.end_s = 0.0
 
-    def begin(self) -> list[int]:
+    def assign_first_steps(self) -> list[int]:
         """Assign the first steps; return the workers that take part from the beginning, with the first model."""
-        first_workers = [worker for server in self.servers for worker in self._take_idle(server)]
+        first_workers: list[int] = []
+        for server in self.servers:
+            first_workers += self._take_idle(server)
         for worker in first_workers:
             self._assign(worker)
         return first_workers
 
-    def take(self, arrived: Sequence[int]) -> None:
+    def take_updates(self, arrived: Sequence[int]) -> None:
         """Take the updates of workers that have arrived together, or the messages of workers after a failure."""
         now_s = self.timing.time_s()
         for worker in arrived:
@@ -169,7 +171,8 @@ class ServerPolicy:
             self.contributions[last] = self.contributions[last]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
-        server.under_way -= has_returned  # the failed worker counted, so that no version was made without it
+        if has_returned:  # the failed worker counted, so that no version was made without it
+            server.under_way -= 1
         self._assign(worker)
         # The last steps may have been assigned to others meanwhile.
         if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
@@ -192,8 +195,10 @@ class ServerPolicy:
     def _assign(self, worker: int) -> None:
         """Assign a worker its next local steps; none if no steps are left."""
         steps = min(self.settings.local_steps[worker], self.steps_left)
-        self.assigned[worker], self.steps_left = steps, self.steps_left - steps
-        self.server_of[worker].under_way += steps > 0  # a worker without steps sends no update
+        self.assigned[worker] = steps
+        self.steps_left -= steps
+        if steps:  # a worker without steps sends no update
+            self.server_of[worker].under_way += 1
 
     def _take_returned(self, worker: int) -> None:
         """Process the message of a worker that failed: it asks for a model, or says that it does not come back."""

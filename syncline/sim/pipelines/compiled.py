@@ -112,7 +112,7 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
     if stages[stage].num_done == tasks.shape[1]:
         return
     if pipeline.greedy:
-        _choose_task(pipeline, stages, tasks, heap, stage, now_s, False)
+        _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
         return
     number = tasks[stage, stages[stage].num_done].number
     if _has_input(pipeline, tasks, stage, number):
@@ -133,7 +133,7 @@ def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
 def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
     """Choose a greedy stage's next task: a backward whose input has arrived, else a forward.
 
-    If both may still come, the stage chooses after all other events of this instant; ``last`` says that this is so.
+    If both may still come at this instant, the stage chooses after all other events; ``last`` says that these are over.
     """
     state = stages[stage]
     next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
@@ -349,7 +349,7 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
     elif state.awaits_any and not state.choosing:
         may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
         if number == pipeline.microbatches + state.backwards or (may_forward and number == state.forwards):
-            _choose_task(pipeline, stages, tasks, heap, stage, now_s, False)
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
 
 
 @compiled
@@ -381,7 +381,7 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
             _settle_rates(pipeline, stages, heap, now_s)
         elif kind == CHOOSE:
             stages[stage].choosing = False
-            _choose_task(pipeline, stages, tasks, heap, stage, now_s, True)
+            _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=True)
         else:
             _begin_next(pipeline, stages, tasks, heap, stage, now_s)
     remaining = tasks.size

@@ -186,7 +186,8 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
                 awaited[worker] = receives[0]
 
     # Go from a worker to the worker whose message it awaits, until a worker comes for the second time.
-    worker, visited = min(awaited, default=-1), set[int]()  # -1, no worker, ends the search at once
+    worker = min(awaited, default=-1)  # -1, no worker, ends the search at once
+    visited: set[int] = set()
     while worker not in visited:
         if worker not in awaited:
             return None

@@ -185,8 +185,8 @@ class _Stage:
                 if source is not None:
                     self.sources[kind, chunk] = first_worker + source
                 if target is not None:
-                    part = chunk * pipeline.stages + stage + (1 if kind == "forward" else -1)
-                    self.targets[kind, chunk] = first_worker + target, part // pipeline.stages
+                    target_part = chunk * pipeline.stages + stage + (1 if kind == "forward" else -1)
+                    self.targets[kind, chunk] = first_worker + target, target_part // pipeline.stages
         nbytes = pipeline.gradient_bytes[stage] if pipeline.gradient_bytes else 0.0
         self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
         self.averaging_calls = averaging_calls(pipeline.averaging) if self.averaged_bytes else ()
@@ -280,6 +280,7 @@ def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
+    # The programs are many objects that live until the end, among which a collection finds nothing; effects do math.
     with nullcontext() if pipeline.effects else paused_garbage_collection():
         try:
             return run_events(pipeline_programs(pipeline), network)

@@ -241,7 +241,8 @@ def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Sched
         raise SpecError("schedule", name, expected) from error
     if not isinstance(result, Schedule):
         raise SpecError("schedule", name, f"a function that returns a Schedule; it returned {type(result).__name__}")
-    if len(result.orders or result.limits) != stages:
+    orders_or_limits = result.orders or result.limits  # limits, if the order depends on timing
+    if len(orders_or_limits) != stages:
         raise SpecError("schedule", name, f"an order for each of the {stages} stages; it has {len(result.orders)}")
     return result
 

@@ -236,7 +236,7 @@ def _check_index(path: str, index: int, length: int) -> None:
     require(0 <= index < length, path, index, f"a number from 0 to {length - 1}")
 
 
-BATCH = 4096
+DRAWS_AT_ONCE = 4096
 """Number of random numbers drawn together: a single draw costs as much time as hundreds."""
 
 
@@ -374,8 +374,8 @@ class LatencyJitter:
         def delay(sender: int, receiver: int) -> float:
             """Return the seconds by which the next message from sender to receiver is late."""
             if not factors:
-                factors.extend(lognormal_factors(self.sigma, rng.standard_normal(BATCH)).tolist())
-                queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(BATCH)).tolist())
+                factors.extend(lognormal_factors(self.sigma, rng.standard_normal(DRAWS_AT_ONCE)).tolist())
+                queue_delays_s.extend((self.mean_delay_s * rng.standard_exponential(DRAWS_AT_ONCE)).tolist())
             factor = factors.pop()
             # The simulation adds the route's own latency, so only the difference from it counts here.
             return latency_s(sender, receiver) * (factor - 1) + queue_delays_s.pop()

@@ -36,12 +36,16 @@ from syncline.costmodel.network.software_costs import DEFAULT, HivemindCosts, Nc
 from syncline.costmodel.numerics.arrays import bounded_cache
 from syncline.sim.program.library_rounds import gloo_rounds, nccl_rounds
 
+ROUND_BYTES, ARRAY_BYTES = 600.0, 100.0
+"""Approximate memory of the objects of a round that a table makes, and of an array besides its numbers."""
+
 
 def rounds_bytes(schedule: Iterable[Round]) -> float:
     """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
     if isinstance(schedule, RoundTable):
-        return 600.0 * len(schedule) + 16.0 * len(schedule.senders)
-    return sum(100.0 + np.asarray(array).nbytes for array in _distinct_arrays(schedule))
+        message_bytes = 16.0  # a sender and a receiver
+        return ROUND_BYTES * len(schedule) + message_bytes * len(schedule.senders)
+    return sum(ARRAY_BYTES + np.asarray(array).nbytes for array in _distinct_arrays(schedule))
 
 
 def _distinct_arrays(schedule: Iterable[Round]) -> Iterable[Any]:
@@ -143,7 +147,9 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
     joined_rounds: dict[int, Round] = {}  # of all groups, by the id of a group's round
     for round_ in tuple(group_rounds):  # a tuple keeps all rounds, so that no two get the same id
         if id(round_) not in joined_rounds:
-            sizes = round_.nbytes if np.ndim(round_.nbytes) == 0 else np.tile(round_.nbytes, len(first_ranks))
+            sizes = round_.nbytes
+            if np.ndim(sizes) > 0:  # a size for each message
+                sizes = np.tile(sizes, len(first_ranks))
             senders = (first_ranks[:, None] + stride * round_.senders).ravel()
             receivers = (first_ranks[:, None] + stride * round_.receivers).ravel()
             joined_rounds[id(round_)] = Round(senders, receivers, sizes)
@@ -180,11 +186,11 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
     innermost first.
     """
     hierarchy = HIERARCHIES["all_reduce"][name]
-    *inner_sizes_, outer_size = sizes
+    *sizes_of_inner_levels, outer_size = sizes
     part_bytes, stride = nbytes, 1  # bytes that a worker reduces, and ranks between workers of a group
     up: list[Round] = []
     down: list[Round] = []
-    for size in inner_sizes_:
+    for size in sizes_of_inner_levels:
         first_ranks = _first_ranks(workers, size, stride, hierarchy.leaders)
         if hierarchy.leaders:
             down_rounds = tuple(broadcast_rounds(size, part_bytes))
@@ -294,7 +300,8 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
     """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
-    ahead_in_half = list(range(1, workers))  # a round waits for no message of its own half
+    # The r-th round of a half, from 1, is r rounds after the half before: it waits for no message of its own half.
+    ahead_in_half = list(range(1, workers))
     return ahead_in_half + ahead_in_half
 
 

@@ -298,7 +298,7 @@ def _metadata(name: str, pid: int, tid: int, args: dict[str, Any]) -> dict[str, 
     return {"ph": "M", "name": name, "cat": "__metadata", "ts": 0, "pid": pid, "tid": tid, "args": args}
 
 
-STRIP_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
+STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 """Limits of a timeline figure: two steps with collectives, three steps before them, and 16 workers."""
 
 
@@ -308,10 +308,10 @@ def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
     if not len(timeline):
         return None
     first_step, last_step = 0, STRIP_LEAD_STEPS
-    steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])[:STRIP_CALLS]  # ascending
+    steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])  # ascending
     if len(steps_with_collectives):
-        first_step = max(0, steps_with_collectives[0] - STRIP_LEAD_STEPS)
-        last_step = steps_with_collectives[-1]
+        shown_steps = steps_with_collectives[:STRIP_STEPS_WITH_CALLS]
+        first_step, last_step = max(0, shown_steps[0] - STRIP_LEAD_STEPS), shown_steps[-1]
     strip = timeline[(timeline.step >= first_step) & (timeline.step <= last_step)]
     title = f"steps {first_step} to {int(strip.step.max())}"
     if full_timeline.workers > STRIP_WORKERS:

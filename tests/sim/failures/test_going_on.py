@@ -108,5 +108,5 @@ def test_nobody_waits_for_ever_for_who_never_comes_back() -> None:
     assert simulate_independent_workers(FailingGroup(2), 1000, 1.0, 1, 0.0, outages()).stuck is not None
     endless = SavedSteps(10**9, equal_step_ends(1.0), CheckpointTimes())
     assert ElasticTraining(FailingGroup(2), 1000, lambda _: endless, outages()).simulate().stuck is not None
-    away = Absences(FailingGroup(2), outages()).next_of(1, 4.0, 6.0)
+    away = Absences(FailingGroup(2), outages()).next_absence(1, 4.0, 6.0)
     assert away is not None and away.back_s == math.inf
