@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from benchmarks.command import cpu_s, parser_of, show
 from syncline import goodput
 from syncline.problems import Digits, Problem, Rows, TextGPT
-from syncline.problems.digits import load, mlp
+from syncline.problems.digits import load_images, mlp
 from syncline.runs.training.async_clock import async_plan
 from syncline.runs.training.async_training import AsyncWorkers
 from syncline.runs.training.trained import build_task, task_tensors
@@ -92,7 +92,7 @@ def math_of(spec: RunSpec) -> AsyncWorkers:
 def batch_of(problem: Digits | TextGPT) -> tuple[Tensor, Tensor]:
     """A batch that is there already; of text any bytes, as the time of a step is the same for all."""
     if isinstance(problem, Digits):
-        data = load()
+        data = load_images()
         return data.train[:32].float(), data.train_labels[:32]
     windows = torch.randint(256, (problem.batch_size, problem.context + 1))
     return windows[:, :-1], windows[:, 1:].flatten()

@@ -27,7 +27,7 @@ from syncline.comm import SimulatedCommunicator
 from syncline.methods import method_of
 from syncline.optim.largest import KERNELS
 from syncline.problems import Digits
-from syncline.problems.digits import load, mlp
+from syncline.problems.digits import load_images, mlp
 from syncline.training import parameter_groups, rows_of, train
 
 WORKERS = (1, 4)
@@ -69,7 +69,7 @@ class Measured(NamedTuple):
 
 def bare(problem: Digits, workers: int) -> Callable[[], None]:
     """Steps of data-parallel Adam with nothing around them."""
-    module, images = mlp(problem.hidden), load()
+    module, images = mlp(problem.hidden), load_images()
     batches = [
         (images.train[start:][: problem.batch_size].float(), images.train_labels[start:][: problem.batch_size])
         for start in range(0, workers * problem.batch_size, problem.batch_size)

@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import syncline as sl
-from syncline.problems.digits import load
+from syncline.problems.digits import load_images
 
 
 class Cautious(torch.optim.AdamW):
@@ -39,7 +39,7 @@ def make_model() -> nn.Module:
     return nn.Sequential(*hidden, nn.Linear(8 * 6 * 6, 10))
 
 
-digits = load()
+digits = load_images()
 train = (digits.train.float().view(-1, 1, 8, 8), digits.train_labels)
 held_out = (digits.validation.float().view(-1, 1, 8, 8), digits.validation_labels)
 mine = sl.TorchProblem(make_model, train, nn.functional.cross_entropy, batch_size=16, validation=held_out)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -18,7 +19,7 @@ from syncline.problems.network import Execution, NetworkTask, shape_only
 from syncline.problems.random_draws import StepStream, integers, perturbed, torch_generator
 
 PIXELS, CLASSES = 64, 10
-FILE = Path(__file__).with_name("digits.npz")
+IMAGES_FILE = Path(__file__).with_name("digits.npz")
 """File of the images; digits.md beside it has their source and licence."""
 
 VALIDATION_SHARE = 0.2
@@ -86,7 +87,7 @@ class Digits:
             matrices=("0.weight",),  # the second layer is the output head
             # Two operations per weight and image forwards, twice that backwards.
             flops_per_step=6.0 * num_weights * self.batch_size,
-            facts={"validation_images": len(load().validation_labels)},
+            facts={"validation_images": len(load_images().validation_labels)},
             execution=execution,
             autocast=autocast,
         )
@@ -119,9 +120,9 @@ class Images:
 
 
 @cache
-def load() -> Images:
+def load_images() -> Images:
     """Return the images, with the same split into training and validation for all seeds."""
-    with np.load(FILE, allow_pickle=False) as file:
+    with np.load(IMAGES_FILE, allow_pickle=False) as file:
         pixels, all_labels = torch.from_numpy(file["images"]), torch.from_numpy(file["labels"])
     order = torch.randperm(len(all_labels), generator=torch_generator(0, "digits", "split"))
     images = (pixels.double() / 16)[order]  # pixels are integers from 0 to 16
@@ -155,13 +156,17 @@ def shards(labels: Tensor, world_size: int, skew: float, source: torch.Generator
     sorted_by_label = rest[labels[rest].argsort(stable=True)]
     dealt_by_label = sorted_by_label.view(world_size, size - num_random).clone()
     if sites is not None:  # deal the images of a site at random among its workers
-        site_of_worker = [site_part(worker, world_size, sites)[0] for worker in range(world_size)]
-        for site in sorted(set(site_of_worker)):
-            first = site_of_worker.index(site)
-            workers = slice(first, first + site_of_worker.count(site))
+        sizes: Counter[int] = Counter()
+        for worker in range(world_size):
+            site, _ = site_part(worker, world_size, sites)
+            sizes[site] += 1
+        first_worker = 0  # of the site; the workers of a site are neighbours
+        for num_workers in sizes.values():
+            workers = slice(first_worker, first_worker + num_workers)
             images = dealt_by_label[workers].flatten()
             shuffled = images[torch.randperm(len(images), generator=source)]
             dealt_by_label[workers] = shuffled.view(dealt_by_label[workers].shape)
+            first_worker += num_workers
     return torch.cat((random_part.view(world_size, num_random), dealt_by_label), dim=1)
 
 
@@ -179,7 +184,7 @@ class DigitsData:
         held_out: str = "whole",
     ) -> None:
         """Load the images, and draw each worker's shard of them."""
-        images = load()
+        images = load_images()
         self._images, self._labels = images.train.to(device, dtype), images.train_labels.to(device)
         validation = select_half(images.validation, held_out)
         validation_labels = select_half(images.validation_labels, held_out)

@@ -80,8 +80,8 @@ class _WithLoss(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, float], output: Tensor) -> None:
-        ctx.weight = inputs[2]
-        ctx.save_for_backward(inputs[1])
+        _, added, ctx.weight = inputs
+        ctx.save_for_backward(added)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:

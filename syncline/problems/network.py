@@ -128,7 +128,7 @@ class Graphs(Protocol):
         ...
 
 
-WARM_UP = 3
+WARM_UP_PASSES = 3
 """Passes before a capture, in which libraries allocate memory and choose kernels."""
 
 
@@ -140,7 +140,7 @@ class CudaGraphs:
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for _ in range(WARM_UP):
+            for _ in range(WARM_UP_PASSES):
                 work()
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
@@ -220,8 +220,9 @@ class PerWorkerGradients:
         """
         num_rows, execution = len(inputs), self._execution
         if execution == "auto":
-            are_small = sum(param.numel() for param in params.values()) < SMALL_PARAMETERS * num_rows
-            execution = "vmap" if inputs.is_cuda or (are_small and num_rows >= MANY_ROWS) else "loop"
+            parameters_of_all_rows = sum(param.numel() for param in params.values())
+            are_many_and_small = num_rows >= MANY_ROWS and parameters_of_all_rows < SMALL_PARAMETERS * num_rows
+            execution = "vmap" if inputs.is_cuda or are_many_and_small else "loop"
         gradients = GradientRows(params, self.keeps_mean)
         if execution == "vmap":
             losses = self._batched(params, inputs, targets, gradients)

@@ -105,22 +105,24 @@ class PassSize:
     def __init__(self, rows: int | None = None) -> None:
         self.rows = rows
 
-    def results(self, num_rows: int, run: Callable[[slice], T]) -> Iterator[T]:
+    def results(self, num_rows: int, run_rows: Callable[[slice], T]) -> Iterator[T]:
         """Yield the results of passes over all rows, in order; halve the rows of a pass if memory is short.
 
         Args:
             num_rows: number of rows.
-            run: function that computes the rows of a slice; it changes nothing if it raises an error.
+            run_rows: function that computes the rows of a slice; it changes nothing if it raises an error.
 
         Raises:
             torch.cuda.OutOfMemoryError: memory does not suffice for a single row.
         """
         first = 0
         while first < num_rows:
-            part = slice(first, min(first + (self.rows or num_rows), num_rows))
-            size, result = part.stop - part.start, None
+            size = num_rows - first
+            if self.rows is not None:
+                size = min(self.rows, size)
+            result = None
             try:
-                result = run(part)
+                result = run_rows(slice(first, first + size))
             except torch.cuda.OutOfMemoryError:
                 if size == 1:
                     raise
@@ -128,12 +130,12 @@ class PassSize:
                 self.rows = size // 2
                 continue
             yield result
-            first = part.stop
+            first += size
 
 
 def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-    """Return causal attention; its arguments are not those that `_FusedAttention` replaces."""
-    return F.scaled_dot_product_attention(queries, keys, values, None, 0.0, True)
+    """Return causal attention; `_FusedAttention` replaces only calls with ``is_causal`` as the only named argument."""
+    return F.scaled_dot_product_attention(queries, keys, values, attn_mask=None, is_causal=True)
 
 
 class _AttentionGradients(torch.autograd.Function):

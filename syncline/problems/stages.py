@@ -156,9 +156,10 @@ class DelayedTask:
     def _stale_parameter(self, name: str) -> Tensor:
         """Return a parameter as it was before its delay, or its first value if fewer updates have been made."""
         history, delay = self._history[name], self.delays[name]
+        latest = len(history) - 1
         if isinstance(delay, int):  # one delay for all coordinates
-            return history[max(len(history) - 1 - delay, 0)]
-        stale = history[-1]
+            return history[max(latest - delay, 0)]
+        stale = history[latest]
         for tau, mask in self._masks[name]:
-            stale = torch.where(mask, history[max(len(history) - 1 - tau, 0)], stale)
+            stale = torch.where(mask, history[max(latest - tau, 0)], stale)
         return stale

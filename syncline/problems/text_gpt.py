@@ -217,13 +217,16 @@ class TextGPT:
     @property
     def routing(self) -> Routing | None:
         """Return the routing of experts, or None if a block has one MLP."""
-        if self.experts == 1 == self.experts_per_token:
+        if self.experts == 1 and self.experts_per_token == 1:
             return None
         return Routing(self.experts, self.experts_per_token, self.balance)
 
     def _network(self) -> GPT:
         """Return the network with uninitialised or torch's default weights."""
-        return GPT(BYTES, self.context, self.width, self.layers, self.heads, self.tied, self.routing)
+        return GPT(
+            vocabulary=BYTES, context=self.context, width=self.width, layers=self.layers, heads=self.heads,
+            tied=self.tied, routing=self.routing,
+        )  # fmt: skip
 
     def module(self) -> GPT:
         """Return the network on the meta device, without memory."""
@@ -257,9 +260,10 @@ class TextGPT:
         corpus = TEXTS[self.text]() if self.path is None else text_file(self.path)
         held_out = select_half(corpus.validation, self.held_out)
         if min(len(corpus.train), len(held_out)) <= self.context:
-            num_parts, prefix = (1, "") if self.held_out == "whole" else (2, "half of ")
-            shortest = HELD_OUT_ONE_IN * num_parts * (self.context + 1)
-            expected = f"a text of at least {shortest} bytes, {prefix}whose last tenth is longer than the context"
+            shortest, part_of = HELD_OUT_ONE_IN * (self.context + 1), ""
+            if self.held_out != "whole":
+                shortest, part_of = 2 * shortest, "half of "
+            expected = f"a text of at least {shortest} bytes, {part_of}whose last tenth is longer than the context"
             raise SpecError("problem.path", self.path, expected)
         num_from_part = max(1, round(self.skew * self.batch_size)) if self.skew else 0
         windows = Windows(

@@ -97,7 +97,7 @@ class DataReader:
             expected = f"items that make a batch, or a DataLoader with a collate_fn; {error_clause(error)}"
             raise SpecError(self.field, type_name(self.data), expected) from error
 
-    def run(self, epoch: int) -> Iterator[Any]:
+    def items_of_epoch(self, epoch: int) -> Iterator[Any]:
         """Return the items of a stream in an epoch, from the first."""
         if hasattr(self.data, "set_epoch"):
             self.data.set_epoch(epoch)
@@ -165,8 +165,8 @@ def make_shards(reader: DataReader, rows: Rows, accumulate: int, *, device: torc
     Raises:
         SpecError: there are too few items for the workers, or for a batch.
     """
-    shards = StreamShards if reader.is_stream else MapShards
-    return shards(reader, rows, accumulate, device, dtype)
+    shards_class = StreamShards if reader.is_stream else MapShards
+    return shards_class(reader, rows, accumulate, device, dtype)
 
 
 def seed_and_worker(rows: Rows, row: int) -> tuple[int, int]:
@@ -198,9 +198,10 @@ class MapShards:
         self._reader, self._rows, self._accumulate = reader, rows, accumulate
         self._device, self._dtype = device, dtype
         items = len(reader.data if reader.sampler is None else reader.sampler)
-        self._shard_size, size = items // rows.world_size, reader.batch_size
-        # Rounded down if the last batch must be full, else up.
-        self._batches_per_epoch = self._shard_size // size if reader.drop_last else -(-self._shard_size // size)
+        self._shard_size = items // rows.world_size
+        self._batches_per_epoch, remainder = divmod(self._shard_size, reader.batch_size)
+        if remainder and not reader.drop_last:  # a last batch that is not full
+            self._batches_per_epoch += 1
         if not self._batches_per_epoch:
             raise _too_few_items_error(reader, items, rows.world_size)
         self._tensors = None if reader.tensors is None else to_device(list(reader.tensors), device, dtype)
@@ -254,7 +255,7 @@ class MapShards:
         if (seed, epoch) not in self._orders:
             self._orders[seed, epoch] = self._reader.order(self._device, seed, "epoch", epoch)
             if len(self._orders) > 2 * len(self._rows.seeds):  # micro-batches of a step can be of two epochs
-                self._orders.popitem(last=False)
+                self._orders.popitem(last=False)  # the oldest
         return self._orders[seed, epoch]
 
 
@@ -292,14 +293,18 @@ Shards = MapShards | StreamShards
 
 
 class _Stream:
-    """The items of a stream under one seed, epoch after epoch, in blocks that have a batch of every worker."""
+    """The items of a stream under one seed, epoch after epoch, in blocks that have a batch of every worker.
+
+    A stream may draw random numbers for each item, and so may a module. Therefore the state of the generators after a
+    block is kept, and restored before the next block is read.
+    """
 
     def __init__(self, reader: DataReader, seed: int, world_size: int, accumulate: int, device: torch.device) -> None:
         """Begin the first epoch of the stream."""
         self._reader, self._seed, self._workers, self._device = reader, seed, world_size, device
         self._accumulate = accumulate
         self._blocks: list[list[Any]] = []
-        self._state = GlobalState.capture(device)
+        self._random_state = GlobalState.capture(device)
         self._restart()
 
     def blocks(self, step: int) -> list[list[Any]]:
@@ -307,9 +312,9 @@ class _Stream:
         if step < self._step:
             self._restart()
         while self._step < step:
-            self._state.restore(self._device)  # the stream draws from where its last block ended
+            self._random_state.restore(self._device)
             self._blocks = [self._next_block() for _ in range(self._accumulate)]
-            self._state = GlobalState.capture(self._device)
+            self._random_state = GlobalState.capture(self._device)
             self._step += 1
         return self._blocks
 
@@ -319,11 +324,11 @@ class _Stream:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        """Go to the first item of the next epoch."""
+        """Go to the first item of the next epoch, whose random numbers depend on the seed and the epoch alone."""
         self._epoch += 1
         seed_all(self._device, self._seed, "stream", self._epoch)
-        self._items: Iterator[Any] = self._reader.run(self._epoch)
-        self._state = GlobalState.capture(self._device)
+        self._items: Iterator[Any] = self._reader.items_of_epoch(self._epoch)
+        self._random_state = GlobalState.capture(self._device)
 
     def _next_block(self) -> list[Any]:
         """Return the items of the next block, from the next epoch if this one has too few."""

@@ -27,7 +27,7 @@ from syncline.problems.torch_modules import (
 )
 from syncline.randomness import GlobalState
 
-REUSED = (nn.modules.conv._ConvNd, nn.RNNBase)
+WEIGHT_REUSING_LAYERS = (nn.modules.conv._ConvNd, nn.RNNBase)
 """Layers that multiply with a weight more than once for a token, so that their weights do not tell their FLOPs."""
 
 
@@ -77,7 +77,7 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
         path: path of the field, for the error line.
     """
     for part in module.modules():
-        if isinstance(part, REUSED):
+        if isinstance(part, WEIGHT_REUSING_LAYERS):
             expected = f"an example input beside the module, (module, inputs): the weights of a {type(part).__name__}"
             raise SpecError(path, name, f"{expected} do not tell its work")
     heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}

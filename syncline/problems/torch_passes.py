@@ -147,25 +147,30 @@ def gradients_by_vmap(
 
     pass_of_rows = vmap(grad_and_value(loss_and_buffers, has_aux=True))
 
-    def run(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
+    def run_rows(part: slice) -> tuple[dict[str, Tensor], Tensor, dict[str, Tensor]]:
         """Return gradients, losses and buffers of a slice of the rows, after all its micro-batches."""
         part_params = {name: param[part] for name, param in params.items()}
         part_frozen = {name: param[part] for name, param in frozen.items()}
         # Copies, so that a pass that runs out of memory has changed nothing.
         buffers = {name: buffer[part].clone() for name, buffer in tensors.buffers.items()}
-        total, sums = torch.zeros(()), {name: torch.zeros(()) for name in params}
+        gradient_sums: dict[str, Tensor] = {}
+        loss_sums = torch.zeros(())
         with attention_kernels(fused=settings.device.type == "cuda"):
-            for index, batch in enumerate(batches):
+            for batch in batches:
                 part_batch = tree_map(lambda x: x[part], batch)
                 gradients, (losses, buffers) = pass_of_rows(part_params, part_frozen, buffers, part_batch)
-                total = losses if index == 0 else total + losses
-                sums = gradients if index == 0 else {name: sums[name] + gradients[name] for name in sums}
-        count = len(batches)
-        means = sums if count == 1 else {name: gradient / count for name, gradient in sums.items()}
-        return means, total / count, buffers
+                if not gradient_sums:  # the first micro-batch
+                    gradient_sums, loss_sums = gradients, losses
+                else:
+                    gradient_sums = {name: gradient_sums[name] + gradients[name] for name in gradients}
+                    loss_sums = loss_sums + losses
+        gradient_means = gradient_sums
+        if len(batches) > 1:
+            gradient_means = {name: gradient / len(batches) for name, gradient in gradient_sums.items()}
+        return gradient_means, loss_sums / len(batches), buffers
 
     gradient_rows, all_losses, first_row = GradientRows(tensors.params, settings.keeps_mean), [], 0
-    for gradients, losses, buffers in settings.pass_size.results(len(rows), run):
+    for gradients, losses, buffers in settings.pass_size.results(len(rows), run_rows):
         gradient_rows.add(gradients[name] for name in tensors.params)
         all_losses.append(losses)
         for name, buffer in tensors.buffers.items():
@@ -186,8 +191,11 @@ Evaluate = Callable[[Any, Any], Any]
 """A function ``evaluate(output, target)`` that returns a metric of a batch, or metrics by name, as means over its
 items."""
 
-PART_OF_TRAINING = 1024
-"""Number of items of the training data that evaluations use without validation data."""
+MOST_TRAINING_ITEMS = 1024
+"""Largest number of items of the training data that evaluations use without validation data."""
+
+EVALUATION_SEED = 0
+"""Seed of the choice and the order of evaluated items, the same for all seeds of a training."""
 
 
 class Validation:
@@ -214,21 +222,24 @@ class Validation:
         """Return the indices of the items of an evaluation, in order."""
         indices = torch.arange(len(self._reader.data))
         if self._reader.sampler is not None:
-            indices = self._reader.order(self._device, 0, "evaluation", "items")
+            indices = self._reader.order(self._device, EVALUATION_SEED, "evaluation", "items")
         if not self._is_training_data:
             return indices
         indices = indices.unique()  # a sampler may draw an item more than once
-        return indices[torch.randperm(len(indices), generator=torch_generator(0, "evaluation"))][:PART_OF_TRAINING]
+        random_order = torch.randperm(len(indices), generator=torch_generator(EVALUATION_SEED, "evaluation"))
+        return indices[random_order][:MOST_TRAINING_ITEMS]
 
     def batches(self) -> Iterator[tuple[Any, int]]:
         """Yield each validation batch with its number of items.
 
         The method seeds the random generators. Call it inside `preserved`, which restores their states.
         """
-        seed_all(self._device, 0, "evaluation")
+        seed_all(self._device, EVALUATION_SEED, "evaluation")
         size = self._reader.batch_size
-        if self._indices is None:
-            items = islice(self._reader.run(0), PART_OF_TRAINING if self._is_training_data else None)
+        if self._indices is None:  # a stream
+            items = self._reader.items_of_epoch(0)
+            if self._is_training_data:
+                items = islice(items, MOST_TRAINING_ITEMS)
             while part := list(islice(items, size)):
                 yield to_device(self._reader.collate_items(part), self._device, self._dtype), len(part)
             return

@@ -114,7 +114,8 @@ class TorchProblem:
                 raise SpecError(f"problem.{field}", choice, one_of(choices, choice))
         for field in ("make_model", "loss", "evaluate"):
             function = getattr(self, field)
-            if not callable(function) and not (function is None and field != "make_model"):
+            is_left_out = function is None and field in ("loss", "evaluate")
+            if not callable(function) and not is_left_out:
                 raise SpecError(f"problem.{field}", function, "a function")
         if not isinstance(self.name, str):
             raise SpecError("problem.name", self.name, "text")
@@ -314,12 +315,14 @@ class TorchTask:
         cache = self._problem.measured_properties()
         key = (self.params[next(iter(self.params))].dtype, self._device.type)
         if key not in cache:
-            batch = self._data.row_batches(0, 0)[0]
-            load_row(self._swappable, self._tensors, self.rows, row=0)
-            self._swappable.set_buffers({name: buffer[0].clone() for name, buffer in self.buffers.items()})
-            seed, worker = seed_and_worker(self.rows, 0)
-            seed_all(self._device, seed, "module", worker, 0)
-            cache[key] = measure_module(self._swappable, batch, self._settings.loss, self._device)
+            first_row = first_step = 0
+            first_batch, *_ = self._data.row_batches(first_row, first_step)
+            load_row(self._swappable, self._tensors, self.rows, first_row)
+            # Copies, because the pass changes buffers, and the training has not begun.
+            self._swappable.set_buffers({name: buffer[first_row].clone() for name, buffer in self.buffers.items()})
+            seed, worker = seed_and_worker(self.rows, first_row)
+            seed_all(self._device, seed, "module", worker, first_step)
+            cache[key] = measure_module(self._swappable, first_batch, self._settings.loss, self._device)
         return cache[key]
 
     def _choose_how(self, option: str, properties: ModuleProperties) -> tuple[str, str]:
@@ -352,7 +355,7 @@ class TorchTask:
             {name: values[: len(rows.seeds)] for name, values in self._tensors.frozen.items()},
             {name: buffer[:TRIAL_ROWS].clone() for name, buffer in self.buffers.items()},
         )
-        batches = stack_rows([self._data.row_batches(row, 0) for row in range(TRIAL_ROWS)])
+        batches = stack_rows([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
         if batches is None:
             return "batches hold what is no tensor, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)

@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 
 from syncline.errors import SpecError
 from syncline.problems import Digits, Rows
-from syncline.problems.digits import FILE, load, shards
+from syncline.problems.digits import IMAGES_FILE, load_images, shards
 
 
 def labels_per_worker(skew, world_size=10):
-    labels = load().train_labels
+    labels = load_images().train_labels
     cut = shards(labels, world_size, skew, torch.Generator().manual_seed(0))
     return torch.tensor([len(labels[shard].unique()) for shard in cut])
 
 
 def test_the_images_are_the_same_bits_wherever_they_are_from():
     """The checksum was taken of the same split of scikit-learn's copy, version 1.9.1."""
-    images = load()
+    images = load_images()
     tensors = (images.train, images.train_labels, images.validation, images.validation_labels)
     assert [tensor.dtype for tensor in tensors] == [torch.float64, torch.int64] * 2
     bits = hashlib.sha256(b"".join(tensor.numpy().tobytes() for tensor in tensors)).hexdigest()
@@ -32,12 +32,12 @@ def test_the_images_are_the_same_bits_wherever_they_are_from():
 def test_they_are_those_of_scikit_learn():
     datasets = pytest.importorskip("sklearn.datasets")
     pixels, labels = datasets.load_digits(return_X_y=True)
-    with np.load(FILE) as file:
+    with np.load(IMAGES_FILE) as file:
         assert np.array_equal(file["images"], pixels) and np.array_equal(file["labels"], labels)
 
 
 def test_the_split_covers_all_images_once():
-    images = load()
+    images = load_images()
     assert len(images.train) + len(images.validation) == 1797
     assert len(images.validation) == 359
     assert images.train.min() == 0
@@ -47,7 +47,7 @@ def test_the_split_covers_all_images_once():
 
 @given(world_size=st.integers(1, 300), skew=st.floats(0, 1), seed=st.integers(0, 2**32))
 def test_no_image_is_in_two_shards(world_size, skew, seed):
-    labels = load().train_labels
+    labels = load_images().train_labels
     cut = shards(labels, world_size, skew, torch.Generator().manual_seed(seed))
     assert cut.shape == (world_size, len(labels) // world_size)
     assert len(cut.unique()) == cut.numel()
@@ -58,8 +58,8 @@ def test_skew_takes_labels_away():
     assert labels_per_worker(1.0).max() <= 3
     images_of_a_top_label = []
     for skew in (0.0, 0.25, 0.5, 0.75, 1.0):
-        cut = shards(load().train_labels, 10, skew, torch.Generator().manual_seed(0))
-        top = [load().train_labels[shard].bincount().max().item() for shard in cut]
+        cut = shards(load_images().train_labels, 10, skew, torch.Generator().manual_seed(0))
+        top = [load_images().train_labels[shard].bincount().max().item() for shard in cut]
         images_of_a_top_label.append(sum(top))
     assert images_of_a_top_label == sorted(images_of_a_top_label)
 
@@ -111,7 +111,7 @@ def test_a_wrong_field_is_named(field, value):
 
 
 def test_by_site_labels_differ_from_site_to_site_alone():
-    labels = load().train_labels
+    labels = load_images().train_labels
     cut = shards(labels, 8, 1.0, torch.Generator().manual_seed(0), sites=2)
     assert len(cut.unique()) == cut.numel()
     seen = [set(labels[shard].tolist()) for shard in cut]
