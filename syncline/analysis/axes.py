@@ -133,14 +133,14 @@ def draw_legend(
     """
     width_in, _ = fig.get_size_inches()
     letters_per_line = LETTERS_PER_INCH * float(width_in)
+    title_lines = _wrap(title, 0.8 * letters_per_line)  # a title has larger letters
     for handle in handles:
         handle.set_label(_wrap(str(handle.get_label()), letters_per_line))
     available_width = float(fig.bbox.width) - 8  # in dots, without a margin
     num_rows = 1
     while True:
         num_columns = max(1, math.ceil(len(handles) / num_rows))
-        legend = fig.legend(handles=handles, loc=loc, ncols=num_columns, title_fontsize=9,
-                            title=_wrap(title, 0.8 * letters_per_line) or None)  # fmt: skip
+        legend = fig.legend(handles=handles, loc=loc, ncols=num_columns, title_fontsize=9, title=title_lines or None)
         if num_columns == 1 or legend.get_window_extent().width <= available_width:
             return
         legend.remove()
@@ -198,7 +198,8 @@ def spread_positions(wanted: ArrayLike, gap: float, lowest: float = -np.inf, hig
     Args:
         wanted: (n,) positions.
         gap: the least distance.
-        lowest, highest: bounds; where n labels do not fit between them, the lower bound holds.
+        lowest: lower bound.
+        highest: upper bound; if n positions do not fit between the bounds, only the lower one holds.
 
     Returns:
         (n,) positions, in the order given.

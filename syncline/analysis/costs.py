@@ -69,7 +69,9 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
     styles = method_styles(name for panel in panels for name in panel.seconds)
     times = np.concatenate([line for panel in panels for line in panel.seconds.values()])
     times = times[times > 0]  # a logarithmic axis cannot show 0
-    lowest, highest = (float(times.min()), float(times.max())) if times.size else (1e-6, 1.0)
+    lowest, highest = 1e-6, 1.0  # any limits if there is no time
+    if times.size:
+        lowest, highest = float(times.min()), float(times.max())
     with figure_style():
         fig = new_figure(max(4.2, 2.5 * num_columns), 0.9 + 2.2 * num_rows)
         for ax, panel in zip(panel_grid(fig, len(panels), num_columns), panels, strict=True):

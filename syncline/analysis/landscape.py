@@ -23,7 +23,8 @@ AxisLimits = tuple[float, float, float, float]
 
 GRID = 400  # points per axis on which contours are computed: finer than a printed panel resolves
 CONTOURS = 12
-NEAR = 0.3  # distance of start and optimum, in widths of the panel, below which one name is above and the other below
+LEAST_DISTANCE_OF_NAMES = 0.3
+"""Distance of start and optimum, in widths of the panel, below which one name is above its point and one below."""
 # Pale greys only, dark at the bottom of the valley, so that lines of every colour stand out.
 _PALE = LinearSegmentedColormap.from_list("pale", ["#D2D6DA", "#FFFFFF"])
 
@@ -101,15 +102,15 @@ def _draw_distance(ax: Axes, series: Sequence[SeedSeries], log: bool, styles: Ma
     for run in series:
         style = styles[run.label]
         median, low, high = median_and_range(run.values)
-        # Indices of the evaluations that the axis can show, and of those the ones that are drawn.
-        drawn_steps = np.flatnonzero(np.isfinite(median) & (median > 0) if log else np.isfinite(median))
-        drawn_steps = drawn_steps[thinned(drawn_steps.size)]
-        draw_line(ax, run.step[drawn_steps], y=median[drawn_steps], style=style, label=run.label)
+        is_shown = np.isfinite(median)
+        if log:  # which a distance of 0 does not have
+            is_shown &= median > 0
+        shown = np.flatnonzero(is_shown)
+        drawn = shown[thinned(shown.size)]
+        draw_line(ax, run.step[drawn], y=median[drawn], style=style, label=run.label)
         if len(run.values) > 1:
-            ax.fill_between(
-                run.step[drawn_steps], low[drawn_steps], high[drawn_steps], color=style.color, alpha=0.2, linewidth=0
-            )
-        ends.append(float(median[drawn_steps[-1]]) if drawn_steps.size else float("nan"))
+            ax.fill_between(run.step[drawn], low[drawn], high[drawn], color=style.color, alpha=0.2, linewidth=0)
+        ends.append(float(median[drawn[-1]]) if drawn.size else float("nan"))
     ax.set_ylabel("distance to the optimum")
     _, top = ax.get_ylim()  # a line without finite points is named at the top
     return [end if np.isfinite(end) else top for end in ends]
@@ -147,7 +148,7 @@ def _draw_landscape(
     # If the two points are close together, one name is below its point, so that the names do not overlap.
     start_x, start_y = landscape.start
     distance = abs(start_x - optimum_x) / (x1 - x0) + abs(start_y - optimum_y) / (y1 - y0)  # in widths of the panel
-    _draw_named_point(ax, landscape.start, marker="o", name="start", is_name_above=distance >= NEAR)
+    _draw_named_point(ax, landscape.start, marker="o", name="start", is_name_above=distance >= LEAST_DISTANCE_OF_NAMES)
     _draw_named_point(ax, landscape.optimum, marker="*", name="optimum", is_name_above=True)
     for name, track in tracks.items():
         ax.plot(*track[-1], marker=styles[name].marker, color=styles[name].color, markersize=4.5,

@@ -35,8 +35,8 @@ LOG_TIME_RATIO = 5.0
 Targets = float | Sequence[float] | None
 """One target loss, several, or none."""
 
-LETTERS_OF_A_PANEL = 34
-"""Letters per line of a network's description in its panel's title."""
+LETTERS_PER_LINE = 34
+"""Largest number of letters in a line of a network's description, in the title of its panel."""
 BAND_ROOM = 0.3
 """Largest extra height of a panel for the seeds' bands, as a share of the medians' range; the bands are cut there."""
 
@@ -126,7 +126,7 @@ def loss_against_clock(
             for curve in curves:
                 _draw_curve(ax, curve, x=curve.clock_s[name] / unit_s, style=styles[curve.label], targets=targets)
             _draw_targets(ax, targets)
-            ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_OF_A_PANEL)}", loc="left")
+            ax.set_title(f"{name}\n{textwrap.fill(_describe(link), LETTERS_PER_LINE)}", loc="left")
         legend_above(fig, {_label_with_divergence(curve): styles[curve.label] for curve in curves}, title)
     return fig
 
@@ -153,9 +153,9 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     drawn = shown[thinned(shown.size)]
     has_diverged = curve.diverged_at is not None or not shown.size
     crossings = []  # positions on the x axis where the curve reaches a target, with the target
-    for target in () if has_diverged else targets:
+    for target in targets:
         reached_at = time_to_target_s(x, median, target)
-        if np.isfinite(reached_at):
+        if np.isfinite(reached_at) and not has_diverged:
             crossings.append((reached_at, target))
     # Without points at the targets, a line would not pass through its rings on a logarithmic axis, because the rings
     # are interpolated linearly.
@@ -242,9 +242,11 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
             lowest_losses.append(float(lowest.min()))
             if len(curve.loss) > 1:
                 highest_in_bands.append(float(highest.max()))
-    default = float(scale(1.0))
+    default = float(scale(1.0))  # without a loss that the axis can show
     low, high = min(lowest_losses, default=default), max(starts, default=default)
-    margin = 0.05 * (high - low) or (0.1 if logarithmic else 0.5)
+    margin = 0.05 * (high - low)
+    if not margin:  # all losses are equal
+        margin = 0.1 if logarithmic else 0.5
     band_room = min(max(highest_in_bands, default=-np.inf) - high, BAND_ROOM * (high - low))
     bottom, top = low - margin, high + max(0.0, band_room) + margin
     return (math.exp(bottom), math.exp(top)) if logarithmic else (bottom, top)
@@ -272,7 +274,7 @@ def _time_axis(ax: Axes, clocks_s: Sequence[FloatArray], logarithmic: bool) -> f
         ax.set_xlabel("wall-clock time")
         return 1.0  # a logarithmic axis is in seconds, its labels have their own units
     unit, unit_s = time_unit(last_s)
-    ax.set_xlim(0, last_s / unit_s or 1)
+    ax.set_xlim(0, last_s / unit_s or 1)  # any length if no time passes
     ax.set_xlabel(f"wall-clock time ({unit})")
     return unit_s
 

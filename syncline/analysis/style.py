@@ -54,7 +54,8 @@ class MethodFamily:
     Attributes:
         prefixes: beginnings of the methods' names.
         first: names of the methods that always have the first shades and markers, in this order.
-        shades, markers: colours and markers of the family's methods, in order; their dashes differ too.
+        shades: colours of the family's methods, in order.
+        markers: markers of the family's methods, in order; their dashes differ too.
     """
 
     prefixes: tuple[str, ...]

@@ -28,12 +28,23 @@ if TYPE_CHECKING:
 IDLE = ("wait", "recv")  # kinds of spans in which a compute stream only waits for the network
 COLUMNS = ("worker", "stream", "what", "start_s", "end_s")
 
-# kind -> top and height within a worker's row of height 1, face, hatch, edge. In grey print: dark, hatched, light.
-KINDS: dict[str, tuple[float, float, str, str, str]] = {
-    "compute": (0.10, 0.52, "#0072B2", "", "#0072B2"),
-    "wait": (0.10, 0.52, "#FFFFFF", "/////", "#999999"),
-    "network": (0.66, 0.24, "#E69F00", "", "#E69F00"),
+
+class BarStyle(NamedTuple):
+    """The style of a kind of bars: top and height within a worker's row of height 1, colour, hatch, and edge colour."""
+
+    top: float
+    height: float
+    face: str
+    hatch: str
+    edge: str
+
+
+BAR_STYLES = {
+    "compute": BarStyle(0.10, 0.52, face="#0072B2", hatch="", edge="#0072B2"),
+    "wait": BarStyle(0.10, 0.52, face="#FFFFFF", hatch="/////", edge="#999999"),
+    "network": BarStyle(0.66, 0.24, face="#E69F00", hatch="", edge="#E69F00"),
 }
+"""Styles by kind of bar; in grey print they are dark, hatched and light."""
 MAX_NAMED_WORKERS = 16
 MAX_SPANS = 50_000
 
@@ -74,7 +85,7 @@ def timeline_strip(
     with figure_style():
         fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))
         ax = fig.add_subplot()
-        for kind in KINDS:
+        for kind in BAR_STYLES:
             is_kind = kinds == kind
             _draw_spans(ax, kind, rows[is_kind], start[is_kind] / unit_s, length=(end - start)[is_kind] / unit_s)
         is_computing = kinds == "compute"
@@ -84,12 +95,13 @@ def timeline_strip(
         ax.set_xlabel(f"time ({unit})")
         ax.xaxis.set_major_locator(MaxNLocator(8))
         ax.set_title(title, loc="left")
-        handles = [
-            Patch(facecolor=face, edgecolor=edge, hatch=hatch, linewidth=0.4, label=kind)
-            for kind, (_, _, face, hatch, edge) in KINDS.items()
-            if (kinds == kind).any()
-        ]
-        fig.legend(handles=handles, loc="outside upper right", ncols=len(KINDS), handlelength=1.6)
+        handles = []
+        for kind, bar in BAR_STYLES.items():
+            if (kinds == kind).any():
+                handles.append(
+                    Patch(facecolor=bar.face, edgecolor=bar.edge, hatch=bar.hatch, linewidth=0.4, label=kind)
+                )
+        fig.legend(handles=handles, loc="outside upper right", ncols=len(BAR_STYLES), handlelength=1.6)
     return fig
 
 
@@ -105,19 +117,19 @@ def _check_columns(timeline: Mapping[str, ArrayLike]) -> dict[str, NDArray[Any]]
 
 
 def _draw_spans(ax: Axes, kind: str, rows: NDArray[Any], start: NDArray[Any], length: NDArray[Any]) -> None:
-    """Draw the spans of one kind of `KINDS` as bars in the rows of their workers.
+    """Draw the spans of one kind as bars in the rows of their workers.
 
     Args:
-        kind: ``compute``, ``wait`` or ``network``.
+        kind: a key of `BAR_STYLES`.
         rows: (n,) row of each span.
         start: (n,) start of each span in the axis's unit of time.
         length: (n,) length of each span in this unit.
     """
-    top, height, face, hatch, edge = KINDS[kind]
+    bar = BAR_STYLES[kind]
     # A hairline between neighbours shows where one step ends, but must not paint over short spans or thin rows.
     has_hairline = np.unique(rows).size <= MAX_NAMED_WORKERS and start.size < 1000
-    ax.bar(x=start, height=height, width=length, bottom=rows + top, align="edge", color=face,
-           edgecolor=edge if hatch else "white", hatch=hatch, linewidth=0.4 if has_hairline else 0.0,
+    ax.bar(x=start, height=bar.height, width=length, bottom=rows + bar.top, align="edge", color=bar.face,
+           edgecolor=bar.edge if bar.hatch else "white", hatch=bar.hatch, linewidth=0.4 if has_hairline else 0.0,
            label=kind)  # fmt: skip
 
 
@@ -140,15 +152,15 @@ def _label_rows(ax: Axes, workers: NDArray[Any], computing_share: NDArray[Any]) 
 COLORS = {"forward": "#7fb2e5", "backward": "#8ccf8c", "weight": "#f2c879"}
 LATER_CHUNKS = {"forward": "#3d7ab8", "backward": "#4a9a4a", "weight": "#cf9a35"}
 UPDATE = "#c0392b"
-DIGIT_IN = 0.055
+DIGIT_WIDTH_IN = 0.055
 """Width in inches of a digit; a narrower task shows no number."""
-EDGED_IN = 0.04
+LEAST_EDGED_WIDTH_IN = 0.04
 """Width in inches below which a task has no edge."""
-MOST_NUMBERS_IN = 10.0
+MOST_WIDTH_IN = 10.0
 """Largest width of the figure in inches."""
 ROW_IN, MOST_ROWS_IN = 0.2, 25.0
 """Height of a stage's row, and largest height of all rows together, in inches: many stages have lower rows."""
-NUMBERED_IN = 0.1
+LEAST_NUMBERED_ROW_IN = 0.1
 """Height in inches below which a row shows no numbers in its tasks."""
 MAX_LABELS = 32
 """Largest number of stage labels; with more stages, some have no label."""
@@ -181,7 +193,7 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         shortest = min([shortest, *(length_s / ends_s[panel.group] for length_s in lengths_s)])
 
     # The figure is as wide as the number in the shortest task needs, and as high as its stages, up to a page.
-    width_in = min(MOST_NUMBERS_IN, max(5.0, 1.0 + 0.16 / shortest))
+    width_in = min(MOST_WIDTH_IN, max(5.0, 1.0 + 0.16 / shortest))
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
     is_last_of_group = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
@@ -192,7 +204,8 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
         for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
             end_s = ends_s[panel.group] or 1.0  # without tasks, any length
             ax.set_xlim(0, end_s)
-            _draw_schedule(ax, panel, seconds_per_inch=end_s / (width_in - 0.9), has_numbers=row_in >= NUMBERED_IN)
+            has_numbers = row_in >= LEAST_NUMBERED_ROW_IN
+            _draw_schedule(ax, panel, seconds_per_inch=end_s / (width_in - 0.9), has_numbers=has_numbers)
             unit, unit_s = time_unit(end_s)
             # The distance of ticks is round, so that about eight of them fit.
             min_distance = end_s / unit_s / 8
@@ -226,16 +239,17 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, h
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:
-                if task.kind == kind and task.chunk % 2 == is_odd_chunk:
+                if task.kind == kind and (task.chunk % 2 == 1) == is_odd_chunk:
                     length_s = task.end_s - task.start_s
-                    patches.append(Rectangle((task.start_s, task.stage - 0.42), length_s, 0.84))
-                    is_wide = length_s >= EDGED_IN * seconds_per_inch
+                    patches.append(Rectangle((task.start_s, task.stage - 0.42), width=length_s, height=0.84))
+                    is_wide = length_s >= LEAST_EDGED_WIDTH_IN * seconds_per_inch
                     edges.append("white" if is_wide else color)  # a white edge would hide a narrow task
             ax.add_collection(PatchCollection(patches, facecolor=color, edgecolor=edges, linewidth=0.4))
     num_digits = len(str(1 + max((task.microbatch for task in panel.tasks), default=0)))
-    for task in panel.tasks if has_numbers else ():
+    number_s = num_digits * DIGIT_WIDTH_IN * seconds_per_inch * 1.3  # on the time axis, with a margin
+    for task in panel.tasks:
         number, length_s = str(task.microbatch + 1), task.end_s - task.start_s
-        if length_s >= num_digits * DIGIT_IN * seconds_per_inch * 1.3:
+        if has_numbers and length_s >= number_s:
             ax.text(task.start_s + length_s / 2, task.stage, number, ha="center", va="center_baseline", fontsize=6,
                     color="white" if task.chunk % 2 else "black")  # fmt: skip
     update_times_s = [task.end_s for task in panel.tasks if task.updates]
@@ -285,8 +299,8 @@ def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Map
     return fig
 
 
-_SECONDS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])
-_COLUMNS = 4
+_SECONDS_COLORS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])
+_MATRICES_PER_ROW = 4
 
 
 def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
@@ -304,13 +318,13 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
     if not shapes or any(len(shape) != 2 or shape[0] != shape[1] or not shape[0] for shape in shapes.values()):
         raise SpecError("waits", shapes, "a square table of each method")
     longest_s = max(float(seconds.max()) for seconds in waiting_s.values()) or 1.0  # any scale if all is 0
-    num_columns = min(len(waiting_s), _COLUMNS)
+    num_columns = min(len(waiting_s), _MATRICES_PER_ROW)
     num_rows = math.ceil(len(waiting_s) / num_columns)
     with figure_style():
         fig = new_figure(1.2 + 2.0 * num_columns, 0.5 + 2.1 * num_rows)
         axes = panel_grid(fig, len(waiting_s), num_columns, shared=False)
         for ax, (name, seconds) in zip(axes, waiting_s.items(), strict=True):
-            image = ax.imshow(seconds, cmap=_SECONDS, vmin=0.0, vmax=longest_s, origin="upper")
+            image = ax.imshow(seconds, cmap=_SECONDS_COLORS, vmin=0.0, vmax=longest_s, origin="upper")
             ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
             ax.set_xlabel("for worker")
             ax.set_ylabel("worker waits")

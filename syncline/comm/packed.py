@@ -43,7 +43,7 @@ def pack(values: Tensor, bits: int) -> Tensor:
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
     single_bits = ((values.unsqueeze(-1) >> shifts) & 1).to(torch.uint8).flatten(-2)
-    return _join_fields(single_bits, 1)
+    return _join_fields(single_bits, bits=1)
 
 
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
@@ -55,8 +55,10 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
-        # The mask undoes the minus sign that a signed word reads from its highest bit.
-        return (words if bits == 64 else words & (2**bits - 1)).to(dtype)
+        # A signed word reads a minus sign from its highest bit, which a mask undoes.
+        if bits < 64:
+            words &= 2**bits - 1
+        return words.to(dtype)
     if bits % 8 == 0:
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
@@ -180,6 +182,7 @@ class PackedIntegers:
         """Encode integers ``(..., n)`` of any type as words ``(..., ceil(n / fields))``; values are not checked."""
         if self.word == torch.uint8:
             return pack(values, self.bits)
+        # In 32-bit words, ``padded_values[..., i]`` is field i of every word.
         padded_values = padded_to(values.to(self._field_dtype), self.fields).unflatten(-1, (-1, self.fields))
         words = padded_values[..., -1].to(torch.int32)
         for field in range(self.fields - 2, -1, -1):  # Horner's rule for sum_i field_i 2^(bits i)
@@ -295,8 +298,8 @@ class SparsePairs:
 
 
 E3M0_BITS = 4
-E3M0_SIGN = 8
-"""Code of the sign bit; the three lower bits are the exponent field."""
+E3M0_SIGN_BIT = 8
+"""The sign bit of a code; the three lower bits are the exponent field."""
 
 E3M0_LEAST = 2.0**-6
 """The smallest magnitude in units of the largest: exponent fields 1 to 7 are 2^-6 to 1, and 0 is zero."""
@@ -336,7 +339,7 @@ class E3M0:
         scale = torch.where(largest > 0, scale, torch.ones_like(scale))  # a row of zeros must not divide by 0
         middles = torch.tensor(E3M0_MIDDLES, dtype=x.dtype, device=x.device)
         exponent_fields = torch.bucketize(x.abs() / scale.to(x.dtype), middles, right=True)  # a tie goes up
-        codes = exponent_fields + E3M0_SIGN * (x < 0)
+        codes = exponent_fields + E3M0_SIGN_BIT * (x < 0)
         return torch.cat([scale.contiguous().view(torch.uint8), pack(codes, E3M0_BITS)], 1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype) -> Tensor:

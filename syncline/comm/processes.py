@@ -115,13 +115,14 @@ class ProcessGroupCommunicator(Communicator):
 
     def _start_exact(self, x: Tensor, op: ReduceOp) -> Callable[[], Tensor]:
         """Start an all-reduce of the processes' partial reductions of ``x``, ``(R, n)``, which it may overwrite."""
-        # A mean is a sum over the processes that is divided at the end.
-        reduced = reduce_along(x, 0, "max" if op == "max" else "sum").flatten()
-        wait = self._transport.all_reduce(reduced, op == "max")
+        is_maximum = op == "max"
+        reduced = reduce_along(x, dim=0, op="max" if is_maximum else "sum").flatten()
+        wait = self._transport.all_reduce(reduced, maximum=is_maximum)
 
         def finish() -> Tensor:
             wait()
-            return (reduced / self.world_size if op == "mean" else reduced).expand_as(x)
+            result = reduced / self.world_size if op == "mean" else reduced  # a mean is a sum until here
+            return result.expand_as(x)
 
         return finish
 
@@ -134,7 +135,7 @@ class ProcessGroupCommunicator(Communicator):
         exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
 
         def finish() -> Tensor:
-            owned = reduce_along(wire.decode(exchange(), x.dtype), 1, op).squeeze(1)
+            owned = reduce_along(wire.decode(exchange(), x.dtype), dim=1, op=op).squeeze(1)
             gathered = self._start_gather(wire.encode(owned))()
             return wire.decode(gathered.flatten(1)[:, :elements], x.dtype).view(x.shape)
 
@@ -166,7 +167,9 @@ class ProcessGroupCommunicator(Communicator):
         root_process, root_row = divmod(root, self._rows)
         encoded = wire.encode(x).contiguous()
         gathered = x.new_zeros(self._rows, self.world_size, *x.shape[1:])
-        parts = [torch.empty_like(encoded) for _ in range(self._processes)] if root_process == self._rank else []
+        parts: list[Tensor] = []  # of all processes, on the root alone
+        if self._rank == root_process:
+            parts = [torch.empty_like(encoded) for _ in range(self._processes)]
         self._transport.gather(_bytes(encoded), [_bytes(part) for part in parts], root_process)
         if parts:
             gathered[root_row] = wire.decode(torch.cat(parts), x.dtype)
@@ -206,7 +209,7 @@ class ProcessGroupCommunicator(Communicator):
         means = []
         for x in xs:  # blocks are no process groups: gather the rows of all workers
             by_block = self._all_gather(x, wire)[0].unflatten(0, (-1, size))
-            block_means = reduce_along(by_block, 1, "mean").squeeze(1)
+            block_means = reduce_along(by_block, dim=1, op="mean").squeeze(1)
             means.append(wire.decode(wire.encode(block_means), x.dtype)[own_blocks])
         return means
 
@@ -236,7 +239,9 @@ class ProcessGroupCommunicator(Communicator):
             for ranks in groups_like(subgroup, self.world_size):
                 group = self._transport.new_group(ranks)
                 if self._rank in ranks:
-                    self._subgroups[subgroup] = ProcessGroupCommunicator(1, group, reproducible=self._reproducible)
+                    self._subgroups[subgroup] = ProcessGroupCommunicator(
+                        workers_per_process=1, group=group, reproducible=self._reproducible
+                    )
         return self._subgroups[subgroup]
 
 

@@ -158,11 +158,11 @@ class SimulatedCommunicator(Communicator):
     def _reduce_tensor(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
         """Return the reduction of a tensor over each replica's present workers, in all rows, ``(R, *s)``."""
         if wire.exact_dtype and self.replicas == 1 and self.membership is None:  # the common case, without copies
-            return reduce_along(x, 0, op).expand(x.shape)
+            return reduce_along(x, dim=0, op=op).expand(x.shape)
         received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)
         if self.membership is not None:
             received = received[:, list(self.membership.present(self.ledger.step))]
-        reduced = reduce_along(received, 1, op)
+        reduced = reduce_along(received, dim=1, op=op)
         if not wire.exact_dtype:  # the result travels too, and is rounded as the tensors were
             reduced = wire.decode(wire.encode(reduced.flatten(0, 1)), x.dtype).unflatten(0, (self.replicas, 1))
         return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
@@ -197,7 +197,8 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        return reduce_along(self._decode_received(x, wire), 1, op).flatten(0, 2)  # without a copy of the blocks
+        # By sender, (replicas, senders, receivers, *s); reduced over the senders without a copy of the blocks.
+        return reduce_along(self._decode_received(x, wire), dim=1, op=op).flatten(0, 2)
 
     @override
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:

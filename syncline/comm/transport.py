@@ -99,7 +99,8 @@ class TorchTransport(Transport):
 
     @override
     def gather(self, sent: Tensor, parts: Sequence[Tensor], root: int) -> None:
-        dist.gather(sent, list(parts) or None, global_rank(self._group, root), group=self._group)
+        gather_list = list(parts) if parts else None  # torch wants None on all processes but the root
+        dist.gather(sent, gather_list, global_rank(self._group, root), group=self._group)
 
     @override
     def broadcast(self, x: Tensor, root: int) -> None:
@@ -185,7 +186,8 @@ class SharedMemory(Transport):
             unfinished.rename(file)
         self._wait_until(file.exists, "rank 0 did not begin")
         mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=(total_bytes,))
-        self._barriers = mapped[:counter_bytes].view(np.int64)[:: LINE_BYTES // 8]  # by rank, the barriers reached
+        counters_per_line = LINE_BYTES // np.dtype(np.int64).itemsize  # of which each process uses the first
+        self._barriers = mapped[:counter_bytes].view(np.int64)[::counters_per_line]  # by rank, the barriers reached
         self._buffers = torch.from_numpy(mapped[counter_bytes:]).view(2, processes, capacity_bytes)
 
     def take_carried(self) -> list[CarriedCollective]:
