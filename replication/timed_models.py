@@ -10,7 +10,7 @@ from syncline.costmodel import Hardware, ModelShape, compute_s
 from syncline.costmodel.layouts.partition import stage_flops
 from syncline.fields import Spec, refusal
 from syncline.methods import MethodBase
-from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_s
+from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_update_s
 from syncline.specs import RunSpec
 from syncline.specs.cluster.clusters import HardwareField, NetworkField
 from syncline.specs.models import TransformerField
@@ -69,7 +69,9 @@ def stage_work(method: MethodBase, model: ModelShape, tokens: int, machine: Hard
     """
     forward_s = tuple(float(compute_s(flops * tokens, machine)) for flops in stage_flops(model, stages))
     width_bytes = 4 if machine.precision == "fp32" else 2
-    return StageWork(forward_s, float(width_bytes * tokens * model.width), added_s(method, model, machine, stages))
+    return StageWork(
+        forward_s, float(width_bytes * tokens * model.width), added_update_s(method, model, machine, stages)
+    )
 
 
 def timed_stages(spec: RunSpec, method: MethodBase, timed: TimedModelSpec | None) -> TrainedStages:
