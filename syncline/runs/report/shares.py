@@ -107,11 +107,13 @@ def _range(row: Mapping[str, Any], column: str) -> ValueRange | None:
     low_name, high_name = f"{name}_low{unit}", f"{name}_high{unit}"
     if f"{name}_min{unit}" in row:  # over the seeds
         low_name, high_name = f"{name}_min{unit}", f"{name}_max{unit}"
-    values = [row.get(low_name), row.get(column), row.get(high_name)]
-    if not all(isinstance(value, int | float) and math.isfinite(value) for value in values):
-        return None
-    low, value, high = map(float, values)
-    return ValueRange(low, value, high)
+    numbers = []
+    for name_of_number in (low_name, column, high_name):
+        number = row.get(name_of_number)
+        if not isinstance(number, int | float) or not math.isfinite(number):
+            return None
+        numbers.append(float(number))
+    return ValueRange(*numbers)
 
 
 def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: float | None) -> dict[str, Any] | None:

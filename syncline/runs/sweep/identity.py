@@ -69,7 +69,7 @@ def run_names(spec: RunSpec, code: str) -> dict[int, str]:
 
 def training_name(spec: RunSpec) -> str:
     """Return a name that is the same for configurations that differ only on the clock, and so share their trainings."""
-    omitted = (*TEXT_FIELDS, "seeds")
+    omitted: tuple[str, ...] = (*TEXT_FIELDS, "seeds")
     if not depends_on_clock(spec, spec.method):
         omitted += CLOCK_FIELDS
     return _short_hash(_fields_without(spec, omitted))
