@@ -259,8 +259,7 @@ def calibrate_under_torchrun(
         try:
             measurement = measure(plan, options, store, place, machines, progress)
         except RuntimeError as error:
-            lines = str(error).splitlines()
-            line = lines[0] if lines else ""
+            line, _, _ = str(error).partition("\n")
             is_lost_peer = any(words in line for words in ("Connection closed", "Connection reset", "Broken pipe"))
             reason = "lost another process" if is_lost_peer else f"failed ({type(error).__name__}: {line})"
             return {"failed": failure_line(Failure(place.rank, progress.step_of(place.rank), reason), plan)}

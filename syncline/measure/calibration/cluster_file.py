@@ -182,7 +182,7 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: s
     if plan.link is not None:
         return fit_link(calls, plan.link, algorithms)
     with suppress(SpecError):  # the errors below name the option to change
-        fit = fit_link(calls, None, algorithms)
+        fit = fit_link(calls, library=algorithms)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
     lost_in_noise = "what a byte takes is lost in the noise of these times"

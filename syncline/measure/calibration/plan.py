@@ -115,7 +115,7 @@ def numbers_of(workers: str) -> list[int]:
 
 
 def check_process_counts(workers: Sequence[int]) -> None:
-    """Refuse no number of processes, a number below 2, and a number that appears twice."""
+    """Refuse an empty list of numbers of processes, a number below 2, and a number that appears twice."""
     if not workers or min(workers) < 2 or len(set(workers)) < len(workers):
         raise SpecError("--workers", list(workers), "different numbers of processes of at least 2, as in 2,4")
 

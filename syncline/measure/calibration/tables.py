@@ -79,14 +79,13 @@ def log_tables(result: dict[str, Any]) -> list[Group]:
     """Return the table of logged measurements and their predictions by the fitted network, with its bounds."""
     rows, section = result["rows"], result["network"]
     bounds = section.get("bounds") or section.get("between", {}).get("bounds")
-    note = "No bounds: as many numbers as measurements." if bounds is None else (
-        f"Bounds of the file: {bounds['low']:.2f} to {bounds['high']:.2f} times the predicted time, from "
-        f"{bounds['points']} errors."
-    )  # fmt: skip
+    note = "No bounds: as many numbers as measurements."
+    if bounds is not None:
+        factors = f"{bounds['low']:.2f} to {bounds['high']:.2f}"
+        note = f"Bounds of the file: {factors} times the predicted time, from {bounds['points']} errors."
     if section.get("kind") == "matrix":
-        lacks_cap = "" if any(row["capped"] for row in rows) else (
-            " No measurement reached a cap: the largest rate stands for it."
-        )  # fmt: skip
+        if not any(row["capped"] for row in rows):
+            note = f"No measurement reached a cap: the largest rate stands for it. {note}"
         columns = "from to streams measured_bytes_per_s predicted_bytes_per_s error"
-        return [table("Streams", columns, rows, note=f"{STREAMS_NOTE}{lacks_cap} {note}")]
+        return [table("Streams", columns, rows, note=f"{STREAMS_NOTE} {note}")]
     return [table("Collectives", "collective workers nbytes measured_s predicted_s error", rows, note=note)]

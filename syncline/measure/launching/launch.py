@@ -65,7 +65,7 @@ def launch(
         SynclineError: a mistake in the spec, a missing GPU, or a port in use; raised before training.
     """
     options = (options or Launch()).for_spec(spec)
-    check(spec)
+    check_launch(spec)
     processes = options.processes(spec.workers)
     check_processes("workers", processes)
     check_training(spec, spec.method)
@@ -96,7 +96,14 @@ class Ended(NamedTuple):
     wall_s: float
 
     def record(self, spec: RunSpec, options: Launch, processes: int, step_s: float | None) -> dict[str, Any]:
-        """Return the fields of ``run.json`` that every launch has; ``step_s`` is the spec's measured step time."""
+        """Return the fields of ``run.json`` that every launch has, without measurements of steps.
+
+        Args:
+            spec: the run.
+            options: the options of the launch.
+            processes: number of processes P.
+            step_s: the measured seconds of a step's gradients; None if the spec does not ask for a measurement.
+        """
         return {
             "seeds": spec.seeds, "wall_s": self.wall_s, "interrupted": self.interrupted,
             "failed": None if self.failure is None else str(self.failure), "measured_step_s": step_s,
@@ -149,7 +156,7 @@ def run_local_processes(
     return Ended(failure, interrupted, wall_s=time.perf_counter() - started_s)
 
 
-def check(spec: RunSpec) -> None:
+def check_launch(spec: RunSpec) -> None:
     """Refuse settings that only the simulator supports, such as absent workers, speeds, or an asynchronous method."""
     check_undisturbed(spec)
     check_synchronous(spec.method, "method")
@@ -171,7 +178,8 @@ def check_undisturbed(spec: RunSpec) -> None:
 
 def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None, cores: int | None = None) -> list[str]:
     """Return a warning line for each setting that makes times unreliable or has no effect on real processes."""
-    processes = (options or Launch()).processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
+    options = options or Launch()
+    processes = options.processes(spec.workers) if isinstance(spec, RunSpec) else spec.stages
     cores = cores or os.cpu_count() or 1
     lines = []
     if processes > cores:

@@ -79,7 +79,9 @@ class MeasuredRun:
 
 
 def lines_of(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file of JSON lines as dicts; a last line that was cut off is left out."""
+    """Yield the lines of a file of JSON lines as dicts, without a last line that was cut off; none without a file."""
+    if not path.exists():
+        return
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             yield json.loads(line)
@@ -89,10 +91,7 @@ def lines_of(path: Path) -> Iterator[dict[str, Any]]:
 
 def last_step(folder: Path, rank: int) -> int:
     """Return the last step that a process wrote; -1 if it wrote none."""
-    path = folder / f"{rank}.jsonl"
-    if not path.exists():
-        return -1
-    steps = [line["step"] for line in lines_of(path) if "step" in line]
+    steps = [line["step"] for line in lines_of(folder / f"{rank}.jsonl") if "step" in line]
     return steps[-1] if steps else -1
 
 
@@ -103,7 +102,7 @@ class _RankLines:
         self.facts: dict[str, Any] = {}
         self.steps: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
         self.evaluations: dict[int, list[dict[str, Any]]] = {seed: [] for seed in seeds}
-        for line in lines_of(path) if path.exists() else ():
+        for line in lines_of(path):
             if "step" in line:
                 self.steps[line["seed"]].append(line)
             elif "evaluated" in line:

@@ -218,6 +218,7 @@ class _Sender:
 
     def __init__(self, watch: Stopwatch) -> None:
         self._watch = watch
+        # Tensors with target, tag and task; None ends the thread.
         self._queue: queue.SimpleQueue[tuple[Tensor, int, int, PipelineTask] | None] = queue.SimpleQueue()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -330,8 +331,7 @@ def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     lines: list[dict[str, list[Record]]] = []  # for each stage, the lines of its repeats by schedule
     for stage in range(spec.stages):
         lines.append({})
-        path = parts / f"{stage}.jsonl"
-        for line in lines_of(path) if path.exists() else ():
+        for line in lines_of(parts / f"{stage}.jsonl"):
             lines[stage].setdefault(line["schedule"], []).append(line)
 
     rows, simulated_rows, named_timelines = [], [], []

@@ -28,7 +28,7 @@ import numpy as np
 from torch.distributed import PrefixStore, Store
 
 from syncline.errors import SynclineError
-from syncline.measure.launching.launch import Ended, check, write_launch
+from syncline.measure.launching.launch import Ended, check_launch, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, agree_on_spec, train_as_rank
 from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
@@ -60,12 +60,12 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         SynclineError: the training cannot start.
         SystemExit: the training failed; on ranks other than 0.
     """
-    check(spec)
+    check_launch(spec)
     options = options.for_spec(spec)
     store, place = store_of_environment(options.meeting_s)
     machines = agree_on_spec(spec, options, store, place)
     run_store = PrefixStore("syncline", store)
-    if place.rank:  # not 0
+    if place.rank != 0:
         if spec.compute.measure:  # the seconds must be equal on all ranks, so that rank 0 measures for them
             spec = with_seconds(spec, float(run_store.get("step_s")))
         return {"failed": _run_follower(spec, options, store, run_store, place, machines)}
@@ -193,8 +193,8 @@ def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
 
 def _kind_and_first_line(error: BaseException) -> str:
     """Return the kind of an error and the first line of its message."""
-    lines = str(error).splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    first_line, _, _ = str(error).partition("\n")
+    return f"{type(error).__name__}: {first_line}"
 
 
 class _Leader:
@@ -246,7 +246,7 @@ class _Leader:
         return self._failure_after_end(errors)
 
     def _watch(self) -> Failure | None:
-        """Watch until training in the other thread ends; return a failure if no rank makes progress for too long."""
+        """Watch until training in the other thread ends (None), or no rank makes progress for too long (a failure)."""
         begun_s = changed_s = time.monotonic()
         previous_counts = self.progress.words[:, NUM_CHANGES].copy()
         while not self._is_over.wait(REPORT_PERIOD_S):

@@ -242,7 +242,7 @@ class ServedProcesses:
             self._start(rank)
 
     def _stall_failure(self) -> Failure | None:
-        """End the process of a worker without progress; return a failure if the server or all processes stand still."""
+        """End workers' processes that stand still; return a failure if the server or all stand still, else None."""
         now_ns, all_begun = time.monotonic_ns(), True
         longest_start_s = max(START_S, self.timeout_s)
         for rank, process in self.processes.items():

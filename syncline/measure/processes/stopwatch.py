@@ -111,7 +111,7 @@ class Stopwatch:
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
-        last = self.now()
+        last = self.now()  # on a GPU an event, after which `now_ns` returns once the device has reached it
         self.ended_ns = last if isinstance(last, int) else self.now_ns()
         self._end_lap(self.ended_ns)
         pending, self._pending = self._pending, []
@@ -158,7 +158,7 @@ class Stopwatch:
     def _record_lap(
         self, stream: str, activity: str, label: str, start: Instant, end: Instant, nbytes: int, step: int
     ) -> None:  # fmt: skip
-        """Record a lap, at the end of the step if its instants are events; one without duration is left out."""
+        """Record a lap that has a duration; if its instants are events, do so at the end of the step."""
         if not isinstance(start, int) or not isinstance(end, int):
             self._pending.append((stream, activity, label, start, end, nbytes, step))
         elif end > start:

@@ -44,7 +44,7 @@ class Progress:
 
     @classmethod
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
-        """Return the progress words in a file. The file survives a crash, and a reader never sees half a word."""
+        """Return progress words in a file, which survives a crash; a reader never sees half a word."""
         if not path.exists():
             np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
         return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
@@ -228,7 +228,7 @@ def _watch(
     timeout_s: float,
     on_poll: Callable[[Progress], object] | None,
 ) -> Failure | None:
-    """Watch the processes until all have ended, one has failed, or all stand still; return the failure."""
+    """Watch the processes until all have ended, one has failed, or all stand still; return the failure or None."""
     begun_s = time.monotonic()
     while True:
         # Read before the failures, so that no process can have failed unseen once none is running.

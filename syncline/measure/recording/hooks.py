@@ -145,7 +145,7 @@ def new_group(
     for name in NCCL_ARGUMENTS:
         kwargs.pop(name, None)
     with RECORDER.silence():
-        group = original(ranks, timeout, None, *args, **kwargs)
+        group = original(ranks, timeout, None, *args, **kwargs)  # None: the backend of the default group
     if isinstance(group, dist.ProcessGroup) and backend is not None:
         REQUESTED_BACKENDS[group.group_name] = str(backend).lower()
     return group

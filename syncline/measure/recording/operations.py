@@ -182,7 +182,7 @@ class OperationCounter(TorchDispatchMode):
     def count_steps_once(
         self, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
     ) -> Iterator[OperationCounter]:
-        """Count the operations in a ``with`` block; `KnownSteps` repeats those of a step that equals an earlier one."""
+        """Count the operations in a ``with`` block; optimizer steps that equal an earlier step get that step's."""
         with KnownSteps(self, add_operations, num_events) as self.known_steps, self:
             yield self
 

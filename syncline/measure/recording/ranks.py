@@ -329,7 +329,7 @@ def parse_program(source: str | Path | Callable[[], object]) -> ForeignScript:
         return parse_script([str(source)])
     try:
         words = shlex.split(source)
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError):  # an open quote, or no text
         words = []
     if not words:
         raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")

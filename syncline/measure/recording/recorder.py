@@ -56,7 +56,7 @@ class SegmentClock:
 
     def stop(self) -> None:
         """Stop the clock, because the following work is not the script's."""
-        if get_ident() != self._thread:
+        if get_ident() != self._thread:  # only the thread that computes is timed
             return
         if self._started_at_s is not None:
             self._unassigned_s += thread_time() - self._started_at_s
@@ -68,7 +68,7 @@ class SegmentClock:
         Args:
             drop_elapsed: whether to drop the time measured since the last segment.
         """
-        if get_ident() != self._thread:
+        if get_ident() != self._thread:  # only the thread that computes is timed
             return
         if drop_elapsed:
             self._unassigned_s = 0.0

@@ -317,7 +317,8 @@ def apply_to_tensors(
     Modules use it to change device or type. Torch's version swaps memory, which fake tensors do not have.
     """
     converted_by_id: dict[int, Any] = {}  # a tensor that several modules share is converted once
-    for child in module.modules() if recurse else [module]:
+    modules = module.modules() if recurse else [module]
+    for child in modules:
         for tensors in (child._parameters, child._buffers):
             for name, tensor in tensors.items():
                 if tensor is None:
@@ -361,7 +362,7 @@ def static_shape_vote(exchange_votes: Callable[..., Any]) -> Callable[..., Any]:
         if isinstance(received_result, StageVote):
             received_result = received_result.message
         message = exchange_votes(stage, received_result=received_result)
-        has_static_shapes = not InferenceMode.needs_dynamic(stage._user_meta, True)
+        has_static_shapes = not InferenceMode.needs_dynamic(stage._user_meta, stage_has_backward=True)
         return StageVote(message, int(has_static_shapes))
 
     return exchange_known_votes

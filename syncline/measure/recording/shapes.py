@@ -75,7 +75,7 @@ class Families:
             self._group_of_rank[-1].update(dict.fromkeys(ranks, self._groups[name]))
 
     def role(self, rank: int, families_with_messages: set[int]) -> RankRole:
-        """Return what decides a rank's work: an entry for each family of groups, None if the rank is in no group of it.
+        """Return the role of a rank, which decides its work: an entry for each family, None if it is in no group of it.
 
         Args:
             families_with_messages: indices of families in which ranks send messages.

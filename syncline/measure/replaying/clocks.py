@@ -299,7 +299,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     if isinstance(question.hardware, MeasuredComputing):
         computing = timed_computing_uncertainty()
     else:
-        computing = computing_uncertainty(question.hardware, None)
+        computing = computing_uncertainty(question.hardware, width=None)  # a record does not tell the model's width
     communication = communication_uncertainty(network, algorithm_or_auto(question.algorithm, network))
     variants_s = []
     for factors in at_bounds(computing, communication):

@@ -258,8 +258,9 @@ class _ProgramBuilder:
             if line:
                 self._awaited_lines[event.stream] = line
         elif isinstance(event, HostWaited):
+            mark = None if event.mark == EVERYTHING else event.mark  # None: all work queued so far
             line = self._mark_lines.get(event.mark, "")
-            self._append(HostWait(None if event.mark == EVERYTHING else event.mark, line, step), stream=0)
+            self._append(HostWait(mark, line, step), stream=0)
 
 
 MAX_SIMULATED_RANKS = 32

@@ -74,12 +74,12 @@ def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     changed_ranks = []
     for rank in ranks:
         events = list(rank.events)
-        for index in range(1, len(events) - 2):
+        for index in range(1, len(events) - 2):  # the index of the start; the wait comes next
             before, started, waited, behind = events[index - 1 : index + 3]
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
-                continue
+                continue  # not of tensor parallelism
             is_behind_computing = isinstance(before, Computed) and before.stream == started.stream
             if started.kind == "reduce_scatter" and is_behind_computing:
                 events[index - 1 : index + 1] = started, before

@@ -83,7 +83,8 @@ def trace(
         records = []
         for name, program in zip(script_names(programs), programs, strict=True):
             ranks = run(program, workers, options)
-            if not any(isinstance(event, Computed | Started | MessageSent) for rank in ranks for event in rank.events):
+            events = (event for rank in ranks for event in rank.events)
+            if not any(isinstance(event, Computed | Started | MessageSent) for event in events):
                 raise SpecError("script", name, "a script that computes or communicates")
             records.append(TraceRecord(name, ranks))
         write_records(folder, records)

@@ -147,9 +147,9 @@ class Table(NamedTuple):
 
     Attributes:
         columns: columns that identify it, all that a prediction needs.
-        measured_ms: function that returns the time that ``predicted_ms`` predicts, of a row; None if it has none.
-        predictor: function that returns the predictor for a file's rows, all as written; a predictor returns the added
-            columns of a row.
+        measured_ms: function that returns the measured milliseconds of a row; None if the row has no measurement.
+        predictor: function that gets all rows of a file as text, and returns their predictor: a function that returns
+            the added columns of a row.
     """
 
     columns: tuple[str, ...]
@@ -361,7 +361,12 @@ def _measured_training_ms(row: Mapping[str, str]) -> float | None:
 
 
 def _column_ms(column: str, per_ms: float = 1.0) -> Callable[[Mapping[str, str]], float | None]:
-    """Return a function that returns the milliseconds in a column of a row, which has ``per_ms`` units of each."""
+    """Return a function that returns the milliseconds in a row's column, or None if the column is empty.
+
+    Args:
+        column: name of the column.
+        per_ms: number of the column's units in a millisecond.
+    """
     return lambda row: positive_number(row[column], column) / per_ms if row.get(column) else None
 
 

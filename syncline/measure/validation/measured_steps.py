@@ -299,7 +299,7 @@ def _fit(
         return step_s(layout, replace(constants, **dict(zip(names, values, strict=True))))
 
     starts = []
-    for launch_s in LAUNCHES_S:
+    for launch_s in LAUNCHES_S:  # equal starts if the fit does not concern `launch_s`
         start = replace(constants, launch_s=launch_s) if "launch_s" in names else constants
         starts.append([getattr(start, name) for name in names])
     return relative_fit(predict_s, measured, starts, upper=[_ceiling(name, machine) or np.inf for name in names])
@@ -318,7 +318,8 @@ def errors_of_cells_left_out(
         single: points measured on one node.
         recomputed: whether activations were recomputed.
     """
-    errors = errors_by_cell(single, (spec.folds, spec.fold), machine=spec.hardware, recomputed=recomputed)
+    calibrated = spec.folds, spec.fold
+    errors = errors_by_cell(single, calibrated, machine=spec.hardware, recomputed=recomputed)
     if not errors:
         return []
     rows = [_summary_row(LEFT_OUT, "tensor", value="1", errors=np.concatenate(list(errors.values())))]
@@ -403,7 +404,7 @@ def error_summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "1": [row["error"] for row in role_rows if row["tensor"] == 1],
             "above 1": [row["error"] for row in role_rows if row["tensor"] > 1],
         }
-        if role != "calibration":
+        if role != "calibration":  # whose two groups were fitted separately
             errors["all"] = [row["error"] for row in role_rows]
         for tensor, group_errors in errors.items():
             if group_errors:

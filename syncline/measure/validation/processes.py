@@ -190,7 +190,8 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
         )
         spec_fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        spec_fields |= {"kind": "run", "network": _networks([spec])[0]}
+        first_network, *_ = _networks([spec])
+        spec_fields |= {"kind": "run", "network": first_network}
         methods = spec.methods if isinstance(spec, CompareSpec) else [spec.method]
         for method in methods:
             run = RunSpec.model_validate(spec_fields | {"method": method.model_dump(mode="json")})

@@ -189,19 +189,21 @@ def training_spec(row: Row, by_utilisation: bool = False) -> ProjectSpec:
     if data < 1 or batch % (data * micro_batch):
         raise SpecError("global_batch", batch, f"a multiple of the {data} replicas times the micro-batch {micro_batch}")
     machine = _hardware(row["hardware"], row.get("precision") or "", by_utilisation)
-    by_kernels = machine.kernels is not None and not by_utilisation
     compute: dict[str, Any] = {"hardware": machine}
-    if by_kernels:
+    precision = None  # that of the hardware, whose peak is of the training's format
+    if machine.kernels is not None and not by_utilisation:
         compute["kernels"] = parse_yaml(row.get("kernels") or "{}")
+        precision = row.get("precision") or None
     elif machine.kernels:
         compute["mfu"] = machine.mfu  # a utilisation takes the place of known kernels
     networks = [_network(row.get("network") or MACHINES.get(row["hardware"], ""))]
     # A worker is a GPU, to which its part of the tokens of a replica is assigned.
     return validate(ProjectSpec, {
-        "kind": "project", "name": "training", "model": shape, "workers": gpus, "steps": 100,
+        "kind": "project", "name": "training", "model": shape, "workers": gpus,
+        "steps": 100,  # any number: the mean step is predicted
         "tokens_per_worker": batch // data * shape.sequence // model_parallel, "methods": ["ddp-adam"],
         "networks": networks, "layout": layout | {"data": data} | lists, "compute": compute,
-        "precision": (row.get("precision") or None) if by_kernels else None,
+        "precision": precision,
         "memory": {
             "micro_batches": batch // data // micro_batch, "sharding": row.get("sharding") or "auto",
             "activations": row.get("activations") or "auto", "weights": row.get("weights") or "prefetched",
@@ -246,8 +248,9 @@ def measured_step_s(row: Row) -> float | None:
 def _hardware(text: str, precision: str, by_utilisation: bool) -> Hardware:
     """Return the hardware that a cell of a table names, with the number format of the training."""
     machine = hardware(parse_yaml(text), "hardware")
-    if (machine.kernels is not None and not by_utilisation) or not precision:
-        return machine  # the price of its kernels has the number format
+    has_priced_kernels = machine.kernels is not None and not by_utilisation  # their prices know the format
+    if has_priced_kernels or not precision:
+        return machine
     if precision in EIGHT_BITS:
         return replace(machine, name=f"{machine.name}, {precision}", peak_flops=2 * machine.peak_flops)
     if precision not in ("bf16", "fp16", machine.precision):

@@ -155,7 +155,8 @@ def covered_by_others(rows: Sequence[Mapping[str, Any]]) -> list[bool | None]:
     errors_of_source: dict[tuple[str, str], list[float]] = defaultdict(list)  # of trainings, by basis and source
     for row in rows:
         if "micro_batch" in row and row["error"] is not None:
-            errors_of_source[bases_of(row)[0], source_of(row)].append(row["error"])
+            (basis,) = bases_of(row)
+            errors_of_source[basis, source_of(row)].append(row["error"])
 
     def is_covered(row: Mapping[str, Any]) -> bool | None:
         # One more than a basis needs, because the row itself is left out.

@@ -157,21 +157,20 @@ def validate_clusters(spec: ClustersSpec) -> dict[str, Any]:
     """
     files = [Path(name) for name in spec.measurements] or list(BUNDLED)
     rows = [with_uncertainty(row) for row in predicted_files(files, spec.network)]
-    if not spec.measurements:
-        within = covered_by_others(rows)
-    else:
-        within = []
-        for row in rows:
-            if row["error"] is None or row["low_ms"] is None:
-                within.append(None)
-            else:
-                measured_ms = row["predicted_ms"] / (1 + row["error"])
-                within.append(bool(row["low_ms"] <= measured_ms <= row["high_ms"]))
+    within = [_is_within_bounds(row) for row in rows] if spec.measurements else covered_by_others(rows)
     fits = []
     if spec.cross_validation and not spec.measurements:
         _, collective_rows = read_table(COLLECTIVES)
         fits = collectives_left_out(collective_rows) + nvlink_left_out()
     return {"rows": rows, "summary": cluster_summary(rows, within), "constants": asdict(P3), "cross_validation": fits}
+
+
+def _is_within_bounds(row: dict[str, Any]) -> bool | None:
+    """Return whether the measured time of a row is within its bounds; None without a measurement or bounds."""
+    if row["error"] is None or row["low_ms"] is None:
+        return None
+    measured_ms = row["predicted_ms"] / (1 + row["error"])
+    return bool(row["low_ms"] <= measured_ms <= row["high_ms"])
 
 
 def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dict[str, Any]]:

@@ -53,7 +53,7 @@ class ServerLines:
     def from_folder(cls, folder: Path) -> ServerLines:
         """Read the server's file of a folder."""
         lines = cls()
-        for line in lines_of(folder / FILE) if (folder / FILE).exists() else ():
+        for line in lines_of(folder / FILE):
             if "event" in line:
                 lines.events.append(line)
             elif "steps" in line:
@@ -187,7 +187,7 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
         elif event["event"] == "fail" and worker not in away_since_s:
             costs.interruptions += 1
             costs.lost_steps += event["lost"] / spec.workers  # a step of the training is one of each worker
-            costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)
+            costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)  # nothing, if it has no steps under way
             away_since_s[worker] = at_s
     costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in away_since_s.values())
     costs.useful_s = max(spec.workers * wall_s - costs.lost_s - costs.down_s, 0.0)
@@ -199,9 +199,10 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
     spans = [span for report in lines.reports for span in spans_from_laps(report["laps"], report["worker"], zero_ns)]
+    server = workers  # its number on the timeline, behind those of the workers
     spans += [
         Span(
-            workers, f"send to {event['worker']}", what="send", label=f"model {event['model']}",
+            server, f"send to {event['worker']}", what="send", label=f"model {event['model']}",
             start_s=event["start_s"], end_s=event["at_s"],
             nbytes=lines.facts["model_bytes"], step=event["first"],
         )
@@ -244,7 +245,7 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
         elif event == "arrive":
             workers.arrive(int(worker), int(value))
         elif event == "version":
-            workers.version(int(value), 0)
+            workers.version(int(value), server=0)  # the only one
         elif event == "reply":
             workers.reply(int(worker))
         else:
@@ -258,6 +259,7 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
 
 def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with the steps and updates in the order that ``syncline launch`` recorded."""
-    spec = load_spec(str(folder / "spec.yaml"), {}, RunSpec)
+    no_overrides: dict[str, Any] = {}
+    spec = load_spec(folder / "spec.yaml", no_overrides, RunSpec)
     assert isinstance(spec, RunSpec)
     return train_in_order(spec, pq.read_table(folder / "order.parquet").to_pydict())

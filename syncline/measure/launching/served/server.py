@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import cloudpickle
 import torch
@@ -66,6 +67,14 @@ def server_process(
             torch.save(parameters, working)
 
 
+class _Timer(NamedTuple):
+    """A function to call at a time of the monotonic clock; the number orders timers of equal times."""
+
+    due_s: float
+    number: int
+    call: Callable[[], object]
+
+
 class _Server(EventObserver):
     """The server of a training with workers at their own pace, connected to the workers' processes.
 
@@ -80,7 +89,7 @@ class _Server(EventObserver):
         self.spec = spec
         workers = spec.workers
         self.progress = Progress.shared(folder / "progress", workers + 1, workers)
-        self.progress.step(0, 0)
+        self.progress.step(0, done=0)
         self.register = Register(folder / "register", workers)
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
@@ -101,7 +110,7 @@ class _Server(EventObserver):
         self.ended_processes = [0] * workers  # ended processes of each worker, when it joined
         self.computing: set[int] = set()  # workers that have a model and steps
         self.model_queue: deque[int] = deque()  # workers that get a model next
-        self.timers: list[tuple[float, int, Callable[[], object]]] = []
+        self.timers: list[_Timer] = []  # a heap
         self.timer_numbers = itertools.count()
         self.arrived_steps = [0] * workers  # arrived steps of each worker
         self.latest_update: tuple[list[Tensor], int] = ([], 0)
@@ -128,7 +137,7 @@ class _Server(EventObserver):
             self._process_messages()
         self.zero_ns = time.monotonic_ns()
         self.file.write_line(self.facts | {"zero_ns": self.zero_ns})
-        self._evaluate(0)
+        self._evaluate(num_steps=0)
         for worker in self.register.gone_workers() - self.connections.keys():
             self.policy.leave(worker)
         for worker in self.policy.assign_first_steps():
@@ -154,7 +163,7 @@ class _Server(EventObserver):
         """Wait for the workers' next messages or the next timer, and process them."""
         timeout_s = POLL_S
         if self.timers:
-            timeout_s = min(POLL_S, max(0.0, self.timers[0][0] - time.monotonic()))
+            timeout_s = min(POLL_S, max(0.0, self.timers[0].due_s - time.monotonic()))
         if self.timers or not self.waiting:  # a short wait while a timer is set; otherwise enter once
             self.progress.enter()
         messages = self.socket.receive(timeout_s)
@@ -168,10 +177,9 @@ class _Server(EventObserver):
                 self._lose_worker(worker)
         if self.last_evaluation >= 0:
             self._remove_departed()
-        while self.timers and self.timers[0][0] <= time.monotonic():
+        while self.timers and self.timers[0].due_s <= time.monotonic():
             self._update_place()
-            _, _, call = heapq.heappop(self.timers)
-            call()
+            heapq.heappop(self.timers).call()
         self._send_due_models()
 
     def _process_message(self, message: Message) -> None:
@@ -296,7 +304,7 @@ class _Server(EventObserver):
 
     def later(self, seconds: float, call: Callable[[], object]) -> None:
         """Call a function after this number of seconds."""
-        heapq.heappush(self.timers, (time.monotonic() + seconds, next(self.timer_numbers), call))
+        heapq.heappush(self.timers, _Timer(time.monotonic() + seconds, next(self.timer_numbers), call))
 
     def release_model(self, worker: int) -> None:
         """Queue a worker to get the model once all messages that have arrived by now are processed."""

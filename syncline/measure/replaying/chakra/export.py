@@ -222,8 +222,8 @@ class NodeBuilder:
         """Return the node of a sent or received message."""
         is_send = isinstance(event, MessageSent)
         group_name, sender, receiver, _ = event.tag
-        name = f"{'send' if is_send else 'recv'} {event.site}".strip()
-        node = self._new_node(SEND if is_send else RECV, name, self._stream_in_trace(event.stream))
+        node_type, verb = (SEND, "send") if is_send else (RECV, "recv")
+        node = self._new_node(node_type, f"{verb} {event.site}".strip(), self._stream_in_trace(event.stream))
         number, nbytes = self.numbers.messages.get(event.tag, (0, 0))
         add_attributes(
             node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,

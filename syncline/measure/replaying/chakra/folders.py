@@ -160,7 +160,8 @@ def find_trace_files(source: Path) -> list[Path]:
     """
     expected = "a folder of Chakra execution traces, NAME.0.et, NAME.1.et and so on"
     files_by_name: dict[str, dict[int, Path]] = {}
-    for path in source.iterdir() if source.is_dir() else ():
+    paths = source.iterdir() if source.is_dir() else ()
+    for path in paths:
         match = TRACE_FILE.fullmatch(path.name)
         if match is not None and path.is_file():
             name, rank_digits = match.groups()
