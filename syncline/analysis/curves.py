@@ -109,29 +109,6 @@ def lost_seeds(values: ArrayLike) -> int:
     return int((~np.isfinite(np.atleast_2d(np.asarray(values, dtype=float)))).any(axis=1).sum())
 
 
-def smooth(values: ArrayLike, window: int) -> FloatArray:
-    """Return the mean of the last ``window`` values, ``y_t = mean(x_{max(0, t-window+1)} .. x_t)``.
-
-    It looks back only, so a smoothed curve does not reach a loss before the training did.
-
-    Args:
-        values: (..., n).
-        window: number of values to average, at least 1.
-
-    Returns:
-        (..., n); NaN or infinite exactly where the window holds a value that is not finite.
-    """
-    if window < 1:
-        raise SpecError("window", window, "a whole number of values, at least 1")
-    x = np.asarray(values, dtype=float)
-    num_short = min(window - 1, x.shape[-1])  # the first means are of fewer than ``window`` values
-    short_means = np.cumsum(x[..., :num_short], axis=-1) / np.arange(1, num_short + 1)
-    if x.shape[-1] < window:
-        return short_means
-    means = np.lib.stride_tricks.sliding_window_view(x, window, axis=-1).mean(axis=-1)
-    return np.concatenate([short_means, means], axis=-1)
-
-
 def time_to_target_s(clock_s: ArrayLike, loss: ArrayLike, target: float) -> float:
     """Return the seconds at which the loss first reaches the target, interpolated linearly between evaluations.
 

@@ -76,4 +76,4 @@ from .traffic.exchanges import (
     half_life_period as half_life_period,
     mean_bytes_per_step as mean_bytes_per_step,
 )
-from .traffic.step_time import StepTime as StepTime, mean_step as mean_step, step_time_s as step_time_s
+from .traffic.step_time import StepTime as StepTime, mean_step as mean_step

@@ -15,7 +15,7 @@ from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.diloco import OuterSpec
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
-from syncline.methods.parts.rules import MomentaBase, Weight, check_momenta, multi_momentum_work
+from syncline.methods.parts.rules import MomentaFields, multi_momentum_work
 from syncline.methods.registry import register
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class DESLOCSpec(MethodBase):
 
 
 @register
-class MTDAOSpec(CompressibleBase):
+class MTDAOSpec(MomentaFields, CompressibleBase):
     """MT-DAO: local steps with several momenta u_j of the gradient g, each with a weight and a period of averages.
 
         u_j <- beta_j u_j + (1 - beta_j) g
@@ -116,12 +116,6 @@ class MTDAOSpec(CompressibleBase):
     Adam; ``omega = 0`` has no momentum.
 
     Args:
-        betas: decay rates of the N momenta.
-        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight.
-        base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
-        beta2: decay rate of the second moment; by default the base's.
-        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
-        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
         period: K_x, number of steps between averages of the parameters.
         momentum_periods: K_j, number of steps between averages of each momentum; by default K_x.
         second_moment_period: K_v, number of steps between averages of the second moment; by default K_x.
@@ -152,12 +146,6 @@ class MTDAOSpec(CompressibleBase):
     }
 
     kind: Literal["mt-dao"] = "mt-dao"
-    base: MomentaBase = "adam"
-    betas: tuple[Rate, ...] = (0.999,)
-    omegas: tuple[Weight, ...] = (0.95,)
-    beta2: Rate | None = None
-    eps: Positive | None = None
-    bias_correction: bool = True
     period: Period = 32
     momentum_periods: tuple[Period, ...] | None = None
     second_moment_period: Period | None = None
@@ -175,8 +163,7 @@ class MTDAOSpec(CompressibleBase):
 
     @model_validator(mode="after")
     def _check_lengths(self) -> MTDAOSpec:
-        """Raise an error unless there are a weight and a period per momentum."""
-        check_momenta(self.betas, self.omegas)
+        """Raise an error unless there is a period per momentum, and a momentum to switch to."""
         if self.momentum_periods is not None and len(self.momentum_periods) != len(self.betas):
             raise refusal("momentum_periods", self.momentum_periods, f"one period per beta ({len(self.betas)})")
         if self.switch_step and not self.betas:
@@ -257,7 +244,7 @@ class MTDAOSpec(CompressibleBase):
 
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        rule = self._rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
+        rule = self.momenta_rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
         sync: optim.SyncPolicy
         if self.phase == "random":
             sync = optim.Random(self.periods())
@@ -266,11 +253,6 @@ class MTDAOSpec(CompressibleBase):
             sync = optim.Periodic(self.periods(), offsets)
         options = self._compressor_options() | self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
-
-    def _rule(self, **switch: Any) -> optim.UpdateRule:
-        """Return the update rule; ``switch`` has ``switch_step`` and ``warmup_beta`` if the method has a warmup."""
-        names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
-        return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names}, **switch)
 
     def _outer(self) -> optim.OuterOptimizer | None:
         """Return the outer optimizer, or None without one."""

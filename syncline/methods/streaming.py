@@ -84,7 +84,8 @@ class StreamingMTDAOSpec(MTDAOSpec):
     @override
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         options = self.stream.model_dump() | self.common_options(comm, worker_axis)
-        return optim.Streaming(params, self.lr, self._rule(), self.periods(), outer_optimizer=self._outer(), **options)
+        rule, outer = self.momenta_rule(), self._outer()
+        return optim.Streaming(params, self.lr, rule, self.periods(), outer_optimizer=outer, **options)
 
 
 @register

@@ -336,11 +336,6 @@ class StepTime:
         return self.compute_s + self.encode_s + self.trigger_s + self.optimizer_s
 
 
-def step_time_s(compute_s: FloatOrArray, communication_s: FloatOrArray) -> FloatOrArray:
-    """Return the seconds of a step without overlap: ``compute + communication``."""
-    return StepTime(compute_s, communication_s).step_time_s
-
-
 def mean_step(
     compute_s: FloatOrArray,
     exchanges: Sequence[Exchange],

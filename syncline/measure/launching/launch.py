@@ -139,20 +139,35 @@ def run_local_processes(
         if on_progress:
             on_progress(polled.steps_done())
 
-    started_s = time.perf_counter()
-    interrupted, failure = False, None
+    run = partial(
+        run_watched, target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
+        on_poll=on_poll,
+    )  # fmt: skip
+    ended = run_to_end(run, parts)
+    on_poll(progress)
+    return ended
+
+
+def run_to_end(run: Callable[[], Failure | None], parts: Path) -> Ended:
+    """Run processes by a function that returns the process that died or hung, and return how they ended.
+
+    Args:
+        run: the function, which returns when all processes have ended.
+        parts: the folder in the run's folder to which the processes write their lines.
+
+    Raises:
+        KeyboardInterrupt: the user ended the processes before their first lines.
+        SynclineError: a process found a mistake in the input.
+    """
+    interrupted, failure, started_s = False, None, time.perf_counter()
     try:
-        failure = run_watched(
-            target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
-            on_poll=on_poll,
-        )  # fmt: skip
+        failure = run()
     except KeyboardInterrupt:
         if not has_results(parts.parent):
-            raise  # before a process wrote its first line
+            raise
         interrupted = True
     if failure is not None and failure.mistake:
         raise SynclineError(str(failure))
-    on_poll(progress)
     return Ended(failure, interrupted, wall_s=time.perf_counter() - started_s)
 
 

@@ -142,7 +142,6 @@ class ServedProcesses:
         preload: modules that are imported once for all processes.
 
     Attributes:
-        failure: why the training ended early; None if it did not.
         departures: the departures of workers, in order.
     """
 
@@ -158,11 +157,10 @@ class ServedProcesses:
         self.processes: dict[int, BaseProcess] = {}
         self.finished_workers: set[int] = set()  # workers that have ended regularly or for good
         self.process_starts: dict[int, tuple[float, int]] = {}  # time of each start, and number of changes then
-        self.failure: Failure | None = None
         self.departures: list[Departure] = []
 
-    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> None:
-        """Run the processes until the server ends or the training fails, which sets ``failure``; then end them all.
+    def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> Failure | None:
+        """Run the processes until the server ends or the training fails; end them all, and return the failure if any.
 
         Args:
             on_start: called when the server's process has been started.
@@ -174,7 +172,7 @@ class ServedProcesses:
             on_start()
             for worker in range(self.workers):
                 self._start(worker)
-            self.failure = self._watch(on_poll)
+            return self._watch(on_poll)
         finally:
             for process in self.processes.values():
                 if process.is_alive():

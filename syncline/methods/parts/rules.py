@@ -68,12 +68,39 @@ MomentaBase = Literal["adam", "adopt", "sgdm", "muon"]
 """The scaling of a mixture of momenta: Adam's, ADOPT's, none, or Muon's polar factor."""
 
 
-def check_momenta(betas: Sequence[float], omegas: Sequence[float]) -> None:
-    """Raise an error unless ``omegas`` has one weight per momentum of ``betas``, with a sum of at most 1."""
-    if len(omegas) != len(betas):
-        raise refusal("omegas", omegas, f"one weight per beta ({len(betas)})")
-    if sum(omegas) > 1 + 1e-12:
-        raise refusal("omegas", omegas, "weights whose sum is at most 1")
+class MomentaFields(Spec):
+    """The fields of an update rule with several momenta, see `optim.multi_momentum_rule`.
+
+    Args:
+        betas: decay rates of the N momenta.
+        omegas: weights of the momenta, with a sum of at most 1; the gradient has the remaining weight.
+        base: ``adam``, ``adopt`` or ``sgdm`` (Algorithms 1, 2, 3), or ``muon`` (Appendix H.7).
+        beta2: decay rate of the second moment; by default the base's.
+        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
+        bias_correction: whether momenta and second moment are corrected for their start at zero (Adam only).
+    """
+
+    kind: str
+    base: MomentaBase = "adam"
+    betas: tuple[Rate, ...] = (0.999,)
+    omegas: tuple[Weight, ...] = (0.95,)
+    beta2: Rate | None = None
+    eps: Positive | None = None
+    bias_correction: bool = True
+
+    @model_validator(mode="after")
+    def _check_weights(self) -> Self:
+        """Raise an error unless there is one weight per momentum, with a sum of at most 1."""
+        if len(self.omegas) != len(self.betas):
+            raise refusal("omegas", self.omegas, f"one weight per beta ({len(self.betas)})")
+        if sum(self.omegas) > 1 + 1e-12:
+            raise refusal("omegas", self.omegas, "weights whose sum is at most 1")
+        return self
+
+    def momenta_rule(self, **switch: Any) -> optim.UpdateRule:
+        """Build the update rule; ``switch`` has ``switch_step`` and ``warmup_beta`` if there is a warmup."""
+        names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
+        return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names}, **switch)
 
 
 class QHMRule(RuleBase):
@@ -160,22 +187,11 @@ class AdEMAMixRule(RuleBase):
         return 2
 
 
-class MultiMomentumRule(Spec):
+class MultiMomentumRule(MomentaFields, defer_build=False):
     """The spec of `optim.multi_momentum_rule`, MT-DAO's mixture of momenta; with ``ddp`` it is MT-DAO's baseline."""
 
     kind: Literal["multi-momentum"] = "multi-momentum"
-    base: MomentaBase = "adam"
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.999,)
-    omegas: tuple[Weight, ...] = (0.95,)
-    beta2: Rate | None = None
-    eps: Positive | None = None
-    bias_correction: bool = True
-
-    @model_validator(mode="after")
-    def _check_lengths(self) -> Self:
-        """Raise an error unless there is one weight per momentum."""
-        check_momenta(self.betas, self.omegas)
-        return self
 
     @property
     def momenta(self) -> int:
@@ -197,8 +213,7 @@ class MultiMomentumRule(Spec):
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
-        names = ("base", "betas", "omegas", "beta2", "eps", "bias_correction")
-        return optim.multi_momentum_rule(**{name: getattr(self, name) for name in names})
+        return self.momenta_rule()
 
 
 class SGDMRule(RuleBase):

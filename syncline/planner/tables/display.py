@@ -130,11 +130,6 @@ def compare_tables(rows: list[Record], spec: CompareSpec) -> list[Group]:
     ]  # fmt: skip
 
 
-def subject(spec: Experiment) -> str:
-    """Return the name of an experiment for its progress bar."""
-    return spec.method.name if isinstance(spec, RunSpec) else spec.name
-
-
 def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     """Return each seed's metrics, then the clock that the seeds share; or the tables of a study."""
     if not isinstance(spec, RunSpec):

@@ -15,7 +15,6 @@ from syncline.analysis.curves import (
     SeedSeries,
     lost_seeds,
     median_and_range,
-    smooth,
     time_to_target_s,
 )
 from syncline.errors import SpecError
@@ -39,29 +38,6 @@ def test_a_lost_seed_counts_as_the_worst_in_the_median_and_not_in_the_range():
     np.testing.assert_array_equal(high, [5.0, 5.0])
     assert lost_seeds(values) == 2
     assert median_and_range([[np.nan], [np.nan], [1.0]])[0] == np.inf
-
-
-@given(hnp.arrays(float, st.integers(1, 30), elements=FINITE), st.integers(1, 40))
-def test_smoothing_is_the_mean_of_the_last_values(values, window):
-    expected = [values[max(0, t - window + 1) : t + 1].mean() for t in range(values.size)]
-    np.testing.assert_allclose(smooth(values, window), expected, atol=1e-8)
-
-
-def test_smoothing_forgets_a_value_that_is_not_finite():
-    values = np.array([1.0, 2.0, np.nan, 4.0, 5.0, 1e30, 7.0, 9.0])
-    result = smooth(values, 2)
-    np.testing.assert_array_equal(np.isnan(result), [False, False, True, True, False, False, False, False])
-    assert result[-1] == 8.0  # and leaves no rounding of the 1e30 behind
-
-
-def test_smoothing_keeps_other_axes():
-    values = np.arange(12.0).reshape(3, 4)
-    np.testing.assert_allclose(smooth(values, 3)[1], smooth(values[1], 3))
-
-
-def test_a_window_below_one_is_refused():
-    with pytest.raises(SpecError, match=r"window: got 0; expected"):
-        smooth([1.0], 0)
 
 
 def test_time_to_target_interpolates():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from syncline.costmodel import Exchange, Link, StepTime, mean_step, ring_all_reduce_s, step_time_s
+from syncline.costmodel import Exchange, Link, StepTime, mean_step, ring_all_reduce_s
 from syncline.errors import SpecError
 
 LINK = Link(0.5, 8.0)
@@ -13,7 +13,6 @@ def test_without_overlap_all_communication_is_exposed() -> None:
     step = StepTime(compute_s=2.0, communication_s=np.array([0.0, 1.0]))
     np.testing.assert_array_equal(step.exposed_communication_s, [0, 1])
     np.testing.assert_array_equal(step.step_time_s, [2, 3])
-    np.testing.assert_array_equal(step_time_s(2.0, np.array([0.0, 1.0])), step.step_time_s)
 
 
 def test_a_mean_step_spreads_the_communication_over_the_steps() -> None:

@@ -7,16 +7,16 @@ import csv
 import numpy as np
 import pytest
 
-from syncline.costmodel.collectives.nccl import GpuNodes, node_times, nvlink_s
-from syncline.costmodel.network.software_costs import nvlink_costs
-from syncline.measure.validation.published import (
-    BUNDLED_COSTS,
+from replication.nvlink_fit import (
     FITTED,
     errors_of,
     errors_of_machines_left_out,
     fitted_costs,
     nvlink_collectives,
 )
+from syncline.costmodel.collectives.nccl import GpuNodes, node_times, nvlink_s
+from syncline.costmodel.network.software_costs import nvlink_costs
+from syncline.measure.validation.published import BUNDLED_COSTS
 from tests.reference import REFERENCE, needs_reference
 
 ROWS = nvlink_collectives()

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.wide_area_pipelines import predictions
+from replication.nvlink_fit import errors_of_machines_left_out, nvlink_collectives
 from syncline.costmodel import HARDWARE, Link, chosen_algorithm, collective_s, gloo_s
 from syncline.costmodel.bases import (
     FAMILIES,
@@ -51,10 +52,8 @@ from syncline.measure.validation.cluster_files import (
 from syncline.measure.validation.measured_steps import errors_by_cell, read_points, recomputes
 from syncline.measure.validation.published import (
     TRAININGS,
-    errors_of_machines_left_out,
     measured_step_s,
     model_of,
-    nvlink_collectives,
     predicted_step,
     source_of,
     training_spec,

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import cloudpickle
 
 from syncline.comm.devices import training_device
-from syncline.errors import SpecError, SynclineError
-from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, write_results
+from syncline.errors import SpecError
+from syncline.measure.launching.launch import MEASURED, Ended, check_undisturbed, run_to_end, write_results
 from syncline.measure.launching.parts import tensors_from_json
 from syncline.measure.launching.process import Launch
 from syncline.measure.launching.served.events import ServerLines, history_of, measured_result, order_columns
@@ -26,7 +26,7 @@ from syncline.measure.processes.watchdog import DONE, Progress
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
-from syncline.runs.folders.folder import RunFolder, environment, has_results
+from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_training import batch_work
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
@@ -108,17 +108,9 @@ def launch_served(
             if on_progress:
                 on_progress(int(polled.words[spec.workers, DONE]))  # the server's row, behind those of the workers
 
-        started_s, interrupted = time.perf_counter(), False
-        try:
-            processes.run(listener.close, on_poll)  # the server's process has a copy of it by then
-        except KeyboardInterrupt:
-            if not has_results(folder.working):
-                raise  # before a process wrote its first line
-            interrupted = True
-        if processes.failure is not None and processes.failure.mistake:
-            raise SynclineError(str(processes.failure))
+        # The server's process has a copy of the listener when it has been started.
+        ended = run_to_end(partial(processes.run, listener.close, on_poll), parts)
         on_poll(processes.progress)
-        ended = Ended(processes.failure, interrupted, wall_s=time.perf_counter() - started_s)
         result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 
