@@ -259,7 +259,8 @@ def _groups_finish_s(
     times = StepTimes.checked(np.zeros((1, joined.workers)))  # one step, without computing
     calls = []
     for first in range(0, joined.workers, group_size):
-        calls.append(Call(0, kind, nbytes, group=range(first, first + group_size), algorithm=algorithm))
+        group = range(first, first + group_size)
+        calls.append(Call(step=0, collective=kind, payload_bytes=nbytes, group=group, algorithm=algorithm))
     if evaluator == "lockstep":
-        return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, None, rule)])
-    return run_events(data_parallel(times, calls), joined, None, rule).end_s
+        return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, rule=rule)])
+    return run_events(data_parallel(times, calls), joined, rule=rule).end_s

@@ -273,7 +273,8 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
             seconds["communication"] += span_s
             network_end_s = np.maximum(network_end_s, spans.end_s)
             continue
-        seconds["exposed_communication" if spans.what == "wait" else spans.what] += span_s
+        kind = "exposed_communication" if spans.what == "wait" else spans.what
+        seconds[kind] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
     seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())  # after the training's end

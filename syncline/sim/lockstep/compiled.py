@@ -62,11 +62,12 @@ def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
     max_halo = block_rounds * stride
-    own_cost, message_cost, x = _padded(own_cost, max_halo, 0), _padded(message_cost, max_halo, 0), x.copy()
+    own_cost, message_cost = _padded(own_cost, max_halo, after=0), _padded(message_cost, max_halo, after=0)
+    x = x.copy()
     times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
     for first_round in range(0, rounds, block_rounds):
         halo = min(block_rounds, rounds - first_round) * stride
-        padded = _padded(x, halo, 0)
+        padded = _padded(x, halo, after=0)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + halo
             times[:end] = padded[first : first + end]

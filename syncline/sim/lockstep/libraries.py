@@ -140,7 +140,8 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    # The times after each of the last rounds; workers wait for the messages of the oldest of these rounds.
+    # The times after each of the last rounds; workers wait for the messages of the oldest of these rounds. Without a
+    # limit this stays their entry.
     recent_received_s: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)
     for routed_round, repetitions in rounds.runs:
         assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"

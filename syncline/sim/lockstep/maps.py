@@ -108,7 +108,8 @@ def run_collective(
             kind, rounds, topology, entry_s=ports.received_s, costs=costs, call_s=call_s
         )
     elif is_nccl(kind, algorithm):
-        run_nccl(routed(), ports, *nccl_limits(topology, str(algorithm)))
+        rounds_ahead, call_s = nccl_limits(topology, str(algorithm))
+        run_nccl(routed(), ports, rounds_ahead, call_s)
     else:
         run_routed(routed(), ports, rule)
 

@@ -15,7 +15,14 @@ import numpy as np
 from syncline.costmodel.network.paths import Floats
 from syncline.sim.failures.costs import FailureCosts, no_progress
 from syncline.sim.failures.outages import AbsencePeriod, Absences
-from syncline.sim.online.hierarchy import ARRIVALS, GATE, GatedSimulation, UpperServerPrograms, gate
+from syncline.sim.online.hierarchy import (
+    ARRIVALS,
+    GATE,
+    GatedSimulation,
+    UpperServerPrograms,
+    continue_with,
+    gate,
+)
 from syncline.sim.online.server_interface import (
     AsyncResult,
     EndSimulation,
@@ -24,7 +31,7 @@ from syncline.sim.online.server_interface import (
     ServerTopology,
 )
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
-from syncline.sim.program.instructions import Compute, Delay, First, Instruction, Recv, Send, Stuck
+from syncline.sim.program.instructions import Compute, Delay, Instruction, Recv, Send, Stuck
 from syncline.sim.program.timeline import Timeline, Words
 
 LOST, AWAY = "lost", "away"
@@ -50,7 +57,8 @@ class WorkerFailures:
     def next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
         """Return a worker's absence that begins before the worker has finished these steps, begun at ``now_s``.
 
-        The steps that the worker completes before this absence count as lost. ``steps`` has the numbers of the steps.
+        The result is None without such an absence. Otherwise the steps that the worker completes before it count as
+        lost. ``steps`` has the numbers of the steps.
         """
         if self.absences is None:
             return None
@@ -232,7 +240,7 @@ class _AsyncSimulation:
         def take_and_call(_: object) -> None:
             """Take the updates that have arrived, then call the function."""
             if self.arrivals:
-                self._take_arrivals(None)
+                self._take_arrivals()
             call()
 
         self.simulation.env.call_later(seconds, take_and_call, ARRIVALS)
@@ -296,14 +304,13 @@ class _AsyncSimulation:
     def _await_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
 
-        def work(_: int) -> list[Instruction]:  # when the model has arrived
+        def work() -> list[Instruction]:  # when the model has arrived
             self.policy.begun_s[worker] = self.simulation.now_s
             return self._work_program(worker)
 
         handler = self.settings.workers + worker
         receive = Recv(handler, ("model", update), last_step, label=f"model {update + 1}")
-        # `First` with a single option calls `work`, which makes the rest of the program, only when the model is here.
-        return [receive, First([None], work)]
+        return [receive, continue_with(work)]
 
     def _end_step(self, worker: int, step: int) -> None:
         """Record the end of a worker's local step, and let the observer do the step's math."""
@@ -322,7 +329,7 @@ class _AsyncSimulation:
     def _reply_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker's handler that wait for the policy's reply, and then send the model."""
         reply = gate(partial(self.policy.reply, worker), last_step)
-        return [reply, First([None], lambda _: self._send_model_program(worker, update, last_step))]
+        return [reply, continue_with(partial(self._send_model_program, worker, update, last_step))]
 
     def _send_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a handler that send a model and take the next update, if the worker has steps."""
@@ -341,7 +348,7 @@ class _AsyncSimulation:
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
         self.arrivals.append(worker)
 
-    def _take_arrivals(self, _: object) -> None:
+    def _take_arrivals(self, _: object = None) -> None:
         """Let the servers take the updates that have arrived at this instant, by worker."""
         arrivals, self.arrivals = sorted(self.arrivals), []
         self.policy.take_updates(arrivals)

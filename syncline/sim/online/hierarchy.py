@@ -6,7 +6,7 @@ Servers wait at *gates*: instructions that are done when a caller opens them (`G
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,11 @@ def gate(effect: Callable[[], object], step: int = -1) -> Compute:
     return Compute(0.0, effect=effect, what=GATE, step=step)
 
 
+def continue_with(make_rest: Callable[[], Sequence[Instruction]]) -> First:
+    """Return an instruction that calls a function for the rest of a program, when the program comes to it."""
+    return First([None], lambda _: make_rest())  # a single option, which waits for nothing
+
+
 class GatedSimulation(Simulation):
     """A simulation whose gates open when `open_gate` is called."""
 
@@ -46,8 +51,8 @@ class GatedSimulation(Simulation):
     @override
     def _act(self, reason: int) -> None:
         """Do what compiled code cannot do; a worker at a gate waits for `open_gate`."""
-        if reason == TIMER:
-            worker = int(self.core["stream"])
+        if reason == TIMER:  # the time of a `Compute` is over, here that of a gate, which takes none
+            worker = int(self.core["stream"])  # each program has one stream
             instruction: Any = self._instruction(worker)
             if instruction.what == GATE:
                 return
@@ -141,7 +146,7 @@ class UpperServerPrograms:
         """
         handler = self._handler_number(server)
 
-        def after_gate(_: int) -> list[Instruction]:
+        def after_gate() -> list[Instruction]:
             """Return the instructions that send an update once it is due; none if the local server has ended."""
             if self._has_ended[server]:
                 return []
@@ -151,7 +156,7 @@ class UpperServerPrograms:
                 *self._send_program(server, update + 1),
             ]
 
-        return [gate(partial(self._note_send, server)), First([None], after_gate)]
+        return [gate(partial(self._note_send, server)), continue_with(after_gate)]
 
     def _note_send(self, number: int) -> None:
         """Note when a local server's update leaves, and how many versions of its model it covers."""
@@ -175,7 +180,7 @@ class UpperServerPrograms:
         """Return the upper server's handler of a local server: take an update, send the model, await the next."""
         send_program = self._program_number(server)
 
-        def after_gate(_: int) -> list[Instruction]:
+        def after_gate() -> list[Instruction]:
             """Return the instructions that take an update once it is due; none if the local server has ended."""
             if self._has_ended[server]:
                 return []
@@ -186,7 +191,7 @@ class UpperServerPrograms:
                 *self._handler_program(server, update + 1),
             ]
 
-        return [gate(lambda: None), First([None], after_gate)]  # `_send_if_due` opens the gate
+        return [gate(lambda: None), continue_with(after_gate)]  # `_send_if_due` opens the gate
 
     def _queue_arrival(self, server: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""

@@ -27,6 +27,12 @@ BEGIN, TASK_ENDS, FLOW_BEGINS, FLOW_ENDS, MESSAGE_ARRIVES, SETTLE, CHOOSE = rang
 AT_ONCE, SETTLING, CHOOSING = 1, 10, 11
 """Priorities of simultaneous events: rates of flows settle after all other events, and then stages choose tasks."""
 
+NO_NUMBER = 0
+"""Number of an event whose kind needs none."""
+
+INPUT, OUTPUT = -1, 1
+"""Directions from a task to its neighbours: to the task that sends its input, or to the one that gets its output."""
+
 EVENTS_PER_PRIORITY = 1 << 40
 """Factor that orders simultaneous events by priority, and then by the number of events created before."""
 
@@ -88,10 +94,7 @@ def _add_event(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int
 
 @compiled
 def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: int) -> tuple[int, int]:
-    """Return the pair (stage, task number) that receives a task's output (direction 1) or sends its input (-1).
-
-    Return -1, -1 if there is no such task.
-    """
+    """Return the pair (stage, task number) that gets a task's ``OUTPUT`` or sends its ``INPUT``; -1, -1 without one."""
     block, microbatch = number // pipeline.microbatches, number % pipeline.microbatches
     kind = block // pipeline.chunks
     part = block % pipeline.chunks * stages + stage + (direction if kind == FORWARD else -direction)
@@ -103,7 +106,8 @@ def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: i
 @compiled
 def _has_input(pipeline: Any, tasks: Any, stage: int, number: int) -> bool:
     """Return whether a task's input has arrived, or the task needs none."""
-    return tasks[stage, number].has_input or _neighbour(pipeline, len(tasks), stage, number, -1)[0] < 0
+    sender, _ = _neighbour(pipeline, len(tasks), stage, number, INPUT)
+    return tasks[stage, number].has_input or sender < 0
 
 
 @compiled
@@ -126,7 +130,7 @@ def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
     """Begin to compute a task of a stage, and add the event at which the task ends."""
     stages[stage].awaited_task = -1
     tasks[stage, stages[stage].num_done].begin_s = now_s
-    _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, 0)
+    _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, NO_NUMBER)
 
 
 @compiled
@@ -144,7 +148,7 @@ def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, 
         if may_backward and may_forward and not last:
             if not state.choosing:
                 state.choosing = True
-                _add_event(pipeline, heap, now_s, CHOOSING, CHOOSE, stage, 0)
+                _add_event(pipeline, heap, now_s, CHOOSING, CHOOSE, stage, NO_NUMBER)
             return
         if not (may_forward and _has_input(pipeline, tasks, stage, next_forward)):
             state.awaits_any = True
@@ -165,7 +169,7 @@ def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
     task = stages[stage].num_done
     tasks[stage, task].end_s = now_s
     stages[stage].num_done += 1
-    receiver, _ = _neighbour(pipeline, len(stages), stage, tasks[stage, task].number, 1)
+    receiver, _ = _neighbour(pipeline, len(stages), stage, tasks[stage, task].number, OUTPUT)
     if receiver >= 0:
         stages[stage].queued[_side(stages, stage, receiver)] += 1
     if stages[stage].sending_task < 0:
@@ -177,14 +181,14 @@ def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now
 def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> bool:
     """Start the message with the output of a stage's ``task``-th task; return False if the task sends none."""
     state, number = stages[stage], tasks[stage, task].number
-    receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
+    receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
     if receiver < 0:
         return False
     state.sending_task, state.receiver, state.receiver_task = task, receiver, receiver_task
     state.is_backward = number // (pipeline.microbatches * pipeline.chunks)
     tasks[stage, task].send_begin_s = now_s
     if state.overhead_s:
-        _add_event(pipeline, heap, now_s + state.overhead_s, AT_ONCE, FLOW_BEGINS, stage, 0)
+        _add_event(pipeline, heap, now_s + state.overhead_s, AT_ONCE, FLOW_BEGINS, stage, NO_NUMBER)
     else:
         _begin_flow(pipeline, stages, heap, stage, now_s)
     return True
@@ -222,8 +226,8 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
 @compiled
 def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
     """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
-    if not pipeline.num_changed:
-        _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, 0)
+    if not pipeline.num_changed:  # the first of this instant; the event is the pipeline's, and needs no stage
+        _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
     for i in range(pipeline.num_changed):
         if stages[i // 2].changed_links[i % 2] == link:
             return
@@ -325,7 +329,7 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
     state.waiting[side] += 1
     while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
         number = tasks[stage, state.first_waiting[side]].number
-        receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, 1)
+        receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
         is_backward = number // (pipeline.microbatches * pipeline.chunks)
         arrival_s = now_s + state.latency_s[is_backward]
         _add_event(pipeline, heap, arrival_s, AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
@@ -334,7 +338,7 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
         while state.waiting[side]:
             state.first_waiting[side] += 1
             number = tasks[stage, state.first_waiting[side]].number
-            receiver, _ = _neighbour(pipeline, len(stages), stage, number, 1)
+            receiver, _ = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
             if receiver >= 0 and _side(stages, stage, receiver) == side:
                 break
 

@@ -114,7 +114,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     numbers = np.ascontiguousarray(tasks_table["number"])
     block, step = np.divmod(numbers, np.int32(microbatches))  # a block is a kind and a chunk
     is_forward = block < chunks
-    part = block % chunks * stages + np.arange(stages)[:, None]
+    part = block % chunks * stages + np.arange(stages)[:, None]  # of the model, from 0
     is_first, is_last = part == 0, part == chunks * stages - 1
     has_neighbours = (block < 2 * chunks) & (stages > 1)
     receives = has_neighbours & ~np.where(is_forward, is_first, is_last)
@@ -122,8 +122,9 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     receiving_chunk = (part + np.where(is_forward, 1, -1)) // stages
     receiving_task = (block // chunks * chunks + receiving_chunk) * microbatches + step
 
-    # For each stage a wait and a task in turn, then its messages.
-    waits_rows, tasks_rows, messages_rows = slice(0, 2 * tasks, 2), slice(1, 2 * tasks, 2), slice(2 * tasks, 3 * tasks)
+    # Rows of a stage: a wait and a task in turn, then its messages.
+    waits_rows, tasks_rows = slice(0, 2 * tasks, 2), slice(1, 2 * tasks, 2)
+    messages_rows = slice(2 * tasks, 3 * tasks)
     exists = np.empty((stages, 3 * tasks), dtype=np.bool_)
     exists[:, waits_rows], exists[:, tasks_rows], exists[:, messages_rows] = receives, True, sends
 
@@ -137,16 +138,17 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     names = [kind if chunks == 1 else f"{kind}.{chunk}" for kind, chunk in blocks]
     tags = [tag_of(kind, microbatch, chunk) for kind, chunk in blocks for microbatch in range(microbatches)]
     wait_begin_s = np.concatenate([np.zeros((stages, 1)), tasks_table["end_s"][:, :-1]], axis=1)
-    # Columns of words hold indices: labels are names, then tags, which have the order of task numbers.
+    # Columns of words hold indices of the words beside them; tags have the order of task numbers.
     labels = column(numbers + len(names), block, receiving_task + len(names), np.int32)
     return Timeline(
         workers=stages, worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
-        stream=Words(column(0, 0, 1, np.int8), np.array(["compute", "send"])),
-        what=Words(column(0, block + 2, 1, np.int16), np.array(["recv", "send", *names])),
+        stream=Words(column(wait=0, task=0, message=1, dtype=np.int8), np.array(["compute", "send"])),
+        what=Words(column(wait=0, task=block + 2, message=1, dtype=np.int16), np.array(["recv", "send", *names])),
         label=Words(labels, np.array([*names, *tags])),
         start_s=column(wait_begin_s, tasks_table["begin_s"], tasks_table["send_begin_s"], np.float64),
         end_s=column(tasks_table["begin_s"], tasks_table["end_s"], tasks_table["send_end_s"], np.float64),
-        nbytes=column(nbytes, 0.0, nbytes, np.float64), step=column(step, step, step, np.int64),
+        nbytes=column(wait=nbytes, task=0.0, message=nbytes, dtype=np.float64),
+        step=column(step, step, step, np.int64),
     )  # fmt: skip
 
 
@@ -179,7 +181,7 @@ class _Stage:
         self.targets: dict[tuple[Kind, int], tuple[int, int]] = {}  # the worker, and its chunk
         for kind in TASK_KINDS:
             for chunk in range(chunks):
-                task = PipelineTask(kind, 0, chunk)  # the stages are the same for all micro-batches
+                task = PipelineTask(kind, microbatch=0, chunk=chunk)  # the stages are the same for all micro-batches
                 source = source_stage(task, stage, pipeline.stages, chunks)
                 target = target_stage(task, stage, pipeline.stages, chunks)
                 if source is not None:

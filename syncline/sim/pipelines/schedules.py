@@ -127,7 +127,7 @@ def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None =
     is followed by an update, as in `async_one_f_one_b`; if stages are even and links take no time, the order is equal.
     """
     limits = tuple(usual_limits(stages) if max_in_flight is None else max_in_flight)
-    return Schedule("greedy", [], microbatches, updates="every", limits=limits)
+    return Schedule("greedy", orders=[], microbatches=microbatches, updates="every", limits=limits)
 
 
 SCHEDULES: Registry[ScheduleKind] = Registry(

@@ -162,7 +162,9 @@ def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArr
     With ``leaders``, a block of ``size stride`` ranks has one such group, which begins at the block's first rank.
     """
     block_starts = size * stride * np.arange(workers // (size * stride))
-    return block_starts if leaders else (block_starts[:, None] + np.arange(stride)).ravel()
+    if leaders:
+        return block_starts
+    return (block_starts[:, None] + np.arange(stride)).ravel()  # a group at each of the first ``stride`` ranks
 
 
 def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tuple[int, ...]) -> Iterator[Round]:
