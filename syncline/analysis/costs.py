@@ -54,6 +54,10 @@ class SizePanel(NamedTuple):
     seconds: Mapping[str, NDArray[np.float64]]
     crossovers: Sequence[tuple[float, float]] = ()
 
+    def shown_crossovers(self) -> list[tuple[float, float]]:
+        """Return the crossovers within the sizes."""
+        return [(nbytes, s) for nbytes, s in self.crossovers if self.nbytes[0] <= nbytes <= self.nbytes[-1]]
+
 
 def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, title: str = "") -> Figure:
     """Draw collectives' time against size, both logarithmic: a line per algorithm, a ring where the fastest changes.
@@ -83,7 +87,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
         fig.supxlabel("size", fontsize=8)
         fig.supylabel("time", fontsize=8)
         handles = line_samples(styles)
-        if any(p.nbytes[0] <= nbytes <= p.nbytes[-1] for p in panels for nbytes, _ in p.crossovers):
+        if any(panel.shown_crossovers() for panel in panels):
             handles.append(Line2D([], [], label="the fastest changes", **RING))
         if at_nbytes > 0:
             handles.append(Line2D([], [], linestyle="none", marker="|", markersize=9, color=MARKED_SIZE_COLOR,
@@ -102,13 +106,11 @@ def _draw_panel(ax: Axes, panel: SizePanel, styles: Mapping[str, MethodStyle], a
     ax.xaxis.set_minor_formatter(NullFormatter())
     for name, seconds in panel.seconds.items():
         draw_line(ax, panel.nbytes, y=seconds, style=styles[name], label=name)
-    for crossover in panel.crossovers:
-        nbytes, _ = crossover
-        if panel.nbytes[0] <= nbytes <= panel.nbytes[-1]:
-            ax.plot(*crossover, **RING, zorder=5, label="_ring")  # legends omit labels with an underscore
-            note = ax.annotate(format_bytes(nbytes), crossover, (4, -5), textcoords="offset points", va="top",
-                               fontsize=7, zorder=6)  # fmt: skip
-            note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
+    for nbytes, seconds_there in panel.shown_crossovers():
+        ax.plot(nbytes, seconds_there, **RING, zorder=5, label="_ring")  # legends omit labels with an underscore
+        note = ax.annotate(format_bytes(nbytes), (nbytes, seconds_there), (4, -5), textcoords="offset points", va="top",
+                           fontsize=7, zorder=6)  # fmt: skip
+        note.set_path_effects([patheffects.Stroke(linewidth=2, foreground="white"), patheffects.Normal()])
     if at_nbytes > 0:
         ax.axvline(at_nbytes, color=MARKED_SIZE_COLOR, linewidth=0.8, zorder=1)
     ax.set_title(panel.title, loc="left")

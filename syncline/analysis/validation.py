@@ -49,7 +49,9 @@ def predicted_against_measured(
     num_columns = math.ceil(len(errors) / num_rows)
     with figure_style():
         # The panel is as wide as the names of the groups with most letters, with gaps of four letters.
-        letters = max((sum(len(group) + 4 for group in groups) for groups in errors.values()), default=0)
+        letters = 0
+        for groups in errors.values():
+            letters = max(letters, sum(len(group) + 4 for group in groups))
         panel_in = max(1.8, 0.8 + LETTER_IN * letters)
         fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
         widths_in = [5.0, panel_in * num_columns] if errors else [5.0]
@@ -121,7 +123,8 @@ def _spread_offsets(count: int) -> FloatArray:
 
 def _error_axis(ax: Axes, largest: float) -> None:
     """Set up a y axis of relative errors in percent, up to the largest error on both sides of 0."""
-    ax.set_ylim(-1.1 * largest or -0.01, 1.1 * largest or 0.01)  # 1 % if all errors are 0, as limits must differ
+    limit = 1.1 * largest if largest > 0 else 0.01  # the limits must differ
+    ax.set_ylim(-limit, limit)
     ax.yaxis.set_major_formatter(PercentFormatter(1.0))
 
 

@@ -49,9 +49,9 @@ def pack(values: Tensor, bits: int) -> Tensor:
 def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int64) -> Tensor:
     """Unpack the bytes of ``pack``, ``(..., b)``, to integers ``(..., count)`` of type ``dtype``."""
     _check_width(bits)
-    if 8 % bits == 0:
+    if 8 % bits == 0:  # no integer crosses the border of a byte
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
-    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":
+    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":  # the machine's own layout
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
@@ -59,7 +59,7 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
         if bits < 64:
             words &= 2**bits - 1
         return words.to(dtype)
-    if bits % 8 == 0:
+    if bits % 8 == 0:  # whole bytes
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
     single_bits = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
@@ -226,7 +226,7 @@ class PackedSigns:
 
     def encode(self, positive: Tensor) -> Tensor:
         """Encode a mask of positive entries, ``(..., n)`` bool, as bytes ``(..., nbytes(n))``."""
-        return pack(positive, 1)
+        return pack(positive, bits=1)
 
     def decode(self, encoded: Tensor, count: int, dtype: torch.dtype, out: Tensor | None = None) -> Tensor:
         """Decode bytes ``(..., nbytes(count))`` to plus and minus one ``(..., count)`` of type ``dtype``.

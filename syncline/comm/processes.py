@@ -180,6 +180,7 @@ class ProcessGroupCommunicator(Communicator):
         """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
+        # The encoded source row, ``(1, *s)``; on the target the transport writes into it.
         message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
         if source_process != target_process:
             self._transport.send(_bytes(message), source_process, target_process)

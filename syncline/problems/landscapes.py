@@ -289,7 +289,7 @@ class Quadratic(Landscape):
     def oracle(self, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu") -> Oracle:
         """Return f and its gradient ``H (x - x*)``."""
         hessian = self.hessian().to(device, dtype)
-        optimum = self._point(self.optimum, 0.0).to(device, dtype)
+        optimum = self._point(self.optimum, fill=0.0).to(device, dtype)
 
         def quadratic(x: Tensor) -> tuple[Tensor, Tensor]:
             offset = x - optimum
@@ -300,11 +300,11 @@ class Quadratic(Landscape):
 
     def start_point(self) -> Tensor:
         """Return the field ``start`` as a position in coordinates."""
-        return self._to_coordinates(self._point(self.start, 1.0))
+        return self._to_coordinates(self._point(self.start, fill=1.0))
 
     def start_of(self, seed: int) -> Tensor:
         """Return the field ``start`` plus the jitter of the replica ``seed``, as a position in coordinates."""
-        start = self._point(self.start, 1.0)
+        start = self._point(self.start, fill=1.0)
         if self.start_jitter:
             draws = torch.rand(start.shape, generator=torch_generator(seed, "start"), dtype=torch.float64)
             start = start + self.start_jitter * (2 * draws - 1)
@@ -314,11 +314,11 @@ class Quadratic(Landscape):
         """Return a point, which is given in the basis ``start_basis``, in coordinates."""
         if self.start_basis == "coordinates":
             return start
-        return self._point(self.optimum, 0.0) + self.rotation() @ start
+        return self._point(self.optimum, fill=0.0) + self.rotation() @ start
 
     def optimum_point(self, shifts: Tensor) -> Tensor:
         """Return ``x*``, because shifts with mean 0 do not move the minimiser."""
-        return self._point(self.optimum, 0.0)
+        return self._point(self.optimum, fill=0.0)
 
     def _point(self, point: tuple[float, ...] | None, fill: float) -> Tensor:
         """Return a point as a tensor in double precision; None stands for a point of equal coordinates ``fill``."""

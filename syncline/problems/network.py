@@ -316,14 +316,10 @@ class Data(Protocol):
         ...
 
 
-def shape_only(module: Callable[[], T]) -> T:
-    """Return a module without memory: its weights are on the meta device, and no random numbers are drawn.
-
-    Args:
-        module: function that makes the module.
-    """
+def shape_only(make_module: Callable[[], T]) -> T:
+    """Return a module without memory: its weights are on the meta device, and no random numbers are drawn."""
     with torch.device("meta"):
-        return module()
+        return make_module()
 
 
 def parameter_count(module: torch.nn.Module) -> int:

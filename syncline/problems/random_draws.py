@@ -69,18 +69,18 @@ class StepStream:
         self._rows, self._name, self._shape, self._draw = rows, name, shape, draw
         self._dtype, self._device = dtype, device
         numbers_per_step = max(1, rows.world_size * math.prod(shape))
-        self._steps = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
+        self._steps_per_block = max(1, min(BLOCK_STEPS, BLOCK_NUMBERS // numbers_per_step))
         self._block, self._draws = -1, torch.empty(0)  # no block yet
 
     def __getitem__(self, step: int) -> Tensor:
-        block, offset = divmod(step, self._steps)
+        block, offset = divmod(step, self._steps_per_block)
         if block != self._block:
             self._block, self._draws = block, self._draw_block(block)
         return self._draws[offset]
 
     def _draw_block(self, block: int) -> Tensor:
         """Return the draws of all workers for a block of steps, ``(steps, R, *shape)``."""
-        size = (self._steps, self._rows.world_size, *self._shape)
+        size = (self._steps_per_block, self._rows.world_size, *self._shape)
         workers, shared = list(self._rows.workers), self._rows.drawn
         replicas = []
         for seed in self._rows.seeds:

@@ -21,6 +21,9 @@ from syncline.problems.random_draws import StepStream, gaussian, stable, torch_g
 VALIDATION_INPUTS = 2048
 """Number of inputs of an evaluation."""
 
+TEACHER_SEED = 0
+"""Seed of the teacher and of the inputs of evaluations, the same for all seeds of a training."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherStudent:
@@ -69,7 +72,8 @@ class TeacherStudent:
 
     def validation_inputs(self) -> Tensor:
         """Return the inputs of an evaluation, ``(2048, inputs)`` in double precision."""
-        return gaussian(1.0)(torch_generator(0, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
+        draw = gaussian(std=1.0)
+        return draw(torch_generator(TEACHER_SEED, "teacher-student", "validation"), (VALIDATION_INPUTS, self.inputs))
 
     def teacher(self) -> dict[str, Tensor]:
         """Return the teacher's weights by name, in double precision.
@@ -77,7 +81,7 @@ class TeacherStudent:
         Weights and biases of a layer are drawn from N(0, 1 / fan in). Then the outputs are shifted and scaled to mean 0
         and variance 1.
         """
-        source, module = torch_generator(0, "teacher-student", "teacher"), self.module()
+        source, module = torch_generator(TEACHER_SEED, "teacher-student", "teacher"), self.module()
         fan_in = {"0": self.inputs, "2": self.hidden}  # by the index of the layer, with which parameters' names begin
         weights = {}
         for name, parameter in module.named_parameters():
@@ -110,7 +114,7 @@ class TeacherData:
         self._module = problem.module()
         self._teacher = {name: weight.to(device, dtype) for name, weight in problem.teacher().items()}
         shape = (problem.batch_size, problem.inputs)
-        self._inputs = StepStream(rows, "inputs", shape, draw=gaussian(1.0), dtype=dtype, device=device)
+        self._inputs = StepStream(rows, "inputs", shape, draw=gaussian(std=1.0), dtype=dtype, device=device)
         self.validation = self._add_targets(problem.validation_inputs().to(device, dtype))
 
     def batch(self, step: int) -> tuple[Tensor, Tensor]:

@@ -79,7 +79,9 @@ def torch_source() -> Corpus:
         SpecError: PyTorch was installed without its source.
     """
     module_spec = importlib.util.find_spec("torch")
-    root = Path(module_spec.origin or ".").parent if module_spec else Path()
+    root = Path()
+    if module_spec is not None and module_spec.origin is not None:
+        root = Path(module_spec.origin).parent
     return _read_corpus(f"source of PyTorch {metadata.version('torch')}", root, SKIPPED_FOLDERS | {"testing"})
 
 

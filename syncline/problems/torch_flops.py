@@ -51,7 +51,7 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     module, inputs = model if isinstance(model, tuple) and len(model) == 2 else (model, None)
     if not isinstance(module, nn.Module):
         raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(model).__name__}")
-    matrices = matrix_names(module, None)
+    matrices = matrix_names(module, chosen=None)
     tensors = tuple(
         TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
         for label, p in module.named_parameters()
@@ -176,5 +176,5 @@ def measure_module(
         value.backward()
         draws = draws or not random_state.equals(GlobalState.capture(device))
     swappable.take_gradients()
-    # A count of 0 means that torch knows the FLOPs of none of the operations.
-    return ModuleProperties(float(counter.get_total_flops()) or None, draws)
+    flops = float(counter.get_total_flops())  # 0 if torch knows the FLOPs of none of the operations
+    return ModuleProperties(flops if flops > 0 else None, draws)

@@ -237,7 +237,7 @@ class Validation:
         seed_all(self._device, EVALUATION_SEED, "evaluation")
         size = self._reader.batch_size
         if self._indices is None:  # a stream
-            items = self._reader.items_of_epoch(0)
+            items = self._reader.items_of_epoch(epoch=0)
             if self._is_training_data:
                 items = islice(items, MOST_TRAINING_ITEMS)
             while part := list(islice(items, size)):

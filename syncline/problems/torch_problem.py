@@ -226,17 +226,16 @@ class TorchTask:
         check_module(modules[0])
         self.matrices = matrix_names(modules[0], problem.matrices)
         replicas = [SwappableModule(module) for module in modules]
-        trained = {
-            seed: {name: p.detach() for name, p in replica.trained.items()}
-            for seed, replica in zip(rows.seeds, replicas, strict=True)
-        }
-        self.params = rows.parameters(trained.__getitem__, dtype, device)
+        initial_params: dict[int, dict[str, Tensor]] = {}  # by seed
+        for seed, replica in zip(rows.seeds, replicas, strict=True):
+            initial_params[seed] = {name: p.detach() for name, p in replica.trained.items()}
+        self.params = rows.parameters(lambda seed: initial_params[seed], dtype, device)
         frozen, self.buffers = {}, {}
         for name in replicas[0].frozen:
             frozen[name] = merge_equal_replicas([replica.frozen[name].data for replica in replicas], device, dtype)
         for name in replicas[0].buffers:
             values = [to_device(replica.buffers[name].detach(), device, dtype) for replica in replicas]
-            self.buffers[name] = torch.stack(values).repeat_interleave(len(rows.workers), 0)
+            self.buffers[name] = torch.stack(values).repeat_interleave(len(rows.workers), dim=0)
         self.shares_buffers = problem.buffers == "auto"
         self._tensors = RowTensors(self.params, frozen, self.buffers)
         self._swappable = SwappableModule(modules[0].to(device, dtype))
@@ -247,7 +246,8 @@ class TorchTask:
         with preserved(device):  # readers and modules may draw from the global generators
             reader = problem.training_reader()
             self._data = make_shards(reader, rows, problem.accumulate, device=device, dtype=dtype)
-            self._validation = Validation(*problem.validation_reader(reader), device, dtype)
+            validation_reader, is_training_data = problem.validation_reader(reader)
+            self._validation = Validation(validation_reader, is_training_data, device, dtype)
             properties = self._measure_once()
             self.flops_per_step = None if properties.flops is None else properties.flops * problem.accumulate
             self.how, self.why = self._choose_how(problem.how if execution == "auto" else execution, properties)
