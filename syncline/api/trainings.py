@@ -22,7 +22,7 @@ from syncline.questions.declare import listed
 from syncline.questions.processes import Calibrate, Launch
 from syncline.questions.scripts import NETWORKS, Trace, Whatif
 from syncline.questions.trainings import Compare, Replicate, Run, Sweep
-from syncline.runs.folders.places import place
+from syncline.runs.folders.places import result_place
 from syncline.runs.processes.progress import Listener
 from syncline.runs.sweep.folder import Swept
 from syncline.runs.sweep.ranking import ranked
@@ -79,7 +79,8 @@ def answer_compare(question: Compare, watch: Watch = unwatched) -> Result:
     from syncline.runs.run import check_columns
 
     check_columns(spec, question.columns)
-    with place(question, spec.name) as target, watch([method.name for method in spec.methods], spec.steps) as update:
+    methods = [method.name for method in spec.methods]
+    with result_place(question, spec.name) as target, watch(methods, spec.steps) as update:
         answer = compare(
             # Figures are for a folder that stays; a temporary one goes with the result.
             spec, target.path, exact=target.exact, jobs=question.jobs, figures=target.scratch is None,
@@ -96,7 +97,7 @@ def answer_run(question: Run, watch: Watch = unwatched) -> Result:
 
     check_columns(spec, question.columns)
     subject = spec.method.name if isinstance(spec, RunSpec) else spec.name
-    with place(question, spec.name) as target, watch([subject], steps_of(spec)) as update:
+    with result_place(question, spec.name) as target, watch([subject], steps_of(spec)) as update:
         answer = run(
             spec, target.path, exact=target.exact, figures=target.scratch is None,
             on_progress=question.on_progress or _single_update(update),
@@ -114,7 +115,7 @@ def answer_pipeline(question: Pipeline) -> Result:
     spec: PipelineSpec = spec_of(question, names, PipelineSpec, kind="pipeline")
     from syncline.runs.pipeline import pipeline
 
-    with place(question, spec.name) as target:
+    with result_place(question, spec.name) as target:
         answer = pipeline(spec, target.path, exact=target.exact, figures=target.scratch is None)
     return training_result("pipeline", spec, answer, target.scratch)
 
@@ -146,7 +147,7 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
         launcher = launch_pipeline
     elif asynchronous_of(spec.method) is not None:
         launcher = launch_served
-    with place(question, spec.name) as target, watch([spec.name], launched_steps(spec)) as update:
+    with result_place(question, spec.name) as target, watch([spec.name], launched_steps(spec)) as update:
         answer = launcher(
             spec, target.path, options, exact=target.exact, on_progress=question.on_progress or _single_update(update)
         )
@@ -166,7 +167,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     if question.logs:
         from syncline.measure.calibration.from_logs import calibrate_from_logs
 
-        with place(question, "cluster.yaml", folder="") as target:
+        with result_place(question, "cluster.yaml", folder="") as target:
             answer = calibrate_from_logs(question.logs, target.path, command=command, exact=target.exact)
         tables = later("syncline.measure.calibration.tables:log_tables", answer)
         return Result("calibrate", answer, tables=tables, folder=Path(answer["file"]), scratch=target.scratch)
@@ -183,7 +184,7 @@ def answer_calibrate(question: Calibrate, watch: Watch = unwatched) -> Result:
     warn_lines(calibrate_warnings(counts))
     options = Options(question.device, question.backend, parse_seconds(question.timeout, "timeout"))
     parts = len(counts) * len(plan.parts)
-    with place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
+    with result_place(question, "cluster.yaml", folder="") as target, watch(["calibrate"], parts, "parts") as update:
         answer = calibrate(
             plan, counts, out=target.path, options=options, exact=target.exact, command=command,
             on_progress=_single_update(update) or (lambda done: None),
@@ -221,7 +222,7 @@ def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResu
     from syncline.runs.sweep.sweep import sweep
 
     names = ("problem", "method", "network", "workers", "steps", "compute")
-    with place(question, "sweep", folder=None) as target:  # the command's sweep chooses runs/NAME-sweep by itself
+    with result_place(question, "sweep", folder=None) as target:  # a command's sweep chooses runs/NAME-sweep by itself
         swept = sweep(
             {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
             seeds=question.seeds, overrides=changes_of(question, names), out=target.path,
@@ -299,7 +300,7 @@ def answer_trace(question: Trace) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
     )  # fmt: skip
-    with place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
+    with result_place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
         answer = trace(
             programs, question.workers, question=replay, out=target.path, exact=target.exact, run=run,
             max_workers=MAX_WORKERS_BY_SHAPES if question.shapes else MAX_WORKERS,
@@ -323,7 +324,7 @@ def answer_whatif(question: Whatif) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host, changes,
         question.target_loss,
     )  # fmt: skip
-    with place(question, "whatif", folder=None) as target:
+    with result_place(question, "whatif", folder=None) as target:
         answer = whatif(folders, replay, target.path, exact=target.exact)
     return replay_result("whatif", answer, question=replay, scratch=target.scratch)
 

@@ -67,7 +67,8 @@ def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     for name, file in bundled_clusters().items():
         cluster = named_cluster(file)
         rows.append({
-            "name": name, "workers": cluster.workers, "hardware": cluster.hardware and cluster.hardware.name,
+            "name": name, "workers": cluster.workers,
+            "hardware": None if cluster.hardware is None else cluster.hardware.name,
             "links": cluster.network.describe(), "fields": network_fields(cluster.network),
             "description": cluster.description, "source": cluster.source,
         })  # fmt: skip
@@ -151,7 +152,8 @@ def _unusable_line(name: str, error: Exception) -> str:
     """Return a line for users with the reason why a name of an installed package cannot be used."""
     if isinstance(error, SpecError) and error.value == name:
         return f"{name} cannot be used; expected {error.expected}"
-    return f"{name} cannot be used: {error if isinstance(error, SpecError) else error_text(error)}"
+    reason = str(error) if isinstance(error, SpecError) else error_text(error)
+    return f"{name} cannot be used: {reason}"
 
 
 def method_rows(

@@ -222,7 +222,8 @@ def _draw(folder: RunFolder, spec: PipelineSpec, simulated: Sequence[SimulatedSc
     from syncline.analysis.timelines import SchedulePanel, draw_schedules
 
     panels = []
-    drawn_schedules = simulated[: max(1, MOST_STAGES_DRAWN // spec.stages)]
+    num_drawn = max(1, MOST_STAGES_DRAWN // spec.stages)  # one, however many stages it has
+    drawn_schedules = simulated[:num_drawn]
     for network, group in groupby(drawn_schedules, key=lambda schedule: schedule.network):
         schedules = list(group)
         # Stages of the first replica.
@@ -315,7 +316,7 @@ def _table_title(network: Network, spec: PipelineSpec) -> str:
     return f"{work}; {network.name}: {network.describe()}"
 
 
-FREE_MESSAGES = Uncertainty(1.0, 1.0, 0, "none, links are free")
+FREE_MESSAGES = Uncertainty(low=1.0, high=1.0, basis="none, links are free")
 
 
 def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) -> dict[str, Any]:
@@ -325,7 +326,7 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
     its bounds. The known errors of simulated messages are those of measured makespans as a whole.
     """
     if spec.model is None:
-        computing = computing_uncertainty(None, None)
+        computing = computing_uncertainty(machine=None, width=None)
     else:
         computing = computing_uncertainty(spec.hardware, spec.model.width)
     messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES

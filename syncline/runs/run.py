@@ -50,7 +50,7 @@ def run(
         return run_study(spec, out, exact=exact, figures=figures, on_progress=on_progress)
     check_training(spec, spec.method)
     spec, step_s = with_measured_step(spec)
-    with RunFolder(out, exact) as folder, shared_progress(1) as progress:
+    with RunFolder(out, exact) as folder, shared_progress(trainings=1) as progress:
         folder.spec(spec)
 
         def on_step(done: int) -> None:
@@ -59,7 +59,7 @@ def run(
                 on_progress(done)
             progress.report(training=0, done=done)
 
-        stream = TrainingStream(folder.working, 0, spec.method.name)
+        stream = TrainingStream(folder.working, number=0, method=spec.method.name)
         trained = run_stoppable(partial(train_method, spec, spec.method, on_step, stream), progress)
         if trained is None:
             raise KeyboardInterrupt  # stopped before the first result

@@ -187,7 +187,7 @@ def processor_record() -> dict[str, Any]:
         aten = torch.backends.cpu.get_cpu_capability()
         mkl = re.search(r"Math Kernel Library Version (\S+)", torch.__config__.show())
     return {
-        "model": model[1] if model else platform.processor() or None,
+        "model": model[1] if model else platform.processor() or None,  # an empty text, if Python does not know it
         "instructions": instruction_sets[0] if instruction_sets else None,
         "aten": aten, "mkl": mkl[1] if mkl else None,
         "settings": {name: os.environ[name] for name in CODE_PATH_SETTINGS if name in os.environ},

@@ -41,7 +41,7 @@ class PathLock:
                     return None
                 except OSError:  # a file system without locks: only the working names differ
                     os.close(descriptor)
-                    return cls(path, None)
+                    return cls(path, descriptor=None)
                 with suppress(FileNotFoundError):
                     if os.path.samestat(os.fstat(descriptor), os.stat(_lock_file(path))):
                         return cls(path, descriptor)

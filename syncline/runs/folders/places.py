@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
 
 @contextmanager
-def place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
+def result_place(question: Any, name: str, folder: str | Path | None = "runs") -> Iterator[Any]:
     """Yield the `Place` of a question's result.
 
     The path is the question's ``out`` if that is set. Otherwise a command writes to ``folder/name``, and a function

@@ -196,7 +196,7 @@ def _open_columns(path: Path) -> _FileColumns:
         raise _unreadable_file(path, error) from None
     columns: dict[str, list[Any]] = {}
     skipped: set[str] = set()
-    for name, value in _leaves(content, "", skipped):
+    for name, value in _leaves(content, name="", skipped=skipped):
         columns.setdefault(name, []).append(value)
     return _FileColumns(list(columns), lambda column: _as_array(columns[column]), types={}, skipped=skipped)
 

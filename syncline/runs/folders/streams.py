@@ -140,6 +140,7 @@ def metrics_table(
         first_with_loss: row of the history's first loss; above 1 if the history is a later part of a training.
     """
     num_rows, num_before = end - begin, int(begin == 0)  # row 0, before the first step, has no loss and no trace
+    # Row t has the loss and the traces with index t - first_with_loss in the history.
     history_slice = slice(begin + num_before - first_with_loss, end - first_with_loss)
 
     def after_steps(values: np.ndarray) -> pa.Array:

@@ -67,7 +67,7 @@ def lines_chart(file_curves: FileCurves, methods: Sequence[str]) -> dict[str, An
     panels: list[dict[str, Any]] = [{"x": "steps", "title": "Steps", "kind": "count", "log": False}]
     total_bytes = [float(sent_bytes[-1]) for sent_bytes in file_curves.sent_bytes.values() if sent_bytes[-1] > 0]
     if total_bytes:
-        is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)
+        is_log = max(total_bytes) > LOG_TIME_RATIO * min(total_bytes)  # as on an axis of time
         panels.append({"x": "bytes", "title": "Bytes that a worker has sent", "kind": "bytes", "log": is_log})
     is_log_time, time_panels = False, []  # the panels of all networks have the same kind of time axis
     for name, description in file_curves.networks.items():

@@ -266,8 +266,9 @@ def _section(number: int, result: Reported, names: Sequence[str], charts: dict[s
         seeds = max(line["seeds"] for line in losses["series"])
         section["losses"] = {"id": f"r{number}-losses", "seeds": seeds, "note": note, "label": losses["label"]}
 
-    timeline = result.file("timeline.parquet")
-    spans = None if timeline is None else spans_chart(timeline, "stage" if is_pipeline else "worker")
+    timeline_path = result.file("timeline.parquet")
+    row_noun = "stage" if is_pipeline else "worker"
+    spans = None if timeline_path is None else spans_chart(timeline_path, row_noun)
     if spans is None:
         missing.append("a timeline")
     else:

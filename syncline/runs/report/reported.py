@@ -93,12 +93,12 @@ class Reported:
 
 def reported(result: Any, folder_name: str = "") -> Reported:
     """Return a `Result` as a page shows it; its title is the spec's name, or else ``folder_name``, or the command."""
-    page = Reported(
-        "", result.command, output=result.record, tables=result.tables, spec=result.spec, folder=result.folder,
-        findings=_claims_about_methods(result),
+    untitled = Reported(
+        title="", command=result.command, output=result.record, tables=result.tables, spec=result.spec,
+        folder=result.folder, findings=_claims_about_methods(result),
     )  # fmt: skip
-    name = getattr(result.spec, "name", None) or page.stored_facts.get("name")
-    return replace(page, title=str(name or folder_name or result.command))
+    name = getattr(result.spec, "name", None) or untitled.stored_facts.get("name")
+    return replace(untitled, title=str(name or folder_name or result.command))
 
 
 def _claims_about_methods(result: Any) -> list[dict[str, Any]]:
@@ -119,7 +119,8 @@ def titled(results: Sequence[Reported]) -> list[Reported]:
     for number, result in enumerate(results, start=1):
         title = result.title
         if titles.count(title) > 1:
-            title = f"{title} ({number if result.folder is None else result.folder.name})"
+            distinction = str(number) if result.folder is None else result.folder.name
+            title = f"{title} ({distinction})"
         titled_results.append(replace(result, title=title))
     return titled_results
 

@@ -128,14 +128,14 @@ def _drawn_column(column: Column, ranges: Sequence[ValueRange | None], *, mark: 
     if all(value_range.low == value_range.high for value_range in known_ranges):
         return None
     marks = [] if mark is None else [mark]
-    first = min([min(value_range) for value_range in known_ranges] + marks)
-    last = max([max(value_range) for value_range in known_ranges] + marks)
-    is_log = first > 0 and last > LOGARITHMIC_RATIO * first
+    lowest = min([min(value_range) for value_range in known_ranges] + marks)
+    highest = max([max(value_range) for value_range in known_ranges] + marks)
+    is_log = lowest > 0 and highest > LOGARITHMIC_RATIO * lowest
 
     def percent(value: float) -> float:
         if is_log:
-            return round(100 * math.log(value / first) / math.log(last / first), 3)
-        return round(100 * (value - first) / (last - first), 3)
+            return round(100 * math.log(value / lowest) / math.log(highest / lowest), 3)
+        return round(100 * (value - lowest) / (highest - lowest), 3)
 
     cells: list[dict[str, Any] | None] = []
     for value_range in ranges:

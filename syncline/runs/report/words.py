@@ -161,7 +161,8 @@ def _summarize_comparisons(result: Reported) -> list[str]:
         singular, plural = verbs.get(state, (f"is {state}", f"are {state}"))
         if len(result.rows) == 1:
             return [f"One comparison, which {singular}."]
-        parts.append(f"{count} {singular if count == 1 else plural}")
+        verb = singular if count == 1 else plural
+        parts.append(f"{count} {verb}")
     return [f"Of {len(result.rows)} comparisons {in_a_sentence(parts)}."]
 
 

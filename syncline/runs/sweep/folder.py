@@ -285,7 +285,10 @@ def _write_table(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     import pyarrow.parquet as pq
 
     columns = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
+    names: list[str] = []
+    for row in rows:
+        names += row
+    for name in dict.fromkeys(names):
         values = [row.get(name) for row in rows]
         types = {type(value) for value in values if value is not None}
         if len(types) > 1:

@@ -104,10 +104,14 @@ class SweptSpec:
         Raises:
             SpecError: the spec is wrong; the error names the grid that causes it, or else the configuration.
         """
-        inside_grids = [
-            override for override in self.overrides if any(is_below(override.path, grid.path) for grid, _ in settings)
-        ]
-        overrides = [override for override in self.overrides if override not in inside_grids]
+        overrides: list[Override] = []
+        inside_grids: list[Override] = []  # overrides of fields inside a grid's value
+        for override in self.overrides:
+            is_inside = any(is_below(override.path, grid.path) for grid, _ in settings)
+            if is_inside:
+                inside_grids.append(override)
+            else:
+                overrides.append(override)
         for grid, value in sorted(settings, key=lambda setting: setting[0].path.count(".")):  # outer fields first
             overrides.append(Override(grid.path, value, grid.origin, written=value))
         overrides += inside_grids

@@ -97,7 +97,9 @@ def _timed_outcome(run: SweptRun, trained: Trained, table_files: dict[str, bytes
         timing = train_and_time.time_with_bounds(run.spec, trained, run.spec.network, run.measured)
     except Exception as error:
         return _failure(run, error)
-    clock, bounds = (None, {}) if timing is None else (timing.clock, timing.bounds())
+    clock, bounds = None, {}
+    if timing is not None:  # else no step was completed
+        clock, bounds = timing.clock, timing.bounds()
     (record,) = run_records(trained, clock, run.spec.network, run.spec.workers)
     content = {
         "code": run.code, "wall_s": trained.wall_s, "problem": trained.facts, "row": record | bounds, "error": None,

@@ -118,7 +118,7 @@ def ranking_table(
     """
     shown_records = list(records[:limit])
     varied_paths = [path for path in paths if len({str(record.get(path)) for record in records}) > 1]
-    if not varied_paths:
+    if not varied_paths:  # a single configuration, which the first field names
         varied_paths = list(paths[:1])
     title = f"{name}: {_count_of_configurations(len(records))} by {measure}"
     if len(shown_records) < len(records):

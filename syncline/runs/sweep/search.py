@@ -28,6 +28,9 @@ They can train side by side. The number is a choice. It is the same for any numb
 the same, too.
 """
 
+SEARCH_SEED = 0
+"""Seed of all searches, so that equal searches propose equal configurations."""
+
 Batches = Generator[list[Configuration], list[dict[str, Any]], None]
 """A generator that yields the next configurations to run, and receives the rows of their runs."""
 
@@ -256,7 +259,8 @@ class _Study:
             if grid.path == "method":
                 self.method = str(grid.shown[0])
         self.tuned = [replace(field, method="") for field in tuned if field.method in ("", self.method)]
-        seed = seed64(0, "search", canonical([[grid.path, grid.shown] for grid in fixed])) % 2**32
+        values_of_study = canonical([[grid.path, grid.shown] for grid in fixed])
+        seed = seed64(SEARCH_SEED, "search", values_of_study) % 2**32  # a sampler takes 32 bits
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
             sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)

@@ -315,7 +315,8 @@ class AsyncWorkers(EventObserver):
 
     def _new_inner_optimizer(self, team: Team) -> LrSchedule:
         """Return a new inner optimizer of a team's workers, which do not communicate, with its schedule."""
-        optimizer = self.inner_method.build(parameter_groups(team.task), SimulatedCommunicator(1, team.rows))
+        comm = SimulatedCommunicator(workers=1, replicas=team.rows)  # each worker alone
+        optimizer = self.inner_method.build(parameter_groups(team.task), comm)
         return LrSchedule(optimizer, self.lr_factors, self.spec)
 
     # Events of local servers below a global one.

@@ -89,7 +89,7 @@ class LocalWorker:
         assert asynchronous is not None
         self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
         self.wire = WIRE_FORMATS[method.wire_format]
-        self.comm = SimulatedCommunicator(1, len(spec.seeds))
+        self.comm = SimulatedCommunicator(workers=1, replicas=len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
         self.steps_since_update = 0
         self.inner_method: DDPSpec | None = None
@@ -249,7 +249,8 @@ def teams_of(plan: AsyncPlan) -> Teams:
 def gradient_server(method: MethodBase, task: Task, seeds: int) -> GradientServer:
     """Return the update rule of a server that receives gradients: the method's optimizer on the task's parameters."""
     synchronous_method = method.model_copy(update={"asynchronous": None})
-    return GradientServer(synchronous_method.build(parameter_groups(task), SimulatedCommunicator(1, seeds)))
+    comm = SimulatedCommunicator(workers=1, replicas=seeds)  # the server alone
+    return GradientServer(synchronous_method.build(parameter_groups(task), comm))
 
 
 def refuse_buffers(spec: Training, task: Task) -> None:
@@ -360,7 +361,7 @@ class GlobalServer:
 
     def arrive_up(self, server: int) -> None:
         """Apply a local server's update to the global model."""
-        self.rule.add_update(self.sent[server], 1.0)
+        self.rule.add_update(self.sent[server], weight=1.0)
         self.rule.make_version()
 
     @torch.no_grad()

@@ -120,10 +120,11 @@ def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
     """
     groups: list[dict[str, Any]] = []
     for name, param in task.params.items():
-        delay = delays[name]
-        settings = {"matrix": name in task.matrices, "delay": delay if isinstance(delay, int) else int(delay.max())}
-        if not groups or {key: groups[-1][key] for key in settings} != settings:
-            groups.append({"params": [], **settings})
+        is_matrix, delay = name in task.matrices, delays[name]
+        if isinstance(delay, Tensor):
+            delay = int(delay.max())
+        if not groups or (groups[-1]["matrix"], groups[-1]["delay"]) != (is_matrix, delay):
+            groups.append({"params": [], "matrix": is_matrix, "delay": delay})
         groups[-1]["params"].append((name, param))
     return groups
 
@@ -168,7 +169,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     """Train one seed: a simulation of asynchronous 1F1B decides the order of all stages' passes and updates."""
     stages, problem = training.stages, training.problem
     assert isinstance(problem, TextGPT)
-    task = problem.build(Rows.whole_group(1, (seed,)), device=training.device)
+    task = problem.build(Rows.whole_group(world_size=1, seeds=(seed,)), device=training.device)
     modules = split_into_stages(problem.initial_network(seed).to(training.device), stages)
     delays = stage_delays(stages).tolist()
     optimizers = []
@@ -183,7 +184,8 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     def evaluate_if_due(stage: int, updates: int) -> None:
         """Store a stage's weights after ``updates`` updates; stage 0 updates last, and evaluates the whole model."""
         if updates in (0, training.steps) or (training.eval_every and updates % training.eval_every == 0):
-            stage_weights = {name: p.detach().clone()[None] for name, p in modules[stage].named_parameters()}
+            # (1, *s), because a task has a row for each seed, here the only one.
+            stage_weights = {name: p.detach().clone().unsqueeze(0) for name, p in modules[stage].named_parameters()}
             snapshots.setdefault(updates, {}).update(stage_weights)
             if stage == 0:
                 recorder.eval_step.append(updates)
@@ -192,7 +194,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
 
     def inputs(batch: int) -> Tensor:
         x, y = task.batch(batch)
-        targets[batch] = y[0]
+        targets[batch] = y[0]  # of the only row
         return x[0]
 
     def loss(logits: Tensor, batch: int) -> Tensor:
@@ -209,7 +211,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
             on_step(updates)
 
     for stage in reversed(range(stages)):
-        evaluate_if_due(stage, 0)
+        evaluate_if_due(stage, updates=0)
     pipeline_schedule = schedule("async-1f1b", stages, training.steps)
     math = PipelineMath(
         pipeline_schedule, modules, inputs, loss, optimizers, training.backward_weights, after_update=after_update
@@ -225,7 +227,7 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     except KeyboardInterrupt:
         interrupted = num_updates < training.steps
     for update in range(num_updates):
-        recorder.losses.append(math.losses[update][None])
+        recorder.losses.append(math.losses[update].unsqueeze(0))
     return recorder.history((seed,), interrupted)
 
 
@@ -251,7 +253,7 @@ def stage_optimizer(
         params = [(name, p) for name, p in named_params if (name in task.matrices) == is_matrix]
         if params:
             groups.append({"params": params, "matrix": is_matrix, "delay": delays[stage], "delays": tuple(delays)})
-    optimizer = method.build(groups, SimulatedCommunicator(1), worker_axis=False)
+    optimizer = method.build(groups, SimulatedCommunicator(workers=1), worker_axis=False)
     optimizer.seeds = (seed64(seed, "stage", stage),)
     return optimizer
 
@@ -276,7 +278,7 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     """Train a run's method as `train_by_events` does, and return its results."""
     start_s = time.perf_counter()
     device = training_device(spec.device)
-    task = build_task(spec.problem, Rows.whole_group(1, spec.seeds[:1]), device)
+    task = build_task(spec.problem, Rows.whole_group(world_size=1, seeds=spec.seeds[:1]), device)
     base_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
     report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)

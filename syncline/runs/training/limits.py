@@ -267,7 +267,8 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         return
     step_s = spec.compute.seconds or 0.0
     if asynchronous_of(method) is not None:  # the other workers do not wait for an absent worker
-        worker_mtbf_s = group_mtbf_s(failures.failure_rates(), 1)  # a failure of a shared part stops a worker, too
+        # Any failure that stops a worker counts, also of a part that it shares with others.
+        worker_mtbf_s = group_mtbf_s(failures.failure_rates(), workers=1)
         event = f"a worker of {method.name} fails every {format_seconds(worker_mtbf_s)}"
         _check_rate(failures.restart_time + step_s, worker_mtbf_s, event)
         # After the start, the simulation notices that all workers are gone for good.

@@ -46,7 +46,7 @@ class GroupHistory:
     present: Present
     step_end_s: Floats
     joined: dict[int, list[int]] = field(default_factory=dict)
-    costs: FailureCosts = field(default_factory=lambda: FailureCosts(0))
+    costs: FailureCosts = field(default_factory=lambda: FailureCosts(workers=0))
 
 
 @dataclass(frozen=True)

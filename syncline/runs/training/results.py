@@ -302,7 +302,10 @@ def summary_rows(
 def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """Return rows of a summary as a table whose columns have the same types in all folders."""
     columns = {}
-    for name in dict.fromkeys(name for row in rows for name in row):
+    names: list[str] = []
+    for row in rows:
+        names += row
+    for name in dict.fromkeys(names):
         values = [row.get(name) for row in rows]
         if name == "time_to_target_s":  # a target that was not reached is null
             values = [value if math.isfinite(value) else None for value in values]  # type: ignore[arg-type]
