@@ -31,9 +31,9 @@ class TimedModelSpec(Spec):
     def _check_tokens(self) -> TimedModelSpec:
         """Refuse a model without the tokens of a batch, and tokens without a model."""
         if self.model is None and self.tokens_per_batch is not None:
-            raise refusal("tokens_per_batch", self.tokens_per_batch, "a model beside it, whose batch they are")
+            raise refusal("tokens_per_batch", self.tokens_per_batch, "a model as well, whose batch they are")
         if self.model is not None and self.tokens_per_batch is None:
-            raise refusal("tokens_per_batch", None, "how many are in a batch, as the model's work follows from it")
+            raise refusal("tokens_per_batch", None, "the number in a batch, from which the model's work follows")
         return self
 
     def model_and_tokens(self, problem: Any) -> tuple[ModelShape, int]:

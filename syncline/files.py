@@ -171,7 +171,7 @@ def _loader() -> Any:
                 if not isinstance(key, yaml.ScalarNode):
                     continue
                 if key.value in seen:
-                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is there twice", problem_mark=key.start_mark)
+                    raise yaml.MarkedYAMLError(problem=f"{key.value!r} is given twice", problem_mark=key.start_mark)
                 seen.add(key.value)
             return super().construct_mapping(node, deep)
 

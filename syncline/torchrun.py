@@ -20,7 +20,7 @@ def run_under_torchrun(question: Torchrun) -> None:
     """Run a spec in the processes that torchrun started, or calibrate their machines."""
     if question.calibrate:
         if question.reproducible:
-            raise SpecError("--reproducible", True, "a SPEC without --calibrate: only a training has this option")
+            raise SpecError("--reproducible", True, "a SPEC without --calibrate, as only a training has this option")
         _calibrate(question)
         return
     if question.spec is None:
@@ -28,7 +28,7 @@ def run_under_torchrun(question: Torchrun) -> None:
     for option in ("network", "sizes", "budget", "window"):
         value = getattr(question, option)
         if value is not None:
-            raise SpecError(f"--{option}", value, "--calibrate with it: only a calibration has this option")
+            raise SpecError(f"--{option}", value, "--calibrate as well, as only a calibration has this option")
     from syncline.measure.launching import torchrun
     from syncline.measure.launching.process import Launch
     from syncline.specs import Override, RunSpec, load_spec

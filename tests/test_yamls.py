@@ -13,7 +13,7 @@ def test_numbers_with_an_exponent_are_numbers() -> None:
 
 @pytest.mark.parametrize("text", ["a: 1\nb: 2\na: 3\n", "x: {a: 1, a: 2}", "[{a: 1, a: 1}]"])
 def test_a_key_that_is_there_twice_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="'a' is there twice") as caught:
+    with pytest.raises(ValueError, match="'a' is given twice") as caught:
         parse_yaml(text)
     assert "\n" not in str(caught.value)
 

@@ -113,7 +113,7 @@ def missing() -> str | None:
     if not shutil.which("ip"):
         lacks.append("the command `ip` (package iproute2)")
     if not TUN.exists():
-        lacks.append(f"TUN ({TUN} is not there)")
+        lacks.append(f"TUN ({TUN} is missing)")
     if not compiler():
         lacks.append("a C compiler (cc, gcc or clang)")
     if lacks:

@@ -819,7 +819,7 @@ def whatif(
         scale_compute: Factor on the speed of computation.
         overlap: Let collectives run while a worker computes; otherwise a worker waits for each call at once.
         compiled: Join elementwise operations, as a compiler does.
-        async_tp: Overlap collectives that are waited for at once with the products beside them.
+        async_tp: Overlap collectives whose results are needed at once with the products next to them.
         target_loss: Loss whose time to reach is reported; by default the highest of several scripts' final losses.
         out: New folder for the results; by default a temporary one that goes with the result.
         exact: Refuse a folder that exists, instead of adding a number to its name.

@@ -285,7 +285,7 @@ def answer_trace(question: Trace) -> Result:
     from syncline.measure.replaying.trace import MAX_WORKERS, MAX_WORKERS_BY_SHAPES, trace
 
     if question.ranks is not None and not question.shapes:
-        raise SpecError("--ranks", question.ranks, "--shapes beside it, as with real math all ranks are recorded")
+        raise SpecError("--ranks", question.ranks, "--shapes as well, as all ranks are recorded without it")
     command_lines = split_command_lines(question)
     programs = [parse_script(words) for words in command_lines]
     if not programs:

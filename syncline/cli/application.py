@@ -116,7 +116,7 @@ def error_of_click(error: Any) -> SynclineError:
         return _option_error(error, option, hint)
     extra = re.match(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)", error.message)
     if extra:
-        return SpecError("arguments", extra[1], "no more than are taken" + hint)
+        return SpecError("arguments", extra[1], "no more arguments" + hint)
     return SynclineError(_sentence(error.message) + hint)
 
 
@@ -220,7 +220,9 @@ def main() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        say(f"error: working directory: got one that is gone; expected one that exists ({error.strerror})")
+        say(
+            f"error: working directory: got a folder that no longer exists; expected one that exists ({error.strerror})"
+        )
         sys.exit(2)
     with interrupts.listen_for_signals():
         sys.exit(_exit_code())
@@ -254,12 +256,12 @@ def _error_for_users(error: Any) -> tuple[Exception, int]:
     if isinstance(error, UsageError):
         return error_of_click(error), 2
     if is_out_of_memory(error):
-        return MemoryError("this needs more memory than there is"), 1
+        return MemoryError("not enough memory"), 1
     if isinstance(error, UnicodeEncodeError):
         return SpecError("arguments", error.object[error.start : error.end], "text in Unicode"), 2
     number, file = getattr(error, "errno", None), getattr(error, "filename", None)
     if number in MISNAMED:
-        spec_error = SpecError("path", str(file), f"one that a file can have ({error.strerror})")
+        spec_error = SpecError("path", str(file), f"a valid file name ({error.strerror})")
         return (spec_error if file else error), 2
     if number not in UNWRITABLE:
         raise error

@@ -88,7 +88,7 @@ def read_values(flag: str, text: str) -> Any:
     try:
         return read_yaml(flag, f"[{text}]")
     except SpecError:
-        raise SpecError(flag, text, "values with commas between") from None
+        raise SpecError(flag, text, "values separated by commas") from None
 
 
 def read_on_or_off(flag: str, text: str) -> bool:
@@ -222,7 +222,7 @@ NoCodeOption = Annotated[
     bool,
     typer.Option(
         "--no-code", metavar=FLAG, expose_value=False, is_eager=True, callback=_refuse_code_if_given,
-        help="Refuse whatever names code: module:name, file.py:name, {kind: python}.",
+        help="Refuse all names of code: module:name, file.py:name, {kind: python}.",
     ),
 ]  # fmt: skip
 

@@ -40,7 +40,7 @@ def print_runs(question: Runs) -> None:
     new_console().print(run_index.runs_table(entries, folder))
     if any(entry.state in run_index.UNFINISHED for entry in entries):
         folder_option = "" if folder == RUNS else f" --folder {shlex.quote(str(folder))}"
-        say(f"what was killed is removed by: syncline rm --partial{folder_option}")
+        say(f"to remove the remains of killed runs: syncline rm --partial{folder_option}")
 
 
 def print_show(question: Show) -> None:
@@ -79,7 +79,7 @@ def print_verify(question: Verify) -> None:
     if rows:
         say(f"{path}/: {len(rows):,} {'file differs' if len(rows) == 1 else 'files differ'} from the manifest")
         raise typer.Exit(1)
-    say(f"{path}/: {num_files(path):,} files are as they were written")
+    say(f"{path}/: {num_files(path):,} files are unchanged since they were written")
 
 
 def print_rm(question: Rm) -> None:
@@ -102,7 +102,7 @@ def print_rm(question: Rm) -> None:
         run_index.remove_run(entry)
         say(f"removed {_entry_text(entry)}")
     if not entries:
-        say(f"nothing that killed runs left in {folder}/")
+        say(f"no remains of killed runs in {folder}/")
 
 
 def print_same(question: Same) -> None:
@@ -133,7 +133,7 @@ def print_same(question: Same) -> None:
 def print_report(question: Report) -> None:
     """Write the results in folders on one HTML page, and print its path."""
     page = answer(replace(question, what=[run_index.finished_folder(run, question.folder) for run in question.what]))
-    say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}), which any browser opens")
+    say(f"report in {page.path} ({format_bytes(len(page.html.encode()))}); open it in a browser")
 
 
 def _confirm_removal(entries: Sequence[run_index.RunEntry]) -> bool:
@@ -141,7 +141,7 @@ def _confirm_removal(entries: Sequence[run_index.RunEntry]) -> bool:
     for entry in entries:
         say(_entry_text(entry))
     if not sys.stdin.isatty():
-        raise Missing("--yes", "it, as there is no terminal to ask at")
+        raise Missing("--yes", "it, as there is no terminal for the question")
     return typer.confirm("remove?", err=True)
 
 

@@ -137,7 +137,7 @@ def show_result(console: Console, result: Result, question: Any) -> None:
         show_tables(console, result, getattr(question, "columns", None))
     finally:
         show_files(console, result.folder)
-        console.print(f"tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
+        console.print(f"show the tables again: syncline show {shlex.quote(str(result.folder))}", soft_wrap=True)
     if question.json:
         emit(result)
     if result.interrupted:

@@ -87,11 +87,11 @@ def print_sweep(question: Sweep) -> None:
         warn([f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]}"])
     folder = str(result.folder)
     console.print(f"results in {folder}/: sweep.json, sweep.parquet, runs/", soft_wrap=True)
-    console.print(f"more of the ranking: syncline best {shlex.quote(folder)}", soft_wrap=True)
+    console.print(f"more configurations: syncline best {shlex.quote(folder)}", soft_wrap=True)
     if question.json:
         emit(result)
     if result.interrupted:
-        say(f"interrupted: the same again with --out {shlex.quote(folder)} goes on where this ended")
+        say(f"interrupted: continue with the same command and --out {shlex.quote(folder)}")
         raise typer.Exit(exit_code())
     if errors and len(errors) == len(result.rows):
         raise typer.Exit(1)
@@ -149,7 +149,7 @@ def print_replicate(question: Replicate) -> None:
         emit(result)
     if result.record["left"]:
         beginning = "interrupted, " if result.interrupted else ""
-        say(f"{beginning}left: {result.record['left']:,} trainings; the same again goes on where this ended")
+        say(f"{beginning}left: {result.record['left']:,} trainings; run the same command to continue")
     elif result.interrupted:
         say("interrupted")
     if result.interrupted:

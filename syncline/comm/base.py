@@ -209,7 +209,7 @@ class Communicator:
         check_root(source, self.world_size, "source")
         check_root(target, self.world_size, "target")
         if source == target:
-            raise SpecError("target", target, "another worker than the source")
+            raise SpecError("target", target, "a worker other than the source")
         self._check_arguments([x], wire, details)
         self._append_call("send", [x], wire, group=(source, target), label=label, details=details)
         return self._send(x, source, target, wire)
@@ -419,7 +419,7 @@ def check_op(op: ReduceOp, xs: Sequence[Tensor]) -> None:
         raise SpecError("op", op, f"one of {', '.join(REDUCE_OPS)}")
     for x in xs:
         if op == "mean" and not (x.is_floating_point() or x.is_complex()):
-            raise SpecError("op", op, f"sum for integers ({x.dtype}); divide what comes back")
+            raise SpecError("op", op, f"sum for integers ({x.dtype}); divide the result")
 
 
 def check_root(root: int, workers: int, field: str = "root") -> None:

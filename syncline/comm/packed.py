@@ -266,7 +266,7 @@ class SparsePairs:
 
     def __post_init__(self) -> None:
         if self.index_bits not in (0, 16, 32, 64):
-            raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for just enough")
+            raise SpecError("index_bits", self.index_bits, "64, 32, 16, or 0 for the fewest that suffice")
         if self.value_format not in VALUE_DTYPES:
             raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 

@@ -53,7 +53,7 @@ class ProcessGroupCommunicator(Communicator):
     ) -> None:
         """Join a process group in which each process holds ``workers_per_process`` workers."""
         if membership is not None:
-            expected = "none: only the simulated world has workers that leave and come back"
+            expected = "none: only simulated workers leave and come back"
             raise SpecError("membership", "given", expected)
         check_count("workers_per_process", workers_per_process)
         self.ledger = Ledger()

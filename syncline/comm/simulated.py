@@ -68,7 +68,7 @@ class Membership:
                 raise SpecError("absence.worker", absence.worker, f"a worker from 0 to {workers - 1}")
         for step in sorted({absence.start for absence in self.absences}):  # fewest are present when a worker leaves
             if not self.present(step):
-                raise SpecError("absences", self.absences, f"somebody present in step {step}")
+                raise SpecError("absences", self.absences, f"at least one worker present in step {step}")
 
     def present(self, step: int) -> tuple[int, ...]:
         """Return the numbers of the workers that take part in a step."""
@@ -139,7 +139,7 @@ class SimulatedCommunicator(Communicator):
             return range(self.world_size)
         if op not in ("mean", "max"):  # absences would change the collective into another
             collective_name = collective if op is None else f"{collective} ({op})"
-            raise SpecError("membership", collective_name, "means and maxima alone, where workers may be absent")
+            raise SpecError("membership", collective_name, "only means and maxima, if workers may be absent")
         return self.membership.present(self.ledger.step)
 
     @override
@@ -148,7 +148,7 @@ class SimulatedCommunicator(Communicator):
     ) -> None:
         """Record the collectives of all subgroups; raise a SpecError if workers may be absent."""
         if self.membership is not None:
-            raise SpecError("membership", "parts of the workers", "means and maxima of all who are there")
+            raise SpecError("membership", "parts of the workers", "means and maxima over all workers present")
         super()._record_subgroup_calls(collective, xs, wire, subgroup, label, details)
 
     @override
@@ -184,7 +184,7 @@ class SimulatedCommunicator(Communicator):
     def _send(self, x: Tensor, source: int, target: int, wire: WireFormat) -> Tensor:
         """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         if self.membership is not None:
-            raise SpecError("membership", "send", "means and maxima alone, where workers may be absent")
+            raise SpecError("membership", "send", "only means and maxima, if workers may be absent")
         received = self._decode_received(x, wire)
         delivered = torch.zeros_like(received)
         delivered[:, target] = received[:, source]

@@ -207,7 +207,7 @@ class SharedMemory(Transport):
         """Wait until all processes have called this method as often as this process."""
         self._barrier += 1
         self._barriers[self.rank] = self._barrier
-        self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not come")
+        self._wait_until(lambda: self._barriers.min() >= self._barrier, "another process did not join")
 
     def _share_tensor(self, x: Tensor) -> list[Tensor]:
         """Return the tensors ``x`` of all processes, which have one size and type, as views of the shared memory.

@@ -292,7 +292,10 @@ def _starts(calls: Sequence[TimedCall]) -> list[tuple[float, float]]:
             # A message takes two latencies, and the difference of two messages only bytes over the bandwidth.
             starts.append((smallest_s / 2, (largest - smallest) / (largest_s - smallest_s)))
     if not starts:
-        expected = "messages ('send') or broadcasts of two sizes, larger ones longer: nothing else tells the bandwidth"
+        expected = (
+            "messages ('send') or broadcasts of two sizes, of which the larger takes "
+            "longer; otherwise the bandwidth is unknown"
+        )
         raise SpecError("measured", ", ".join(sorted({call.kind for call in calls})) or "nothing", expected)
     return starts
 

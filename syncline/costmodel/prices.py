@@ -55,7 +55,7 @@ class Prices:
             if isinstance(value, int | float) and not 0 <= value < float("inf"):
                 raise SpecError(f"prices.{field.name}", value, "a number that is not negative")
         if not self.pue >= 1:
-            raise SpecError("prices.pue", self.pue, "at least 1, what the machines alone draw")
+            raise SpecError("prices.pue", self.pue, "at least 1, which is the power of the machines alone")
         if self.reserved and self.reserved_hour is None:
             raise SpecError("prices.reserved", self.reserved, "none, unless reserved_hour says what they cost")
         if self.power_w is not None and (self.idle_power_w or 0.0) > self.power_w:

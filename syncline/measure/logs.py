@@ -295,7 +295,9 @@ def _nccl_tests_row(
         place: the file and the number of the line, for error messages.
     """
     if not hosts:
-        raise log_error(*place, "no lines '# Rank ... on HOST device ...' before it, which tell the number of GPUs")
+        raise log_error(
+            *place, "no lines '# Rank ... on HOST device ...' before it, from which the number of GPUs follows"
+        )
     if len(cells) < columns["time"] + 3:
         raise log_error(*place, f"{len(cells)} columns where the header has a time and two bandwidths")
     workers = len(hosts)
@@ -308,7 +310,10 @@ def _nccl_tests_row(
     if kind is None and workers > 2 and abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME:
         kind = "all_reduce"  # no other collective has this ratio of the two bandwidths
     if not kind:
-        raise log_error(*place, "nothing tells a collective that has a closed form: name the file all_reduce_perf.log")
+        raise log_error(
+            *place,
+            "the log does not say which collective it measured: name the file after it, as in all_reduce_perf.log",
+        )
     nbytes = payload_bytes(kind, size, workers)
     setting = {"kind": kind, "workers": workers, "nodes": len(set(hosts)), "nbytes": nbytes, "gpu": gpu}
     return Logged("collective", 1e-6 * time_us, setting, *place)
@@ -334,7 +339,7 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
         if title is not None:
             kind, workers = DS_BENCH_KINDS.get(title[1].lower(), ""), int(title[2])
             if workers < 2:
-                raise log_error(file, number, f"{workers} device, where a collective has two at least")
+                raise log_error(file, number, f"{workers} device, where a collective has at least two")
         elif kind and re.match(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x", line):
             row = DS_BENCH_ROW.match(line)
             if row is None:

@@ -33,7 +33,7 @@ UNSUITED_TO_FACTORS = {
     "top-k": ": P is orthonormalised, and a sparse one loses columns",
     "block-top-k": ": P is orthonormalised, and a sparse one loses columns",
     "qsgd": ": P is orthonormalised, which makes a bias of noise that had none",
-    "one-bit": ", whose errors nobody keeps: one magnitude for all entries is no basis",
+    "one-bit": ", whose errors are not kept: one magnitude for all entries is no basis",
 }
 """Kinds of compressors that cannot send factors, with the reason for the error line."""
 
@@ -73,7 +73,9 @@ class DionBase(CompressibleBase):
     def _check_factors(self) -> Self:
         """Raise an error for a clipped gradient, or a compressor that is not for factors, if factors are sent."""
         if self.clip_norm is not None and self.exchange == "compressed":
-            expected = "none where factors travel: workers do not know the mean gradient's norm, and would drift apart"
+            expected = (
+                "none where factors are sent: workers do not know the mean gradient's norm, and would drift apart"
+            )
             raise refusal("clip_norm", self.clip_norm, expected)
         if self.compressor and self.exchange == "compressed" and self.compressor.kind in UNSUITED_TO_FACTORS:
             kind = self.compressor.kind

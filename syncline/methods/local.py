@@ -165,7 +165,7 @@ class DiLoCoSpec(CompressibleBase):
             self.asynchronous.check(self)
             names, _ = averaged_state_shapes(self.rule, [])
             if names:
-                expected = "none beside asynchronous, whose workers send pseudo-gradients alone"
+                expected = "none with asynchronous, whose workers send only pseudo-gradients"
                 raise refusal("rule.average_states", names, expected)
         return self
 

@@ -36,7 +36,7 @@ def register(method: S) -> S:
     """
     kind = kind_of_model(method)
     if not kind:
-        raise SpecError("kind", method.__name__, 'a class with a kind of its own, as in kind: Literal["mine"] = "mine"')
+        raise SpecError("kind", method.__name__, 'a class with its own kind, as in kind: Literal["mine"] = "mine"')
     METHOD_KINDS.register(kind, method)
     _add_presets(kind, method)
     return method
@@ -63,7 +63,7 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
     for name, fields in method.__dict__.get("presets", {}).items():
         preset = {"kind": kind, **fields}
         if METHODS.setdefault(name, preset) != preset:
-            raise SpecError("presets", name, f"a name that is free; kind {METHODS[name]['kind']} has it")
+            raise SpecError("presets", name, f"an unused name; kind {METHODS[name]['kind']} has it")
 
 
 def load_plugins() -> dict[str, SpecError]:

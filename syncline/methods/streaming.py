@@ -55,7 +55,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
     def _check_streaming(self) -> StreamingMTDAOSpec:
         """Refuse a compressor, and streaming options that contradict other fields."""
         if self.compressor:
-            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            expected = "none: a late merge would use a difference from an outdated reference"
             raise refusal("compressor", self.compressor.kind, expected)
         self.stream.check(self.periods().values(), self.clip_norm)
         return self

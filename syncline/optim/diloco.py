@@ -189,7 +189,7 @@ class Streaming(Method):
         if not 0 <= alpha <= 1:
             raise SpecError("alpha", alpha, "a number from 0 to 1")
         if options.get("compressor") is not None:
-            expected = "none: what is merged late would be a difference from a reference that has moved on"
+            expected = "none: a late merge would use a difference from an outdated reference"
             raise SpecError("compressor", options["compressor"], expected)
         self.fragments, self.strides, self.tau, self.alpha = fragments, strides, tau, alpha
         self.in_backward = in_backward

@@ -93,7 +93,7 @@ def check_gradient(gradient: Tensor, param_index: int, names: Callable[[], list[
         return
     field = f"gradient of {names()[param_index] or f'parameter {param_index}'}"
     if gradient.layout != torch.strided:
-        raise SpecError(field, str(gradient.layout), "a dense one, as of an embedding with sparse=False")
+        raise SpecError(field, str(gradient.layout), "a dense one, as an embedding with sparse=False has")
     raise SpecError(field, str(gradient.dtype), "floating-point numbers")
 
 

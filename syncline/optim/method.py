@@ -209,7 +209,7 @@ class Method(torch.optim.Optimizer):
             expected = "none where no state has a period; for gradients there is the reducer CompressedMean"
             raise SpecError("compressor", compressor, expected)
         if self.wire != DENSE:
-            raise SpecError("wire", self.wire, "dense beside a compressor, which itself says what travels")
+            raise SpecError("wire", self.wire, "dense with a compressor, which has its own format")
         compressor.check(self.comm.world_size)
         return CompressedAverages(compressor, error_feedback)
 

@@ -154,7 +154,7 @@ class TorchRule(SteppingRule[Method]):
         try:
             optimizer = self.make(params, lr=lr) if takes_lr else self.make(params)
         except Exception as error:  # any error of a user's class or function is a wrong rule
-            expected = f"an optimizer that can be made; it says: {error_text(error)}"
+            expected = f"an optimizer that can be created; it says: {error_text(error)}"
             raise SpecError("rule.target", target_name, expected) from None
         if not isinstance(optimizer, torch.optim.Optimizer):
             expected = f"a class or function that makes a torch.optim.Optimizer, not {type(optimizer).__name__}"

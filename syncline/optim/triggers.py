@@ -230,7 +230,7 @@ def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Ten
 def check_one_seed(comm: Communicator) -> None:
     """Raise a SpecError if several replicas train side by side, because each would trigger at other steps."""
     if comm.replicas > 1:
-        raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger by itself")
+        raise SpecError("seeds", comm.replicas, "one at a time, as each would trigger on its own")
 
 
 Aggregation = Literal["parameters", "gradients"]

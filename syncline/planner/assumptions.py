@@ -272,9 +272,9 @@ MOST_NAMED = 6
 
 SHARDING_TEXTS = {
     "none": "every worker has all states",
-    "optimizer": "optimizer states shared out over the workers",
-    "gradients": "gradients and optimizer states shared out over the workers",
-    "full": "weights, gradients and optimizer states shared out over the workers",
+    "optimizer": "optimizer states sharded over the workers",
+    "gradients": "gradients and optimizer states sharded over the workers",
+    "full": "weights, gradients and optimizer states sharded over the workers",
 }
 """Phrases for each kind of sharding."""
 

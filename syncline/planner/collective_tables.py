@@ -34,15 +34,16 @@ SIZES = {
 """Meaning of the size, for collectives in which it is not simply the tensor's size."""
 
 NOTE = (
-    "The same time told three ways. Closed form: equal workers that start together. Lockstep, events: message by "
-    "message, from the last start until the last worker is through."
+    "The same time by three methods. Closed form: equal workers that start together. Lockstep, events: message by "
+    "message, from the last start until the last worker has finished."
 )
-STARTS_NOTE = "Workers start at {}; after the last start they are through (lockstep, else events) at:\n"
+STARTS_NOTE = "Workers start at {}. From the last start until all have finished (lockstep, else events):\n"
 SHOWN = 8
 """Number of workers whose times are shown one by one."""
 
 LEFT_OUT = (
-    "- of {evaluator}: too many messages to play ({algorithm}: {messages:,}, and at most {accepted:,} are accepted)."
+    "- of {evaluator}: too many messages to simulate ({algorithm}: {messages:,}, "
+    "and at most {accepted:,} are accepted)."
 )
 CONTENTION = "- of lockstep: messages meet on a shared link (contention), which only the events can follow."
 NO_FORM = "- of the closed form: none is known for this algorithm on this network."
@@ -122,8 +123,8 @@ def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
         if ring:
-            return f"{fastest}No closed form, so that 'auto' simulates. Order of the places in a ring: {ring}."
-        return f"{fastest}No closed form, so that 'auto' takes the first."
+            return f"{fastest}There is no closed form, so 'auto' simulates. Order of the places in a ring: {ring}."
+        return f"{fastest}There is no closed form, so 'auto' takes the first."
     if not changes:
         return f"{fastest}At every size 'auto' takes the same."
     parts = [changes[0].below]

@@ -195,7 +195,7 @@ def _parse_starts(text: str | Sequence[str | float], workers: int | None) -> tup
     parts = text.split(",") if isinstance(text, str) else text
     if workers is not None and len(parts) != workers:
         raise SpecError(
-            "--starts", text, f"{workers} times with commas between, one per worker; {len(parts)} are given"
+            "--starts", text, f"{workers} times separated by commas, one per worker; {len(parts)} are given"
         )
     return tuple(parse_seconds(number_or_text(part), f"--starts.{worker}") for worker, part in enumerate(parts))
 

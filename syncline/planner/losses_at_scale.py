@@ -39,7 +39,7 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
             settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
     if question.parameters is None:
         if question.target_loss is None:
-            raise SpecError("parameters", None, "how many the model has, or a target loss")
+            raise SpecError("parameters", None, "a number of parameters, or a target loss")
         loss, extrapolate = question.target_loss, question.extrapolate
         return [
             model_for_loss(method, loss, replicas=replicas, period=period, fit=fit, extrapolate=extrapolate)

@@ -300,7 +300,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         candidates[name] = timeline.makespan_s
         if best is None or timeline.makespan_s < best.timeline.makespan_s:
             best = PlacedPipeline(name, _place_names(network, positions), placed, timeline, candidates)
-    assert best is not None, "a placement has a candidate at least"
+    assert best is not None, "a placement has at least one candidate"
     return best
 
 

@@ -114,7 +114,7 @@ def _torch_errors_as_spec_errors(execution: str) -> Iterator[None]:
     except Exception as error:
         message_lines = str(error).strip().splitlines()
         reason = message_lines[0] if message_lines else type(error).__name__
-        raise SpecError("execution", execution, f"eager, as torch refuses: {reason}") from error
+        raise SpecError("execution", execution, f"eager, because torch raises: {reason}") from error
 
 
 class Graphs(Protocol):

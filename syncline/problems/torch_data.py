@@ -85,7 +85,7 @@ class DataReader:
             read_all = getattr(self.data, "__getitems__", None)
             items = read_all(indices) if read_all else [self.data[index] for index in indices]
         except Exception as error:
-            expected = f"data whose items can be had; {error_clause(error)}"
+            expected = f"data whose items can be read; {error_clause(error)}"
             raise SpecError(self.field, type_name(self.data), expected) from error
         return self.collate_items(items)
 
@@ -111,11 +111,11 @@ def data_reader(data: Any, field: str, batch_size: int, shuffle: bool, drop_last
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
         lengths = [len(part) if part.dim() else 0 for part in data]
         if len(set(lengths)) > 1:
-            raise SpecError(field, lengths, "tensors of one length, an item being a slice of each")
+            raise SpecError(field, lengths, "tensors of one length, where an item is a slice of each")
         data = TensorDataset(*data)
     reader = DataReader(data, field, batch_size, shuffle, drop_last)
     if isinstance(data, Iterator):
-        expected = "data that can be gone through again: a data set, an IterableDataset, an object with __iter__"
+        expected = "data that can be read more than once: a data set, an IterableDataset, an object with __iter__"
         raise SpecError(field, type_name(data), expected)
     needed_method = "__iter__" if reader.is_stream else "__len__"
     if isinstance(data, dict) or not hasattr(type(data), needed_method):

@@ -50,7 +50,9 @@ def module_shape(model: Any, name: str, path: str = "model") -> ModuleShape:
     """
     module, inputs = model if isinstance(model, tuple) and len(model) == 2 else (model, None)
     if not isinstance(module, nn.Module):
-        raise SpecError(path, name, f"what returns a torch module, or (module, inputs), not {type(model).__name__}")
+        raise SpecError(
+            path, name, f"a callable that returns a torch module, or (module, inputs), not {type(model).__name__}"
+        )
     matrices = matrix_names(module, chosen=None)
     tensors = tuple(
         TensorShape(label, tuple(p.shape), is_matrix=label in matrices)
@@ -78,8 +80,8 @@ def multiplied_parameters(module: nn.Module, name: str, path: str = "model") -> 
     """
     for part in module.modules():
         if isinstance(part, WEIGHT_REUSING_LAYERS):
-            expected = f"an example input beside the module, (module, inputs): the weights of a {type(part).__name__}"
-            raise SpecError(path, name, f"{expected} do not tell its work")
+            expected = f"an example input with the module, (module, inputs): the weights of a {type(part).__name__}"
+            raise SpecError(path, name, f"{expected} do not determine its work")
     heads = {id(part.weight) for part in module.modules() if isinstance(part, nn.Linear)}
     tables = {id(part.weight) for part in module.modules() if isinstance(part, nn.Embedding | nn.EmbeddingBag)}
     only_looked_up = tables - heads

@@ -357,7 +357,7 @@ class TorchTask:
         )
         batches = stack_rows([self._data.row_batches(row, step=0) for row in range(TRIAL_ROWS)])
         if batches is None:
-            return "batches hold what is no tensor, or differ in shape"
+            return "batches contain other objects than tensors, or differ in shape"
         loop_losses = gradients_by_loop(self._swappable, trial, self._data, rows, step=0, settings=self._settings)
         for name, buffer in trial.buffers.items():  # undo the changes by the loop
             buffer.copy_(self.buffers[name][:TRIAL_ROWS])
@@ -366,5 +366,5 @@ class TorchTask:
         except Exception as error:  # torch raises errors of many types
             return f"torch cannot batch the module; {error_clause(error)}"
         if not torch.allclose(loop_losses, vmap_losses, rtol=TRIAL_TOLERANCE, atol=TRIAL_TOLERANCE):
-            return "batched, the module gives another loss"
+            return "the batched module gives a different loss"
         return None

@@ -128,7 +128,9 @@ class Whatif(
         shell_default="on", metavar="on|off", completion=("on", "off"), reader="on_or_off",
     )  # fmt: skip
     compiled: bool = option("Join elementwise operations, as a compiler does.", False)
-    async_tp: bool = option("Overlap collectives that are waited for at once with the products beside them.", False)
+    async_tp: bool = option(
+        "Overlap collectives whose results are needed at once with the products next to them.", False
+    )
     target_loss: float | None = target_loss()
     out: str | Path | None = shared.out(
         help="New folder for the results; by default none is written.",

@@ -83,7 +83,7 @@ def findings() -> list[Finding]:
             try:
                 answer = check()
             except Exception as error:  # any error of another package or of the system
-                answer = f"cannot be told ({error_text(error)})", False, ""
+                answer = f"is unknown ({error_text(error)})", False, ""
             if answer is not None:
                 results.append(Finding(group, name, *answer))
     return results
@@ -99,8 +99,8 @@ def finding_tables(results: Iterable[Finding]) -> list[Group]:
             num_missing += 1
     tables = [table(group, "name found without", rows) for group, rows in rows_by_group.items()]
     if num_missing:
-        return [*tables, Group(Text(f"not here: {num_missing}, as told above; all else works"))]
-    return [*tables, Group(Text("all that can be used is here"))]
+        return [*tables, Group(Text(f"missing: {num_missing}, as listed above; everything else works"))]
+    return [*tables, Group(Text("nothing is missing"))]
 
 
 def _package(name: str) -> Answer:
@@ -125,7 +125,7 @@ def _cores() -> Answer:
 def _memory() -> Answer:
     """Check the memory that this process can have."""
     nbytes = memory_bytes()
-    return (format_bytes(nbytes) if nbytes is not None else "not told by this system",)
+    return (format_bytes(nbytes) if nbytes is not None else "unknown on this system",)
 
 
 def _folder() -> Answer:
@@ -137,10 +137,10 @@ def _folder() -> Answer:
             if lock is not None:
                 lock.release()
     except OSError as error:
-        return "none", False, f"nothing can be written here ({error.strerror}); --out names another folder"
+        return "none", False, f"this folder is not writable ({error.strerror}); --out names another folder"
     if has_locks:
         return ("can be written to, has locks",)
-    return "can be written to", False, "no file locks here: two commands must not write the same name at once"
+    return "can be written to", False, "no file locks: two commands must not write the same name at the same time"
 
 
 def _gpus() -> Answer:

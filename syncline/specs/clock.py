@@ -91,5 +91,5 @@ class ClockSpec(Spec):
                 subject = f"protocol {self.protocol} has no effect on what gloo and NCCL run"
                 lines.append(f"{subject}, which have protocols of their own")
         if self.overlap == "async" and trains:
-            lines.append("overlap async delays the clock alone: losses are those of the methods without the delay")
+            lines.append("overlap async changes only the clock: losses are those of the methods without the delay")
         return lines

@@ -185,19 +185,19 @@ class ComputeSpec(Spec):
         """Refuse several sources of a step's seconds, and settings of a source that is not there."""
         sources = [name for name in ("seconds", "batch_times", "hardware") if getattr(self, name) is not None]
         if self.measure and sources:
-            raise refusal("measure", True, f"no {sources[0]} beside it: one of them says how long a step takes")
+            raise refusal("measure", True, f"no {sources[0]} with it, as each gives the time of a step")
         if self.seconds is not None and self.hardware is not None:
-            raise refusal("hardware", self.hardware.name, "nothing beside seconds, which fixes the time alone")
+            raise refusal("hardware", self.hardware.name, "none with seconds, which already fix the time")
         if self.batch_times is not None and len(sources) > 1:
             other_source = "seconds" if self.seconds is not None else "hardware"
-            expected = f"nothing beside {other_source}, which fixes the time alone"
+            expected = f"none with {other_source}, which already fixes the time"
             raise refusal("batch_times", dict(self.batch_times.times_s), expected)
         if self.extrapolate and (self.batch_times is None or len(self.batch_times.sizes) == 1):
-            raise refusal("extrapolate", True, "false without batch_times of two batch sizes at least")
+            raise refusal("extrapolate", True, "false without batch_times for at least two batch sizes")
         if self.batch_unit != "samples" and self.batch_times is None:
-            raise refusal("batch_unit", self.batch_unit, "batch_times beside it, whose sizes it counts")
+            raise refusal("batch_unit", self.batch_unit, "batch_times as well, whose sizes it counts")
         if self.mfu is not None and self.hardware is None:
-            raise refusal("mfu", self.mfu, "hardware beside it, whose peak it is a fraction of")
+            raise refusal("mfu", self.mfu, "hardware as well, of whose peak it is a fraction")
         return self
 
     def base_s(
@@ -265,7 +265,7 @@ class ComputeSpec(Spec):
         if self.optimizer_time != COUNTED:
             return self.optimizer_time or 0.0
         if not flops or not base_s:
-            expected = f"a time, as {workload_name} has no FLOPs to tell its speed by"
+            expected = f"a time, as {workload_name} has no FLOPs from which its speed follows"
             raise SpecError("compute.optimizer_time", COUNTED, expected)
         # The update runs at the speed of the step: its FLOPs over its seconds.
         speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)

@@ -115,7 +115,7 @@ class Experiment(Spec):
         try:
             return super().model_dump(*args, **options)
         except PydanticSerializationError as error:
-            raise SynclineError(f"spec: no file can say one of its values: {error}") from None
+            raise SynclineError(f"spec: a file cannot hold one of its values: {error}") from None
 
     def warnings(self) -> list[str]:
         """Return warnings about settings that are allowed but likely a mistake, one line each."""
@@ -175,18 +175,18 @@ class Training(ClockSpec, Experiment):
             expected = f"a time above 0, from {SHORTEST_S:g} to {LONGEST_S:g} s, which steps are measured by"
             raise refusal("compute.seconds", self.compute.seconds, expected)
         if self.autocast != "none" and self.dtype != "float32":
-            raise refusal("autocast", self.autocast, f"none beside dtype {self.dtype}, as it casts float32")
+            raise refusal("autocast", self.autocast, f"none with dtype {self.dtype}, as it casts float32")
         self.faults.check(self.workers, self.steps)
         if self.failures is not None:
             self.failures.check(self.workers)
-            self.faults.refuse_absences("none beside failures, which say by time who is away")
+            self.faults.refuse_absences("none with failures, which say when workers are absent")
         if self.speeds and len(self.speeds) != self.workers:
             raise refusal("speeds", self.speeds, f"one speed per worker ({self.workers})")
         if self.pipeline is not None:
             self.pipeline.check(self)
             if self.failures is not None:
-                raise refusal("failures", "given", "none beside pipeline, whose stages do not fail here")
-            self.watch.refuse("none beside pipeline, whose stages are no workers")
+                raise refusal("failures", "given", "none with pipeline, whose stages do not fail here")
+            self.watch.refuse("none with pipeline, whose stages are not workers")
         return self
 
     @property
@@ -215,9 +215,9 @@ class Training(ClockSpec, Experiment):
         if asynchrony is None:
             return
         if self.compute.optimizer_time:
-            expected = f"0 beside {method.name}, whose server updates in no time"
+            expected = f"0 with {method.name}, whose server's updates take no time"
             raise refusal("compute.optimizer_time", self.compute.optimizer_time, expected)
-        no_common_steps = f"none beside {method.name}, whose workers have no common steps"
+        no_common_steps = f"none with {method.name}, whose workers have no common steps"
         self.watch.refuse(no_common_steps)
         asynchrony.check_workers(self.workers, path)
         self.faults.refuse_absences(no_common_steps)
@@ -353,4 +353,4 @@ def check_distinct(field: str, names: list[str]) -> None:
     """Refuse ``names`` that are not distinct; the error names the ``field`` and a name that occurs twice."""
     doubled = sorted({name for name in names if names.count(name) > 1})
     if doubled:
-        raise refusal(field, names, f"different names; {doubled[0]!r} is there twice (a method's label is its name)")
+        raise refusal(field, names, f"different names; {doubled[0]!r} is named twice (a method's label is its name)")

@@ -66,9 +66,9 @@ class CheckpointSpec(Spec):
     def _refuse_contradictions(self) -> CheckpointSpec:
         """Refuse two sources of the time to write a checkpoint, and times that the mode excludes."""
         if self.write_time is not None and (self.size is not None or self.bandwidth is not None):
-            raise refusal("write_time", self.write_time, "nothing beside size and bandwidth, which say it, too")
+            raise refusal("write_time", self.write_time, "none with size and bandwidth, from which it follows")
         if self.size is not None and self.bandwidth is None:
-            raise refusal("bandwidth", None, "a rate, beside the size that is written at it")
+            raise refusal("bandwidth", None, "a rate as well, with which the size is written")
         if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
             raise refusal("interval", self.interval, "a positive time, best, or never")
         if self.snapshot_time and self.mode == "blocking":
@@ -82,7 +82,7 @@ class CheckpointSpec(Spec):
             return self.write_time or 0.0
         size_bytes = nbytes if self.size is None else self.size
         if size_bytes is None:
-            raise SpecError("failures.checkpoint.size", None, "a size beside the bandwidth, or write_time")
+            raise SpecError("failures.checkpoint.size", None, "a size with the bandwidth, or write_time")
         return size_bytes / self.bandwidth
 
     def load_s(self, nbytes: float | None) -> float:
@@ -180,7 +180,7 @@ class FailuresSpec(Spec):
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse ``recovery: elastic`` of a method whose workers cannot form a new group."""
         if self.recovery == "elastic" and not sends_only_means(method):
-            expected = "restart; a group forms anew where a method sends means alone, uncompressed, or is asynchronous"
+            expected = "restart; a group forms anew only for methods that send means, uncompressed, or are asynchronous"
             raise refusal("failures.recovery", f"elastic, of {path} {method.name}", expected)
 
     def workers_per_site(self, workers: int) -> int:
@@ -350,7 +350,7 @@ def failures_of(question: Any) -> FailuresSpec | None:
     for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
         value = getattr(question, name, None)
         if value is not None and question.failures is None:
-            raise SpecError(name, value, "--failures beside it, which says what fails")
+            raise SpecError(name, value, "--failures as well, which says what fails")
         if value is not None:
             options[name] = value
     if question.failures is None:

@@ -156,7 +156,7 @@ class FaultsSpec(Spec):
         """Refuse absences together with a method that needs all workers in each step."""
         if self.absences and not sends_only_means(method):
             kinds = ", ".join(sorted(kind for kind in METHOD_KINDS.names() if METHOD_KINDS.get(kind).sends_only_means))
-            expected = f"{kinds}, uncompressed: where workers are absent, a method may send means alone"
+            expected = f"{kinds}, uncompressed: if workers may be absent, a method may send only means"
             raise refusal(path, method.name, expected)
 
     def membership(self, workers: int) -> Membership | None:

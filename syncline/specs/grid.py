@@ -67,7 +67,7 @@ class Grid:
         except ValueError:
             values = None
         if not isinstance(values, list):
-            raise SpecError(option, values_text, "values with commas between, or a list in YAML")
+            raise SpecError(option, values_text, "values separated by commas, or a list in YAML")
         return cls(path, tuple(values), option, method=method)
 
     @classmethod

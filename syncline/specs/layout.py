@@ -205,12 +205,12 @@ class MemorySpec(Spec):
         for name in ("recomputed_layers", "layers_per_checkpoint"):
             value = getattr(self, name)
             if value not in (None, 1) and (self.activations not in ("auto", "recomputed") or self.offloaded_layers):
-                expected = "memory.activations of recomputed or auto, and no offloaded layers beside it"
+                expected = "memory.activations of recomputed or auto, and no offloaded layers"
                 raise refusal(name, value, expected)
         for name in ("offloaded_layers", "recomputed_modules"):
             value = getattr(self, name)
             if value and self.activations not in ("auto", "selective"):
-                raise refusal(name, value, "memory.activations of selective beside it")
+                raise refusal(name, value, "memory.activations of selective as well")
         return self
 
     def policies(self, layers: int) -> tuple[ActivationPolicy | None, ...]:

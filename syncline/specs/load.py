@@ -251,7 +251,7 @@ def _set_field(fields: dict[str, Any], path: str, value: Any, option: str, writt
             container[key] = _replace_field(child, last, value, option)
             return
         if not isinstance(child, dict | list):
-            raise SpecError(option, written, f"a path into fields, and {part!r} is a plain value")
+            raise SpecError(option, written, f"a path of fields, and {part!r} is a plain value")
         container[key] = child
         container = child
     container[_key_or_index(container, last, option)] = value

@@ -87,7 +87,9 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
     """Return the model that a user describes, after a check that it is a transformer, which can be cut into stages."""
     shape = model(value, path)
     if not isinstance(shape, ModelShape):
-        raise SpecError(path, shape.name, "a transformer by name, config or fields, whose blocks stages are cut of")
+        raise SpecError(
+            path, shape.name, "a transformer by name, config or fields, whose blocks can be divided into stages"
+        )
     return shape
 
 
@@ -118,7 +120,9 @@ def _from_file(file: Path, path: str) -> ModelShape:
     else:
         fields = dict(parse_fields(text, str(file), path, content_name="a file", example=EXAMPLE))
     if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
-        raise SpecError(f"{path}.kind", fields["kind"], f"a model's name; this is in {file}, and files name no files")
+        raise SpecError(
+            f"{path}.kind", fields["kind"], f"a model's name; {file} is itself a file, which cannot name another one"
+        )
     if "kind" not in fields and not _has_model_fields(fields):
         raise SpecError(path, str(file), EXAMPLE)
     # The name of the model ("meta-llama/Llama-2-7b"), or else of the file, or of the folder of a config.json.
@@ -146,7 +150,7 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
         return base
     if not isinstance(base, ModelShape):
         name, *_ = changes
-        expected = "no fields beside a module; {kind: python, ...} takes arguments"
+        expected = "no fields with a module; {kind: python, ...} takes arguments"
         raise SpecError(f"{path}.{name}", changes[name], expected)
     return _from_shape_fields(asdict(base) | changes, path)
 
@@ -164,7 +168,7 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
     short_names = {field: short_name for short_name, field in SHORT_NAMES.items() if short_name in mapping}
     for field, short_name in short_names.items():
         if field in mapping:
-            raise SpecError(f"{path}.{short_name}", mapping[short_name], f"nothing beside {field}, which is the same")
+            raise SpecError(f"{path}.{short_name}", mapping[short_name], f"none with {field}, which means the same")
     shape_fields = {"name": "model"} | (LLAMA_LIKE if short_names else {})
     shape_fields |= {SHORT_NAMES.get(name, name): value for name, value in mapping.items()}
     description = ModelDescribed.read(shape_fields, path)
@@ -190,7 +194,7 @@ def _model_behind(reference: str, target: Any, path: str) -> Model:
             return model({"name": reference, **target}, path)
         return model(target, path)
     if not callable(target):
-        raise SpecError(path, reference, f"a model or what makes one, and this is {type(target).__name__}")
+        raise SpecError(path, reference, f"a model or a function that makes one, not {type(target).__name__}")
     make = partial(call_function, target, reference, {}, path, f"{path}.")
     return _from_function(make, reference, path, reference=reference)
 

@@ -156,12 +156,12 @@ class PipelineSpec(Experiment):
         if self.model is None:
             required, excluded = ["forward", "backward"], ["tokens_per_microbatch", "hardware"]
             expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
-            reason = "a model beside it, whose work it tells"
+            reason = "a model as well, whose work it describes"
         else:
             required = ["tokens_per_microbatch", "hardware"]
             excluded = ["forward", "backward", "backward_weight"]
             expected = "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
-            reason = "nothing beside a model, from which it follows"
+            reason = "none with a model, from which it follows"
         for field in required:
             if getattr(self, field) is None:
                 raise refusal(field, None, expected)
@@ -195,9 +195,9 @@ class PipelineSpec(Experiment):
         check_distinct("schedules", list(self.schedules))
         check_distinct("networks", [network.name for network in self.networks])
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
-            raise refusal("chunks", self.chunks, "nothing without the schedule 'interleaved', whose chunks it counts")
+            raise refusal("chunks", self.chunks, "none without the schedule 'interleaved', whose chunks it counts")
         if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
-            expected = f"nothing without one of the schedules {', '.join(limited_schedules())}"
+            expected = f"none without one of the schedules {', '.join(limited_schedules())}"
             raise refusal("max_in_flight", self.max_in_flight, expected)
         chunks = max(self.chunks_of(name) for name in self.schedules)
         if self.model is not None and self.stages * chunks > self.model.layers:
@@ -210,7 +210,7 @@ class PipelineSpec(Experiment):
             expected = f"at most {limit:,}: {MOST_TASKS:,} forward passes in all are accepted"
             raise refusal("microbatches", self.microbatches, expected)
         if self.training is not None and self.flushes > 1:
-            raise refusal("flushes", self.flushes, "1 beside training, whose repeats update after each flush")
+            raise refusal("flushes", self.flushes, "1 with training, whose repeats update after each flush")
         for name in self.schedules:
             try:
                 self.build_schedule(name)

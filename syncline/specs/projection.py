@@ -150,7 +150,7 @@ class ProjectSpec(ClockSpec, Experiment):
         check_distinct("networks", [network.name for network in self.networks])
         for i, method in enumerate(self.methods):
             if asynchronous_of(method) is not None:
-                expected = "a method without it: only 'run' and 'compare' play who comes when"
+                expected = "a method without it: only 'run' and 'compare' simulate when workers arrive"
                 raise refusal(f"methods.{i}.asynchronous", method.name, expected)
             remedy = remedy_of(method)
             if remedy is not None:

@@ -47,18 +47,18 @@ class StagesSpec(Spec):
         """Refuse a `Training` whose problem cannot be cut into stages, or with settings that a pipeline rules out."""
         check_stages_of(training.problem, self.stages, "pipeline.stages")
         if training.workers != 1:
-            raise refusal("workers", training.workers, "1 beside pipeline: its stages are what the network joins")
+            raise refusal("workers", training.workers, "1 with pipeline, whose stages the network connects")
         for path in ("faults", "speeds"):
             setting = getattr(training, path)
             if setting != type(training).model_fields[path].default:
                 shown_value = setting.model_dump(exclude_defaults=True) if isinstance(setting, Spec) else setting
-                raise refusal(path, shown_value, "none beside pipeline, whose stages all go on as they can")
+                raise refusal(path, shown_value, "none with pipeline, whose stages do not wait for each other")
         disturbances = {"jitter", "slow_workers", "pauses", "start_offsets", "encode_bandwidth", "readback_latency"}
         set_disturbances = training.compute.model_dump(include=disturbances, exclude_defaults=True)
         for name, value in set_disturbances.items():  # if any is set, the error names the first
-            raise refusal(f"compute.{name}", value, "none beside pipeline, whose stages take equally long each time")
+            raise refusal(f"compute.{name}", value, "none with pipeline, whose stages always take the same time")
         if training.compute.optimizer_time:
-            expected = "none beside pipeline, which counts what updates multiply by itself"
+            expected = "none with pipeline, which counts the products of updates itself"
             raise refusal("compute.optimizer_time", training.compute.optimizer_time, expected)
         if self.backward_weights != "stashed":
             for path, required in (("dtype", "float32"), ("execution", "eager"), ("autocast", "none")):
@@ -69,7 +69,7 @@ class StagesSpec(Spec):
     def check_method(self, method: MethodBase, path: str) -> None:
         """Refuse an asynchronous method, and a remedy that does not support the weights of the backward passes."""
         if asynchronous_of(method) is not None:
-            raise refusal(f"{path}.asynchronous", method.name, "none beside pipeline, which has no server")
+            raise refusal(f"{path}.asynchronous", method.name, "none with pipeline, which has no server")
         remedy = remedy_of(method)
         if remedy is not None:
             remedy.check_weights(self.backward_weights, f"{path}.remedy")
@@ -79,11 +79,11 @@ def check_stages_of(problem: Any, stages: int, path: str) -> None:
     """Refuse a number of stages into which a problem cannot be cut."""
     blocks = getattr(problem, "layers", None)
     if blocks is None:
-        raise refusal(path, stages, f"a problem of blocks (text-gpt), as {problem.name} has none to cut into stages")
+        raise refusal(path, stages, f"a problem of blocks (text-gpt), as {problem.name} has no blocks for stages")
     if stages > blocks:
         raise refusal(path, stages, f"at most {blocks}, as many as the problem has blocks (layers)")
     if stages > 1 and getattr(problem, "tied", False):
-        raise refusal("problem.tied", True, "false in a pipeline, both ends of which have a table")
+        raise refusal("problem.tied", True, "false in a pipeline, as its first and its last stage each have a table")
 
 
 def gpt_shape(problem: Any) -> ModelShape:

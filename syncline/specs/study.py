@@ -169,7 +169,7 @@ class StepTimesSpec(Experiment):
         if self.fold >= self.folds:
             raise refusal("fold", self.fold, f"a number from 0 to {self.folds - 1}")
         if self.hardware.memory_bytes is None:
-            raise refusal("hardware", self.hardware.name, "hardware whose memory is known, to tell what fits into it")
+            raise refusal("hardware", self.hardware.name, "hardware with known memory, to decide what fits into it")
         return self
 
 

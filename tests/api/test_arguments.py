@@ -110,7 +110,7 @@ def test_numbers_of_numpy_and_iterators_are_taken():
 
 def test_an_object_that_no_spec_can_say_is_refused():
     problem = {"kind": "python", "target": "tests.api.test_arguments:problem_of", "start": object()}
-    with pytest.raises(sl.SynclineError, match=r"^spec: no file can say one of its values: .*'object'>$"):
+    with pytest.raises(sl.SynclineError, match=r"^spec: a file cannot hold one of its values: .*'object'>$"):
         sl.run(problem=problem, method="ddp-sgdm", network="wan", workers=2, steps=1, compute=1e-3)
     problem["start"] = np.array([1.0, 2.0])
     assert sl.run(problem=problem, method="ddp-sgdm", network="wan", workers=2, steps=1, compute=1e-3).rows

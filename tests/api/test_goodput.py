@@ -111,11 +111,11 @@ def test_no_progress_is_told(command):
         ({"workers_per_node": 2048}, "failures.workers_per_node: got 2048; expected at most 1024, the workers"),
         (
             {"checkpoint": {"write_time": 1, "size": "1 GB"}},
-            "failures.checkpoint.write_time: got 1.0; expected nothing beside",
+            "failures.checkpoint.write_time: got 1.0; expected none with",
         ),
         ({"checkpoint": {"size": "1 GB"}}, "failures.checkpoint.bandwidth: got None; expected a rate"),
         ({"recovery": "wait"}, "recovery: got 'wait'; expected one of 'alone', 'elastic', 'restart'"),
-        ({"repair": "1 h", "repair_time": "2 h"}, "repair: got '1 h'; expected none beside repair_time, which sets it"),
+        ({"repair": "1 h", "repair_time": "2 h"}, "repair: got '1 h'; expected none with repair_time, which sets it"),
         ({"interval": "0 s"}, "interval: got '0 s'; expected a positive time, best, or never"),
         ({"workers": 0}, "workers: got 0; expected a whole number from 1"),
     ],

@@ -45,7 +45,7 @@ def test_the_command_prints_a_table_or_json() -> None:
 def test_refusals_name_field_value_and_range() -> None:
     with pytest.raises(sl.SpecError, match=r"parameters: got 7000000000\.0; expected 35,000,000 to 2,400,000,000"):
         sl.loss("diloco", "7B")
-    with pytest.raises(sl.SpecError, match="parameters: got None; expected how many the model has, or a target loss"):
+    with pytest.raises(sl.SpecError, match="parameters: got None; expected a number of parameters, or a target loss"):
         sl.loss("diloco")
     with pytest.raises(sl.SpecError, match=r"parameters: got '7X'; expected a positive number, as 26e9, 1\.3B"):
         sl.loss("diloco", "7X")
@@ -58,8 +58,8 @@ def test_refusals_name_field_value_and_range() -> None:
         (["--prices", "aws"], "--prices: got 'aws'; expected a file of prices in YAML, or one of"),
         (["--tokens", "lots"], "--tokens: got 'lots'; expected a positive number, as 26e9, 1.3B"),
         (["--target-loss", "-1"], "--target-loss: got -1.0; expected a positive number"),
-        (["--tokens", "1B", "--target-loss", "2"], "--tokens: got 1000000000.0; expected nothing beside a target"),
-        (["--tokens", "1B", "--grid", "workers=2,4"], "--tokens: got '1B'; expected nothing beside --grid"),
+        (["--tokens", "1B", "--target-loss", "2"], "--tokens: got 1000000000.0; expected none with a target"),
+        (["--tokens", "1B", "--grid", "workers=2,4"], "--tokens: got '1B'; expected none with --grid"),
     ],
 )
 def test_project_refuses_in_one_line(asked: list[str], line: str) -> None:

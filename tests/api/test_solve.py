@@ -52,9 +52,9 @@ def test_json_and_csv_are_the_functions_rows(tmp_path: Path) -> None:
         (["latency", *CLUSTER, *SITES, "--method", "diloco", "--exposed", "85%"],
          ["Longest latency of both", "up to "]),
         (["latency", *CLUSTER, *SITES, "--method", "diloco", "--exposed", "80%"],
-         ["diloco, never: its bandwidth alone is too little: without any latency 80.8% of a step waiting"]),
+         ["diloco, never: its bandwidth is too low even without latency: 80.8% of a step waiting"]),
         (["period", *CLUSTER, *SITES, "--method", "diloco,ddp-adam", "--tokens", "140B", "--deadline", "15d"],
-         ["from 69 steps", "ddp-adam, never: it has no period to be another", "by the clock alone"]),
+         ["from 69 steps", "ddp-adam, never: it has no period", "by the clock alone"]),
         (["workers", *CLUSTER, "--method", "ddp-adam", "--tokens", "140B", "--deadline", "30d", "--set",
           "tokens_per_worker=32768"],
          ["Fewest workers on two-sites-a100", "16 to 32, from 384", "met in parts", "--batch-tokens keeps"]),
@@ -78,7 +78,8 @@ def test_bad_input_is_one_line_and_exit_code_2() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and done.stdout == ""
     assert done.stderr == (
-        "error: --deadline: got '30 d'; expected the training's tokens beside it, or a target loss: how long it is\n"
+        "error: --deadline: got '30 d'; expected the training's tokens as well, or "
+        "a target loss, from which its length follows\n"
     )
 
 

@@ -40,7 +40,7 @@ needs_links = pytest.mark.skipif(LACKS is not None, reason=str(LACKS))
         ({"geteuid": lambda: 1000}, "root"),
         ({"which": lambda name: None if name == "ip" else f"/bin/{name}"}, "`ip`"),
         ({"which": lambda name: f"/bin/{name}" if name == "ip" else None}, "a C compiler"),
-        ({"TUN": Path("/nowhere/tun")}, "TUN (/nowhere/tun is not there)"),
+        ({"TUN": Path("/nowhere/tun")}, "TUN (/nowhere/tun is missing)"),
         ({"platform": "darwin"}, "need Linux (this is darwin)"),
     ],
 )

@@ -315,7 +315,7 @@ def test_memory_that_runs_out_is_one_line(error, command, monkeypatch):
 
     monkeypatch.setattr("syncline.api.spec_arguments.load_spec", full)
     done = command("project")
-    assert (done.code, done.out, done.err) == (1, "", "error: this needs more memory than there is\n")
+    assert (done.code, done.out, done.err) == (1, "", "error: not enough memory\n")
 
 
 def test_what_standard_output_cannot_take_is_one_line():

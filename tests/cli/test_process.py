@@ -22,7 +22,7 @@ LIST = "import os, sys; {before}; sys.argv = ['syncline', 'list', 'prices']; fro
         (
             "os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')",
             2,
-            "error: working directory: got one that is gone",
+            "error: working directory: got a folder that no longer exists",
         ),
     ],
 )

@@ -24,7 +24,7 @@ def test_a_piece_says_what_is_left_and_the_same_goes_on(command, tmp_path, monke
     told = f"3 trials of each of 2 methods, 1 knobs each; {TRAININGS} trainings, {8 * TRAININGS} steps in all: about "
     assert first.startswith(f"equal effort: {told}") and first.endswith(" of one core, by 4 steps of together")
     assert second == "search: 6 trainings"
-    assert piece.err.splitlines()[-1] == f"left: {TRAININGS - 7} trainings; the same again goes on where this ended"
+    assert piece.err.splitlines()[-1] == f"left: {TRAININGS - 7} trainings; run the same command to continue"
     kept = Path("results/replication/tiny")
     assert "1 of 4 | not whole" in (kept / "README.md").read_text() and not (kept / "losses.png").exists()
     rest = command("replicate", "tiny.yaml", "--jobs", "1", "--json", "--for", "10min")
@@ -64,7 +64,7 @@ REFUSED = [
         "error: NAME: got 'mt-doa'; expected a YAML file, or one of 'basis-rotation'",
     ),
     (("replicate", "nowhere.yaml"), "error: spec: got 'nowhere.yaml'; expected a YAML file that exists\n"),
-    (("replicate", "mt-dao", "--seeds", "0"), "error: --seeds: got 0; expected how many, as in 5, or which"),
+    (("replicate", "mt-dao", "--seeds", "0"), "error: --seeds: got 0; expected their number, as in 5, or a list"),
     (("replicate", "mt-dao", "--seeds", "[101]"), "error: finals.seeds: got [101]; expected seeds that search"),
     (("replicate", "mt-dao", "--for", "soon"), "error: --for: got 'soon'; expected a time with its unit"),
     (("replicate", "mt-dao", "--most", "0"), "error: --most: got 0; expected at least 1 training\n"),

@@ -80,7 +80,7 @@ def test_a_run_is_shown_as_it_was_when_it_ran(made, command):
     ran = command(*made, "--json", "--out", "it")
     shown = command("show", "it", "--json")
     assert (ran.code, shown.code) == (0, 0) and json.loads(shown.out) == json.loads(ran.out)
-    once = ("warning: mt-dao: never", "warning: local-adam: never", "tables again")
+    once = ("warning: mt-dao: never", "warning: local-adam: never", "show the tables again")
     assert shown.err == "".join(line for line in ran.err.splitlines(True) if not line.startswith(once)) != ""
 
 
@@ -159,7 +159,9 @@ def test_whole_runs_are_removed_if_the_user_says_so(command, monkeypatch):
     command(*PLAYED)
     monkeypatch.setattr("sys.stdin", io.StringIO())
     done = command("rm", "pipeline-schedules")
-    assert done.code == 2 and done.err.endswith("--yes: got nothing; expected it, as there is no terminal to ask at\n")
+    assert done.code == 2 and done.err.endswith(
+        "--yes: got nothing; expected it, as there is no terminal for the question\n"
+    )
     for answer, left in ((False, ["pipeline-schedules"]), (True, [])):
         monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
         monkeypatch.setattr("typer.confirm", lambda *_, answer=answer, **__: answer)
@@ -181,7 +183,7 @@ def test_only_folders_of_runs_are_removed(command, tmp_path):
     assert claim is not None and "no process is writing" in command("rm", "it", "--yes").err
     claim.release()
     os.chdir("it")
-    assert "expected a folder that you are not in" in command("rm", ".", "--yes").err
+    assert "expected a folder other than the current one" in command("rm", ".", "--yes").err
     os.chdir(tmp_path)
     assert {"precious", "it", "link"} <= {*os.listdir(".")} and Path("it/run.json").is_file()
 

@@ -50,7 +50,7 @@ def test_the_effort_of_each_method_is_told(command):
 
 REFUSED = [
     ((*SMALL, "--grid", "method.lr=0.1,-1"), "error: --grid method.lr: got -1; expected greater than 0\n"),
-    ((*SMALL, "--seeds", "0"), "error: --seeds: got 0; expected how many, as in 5, or which, as in [3, 4]\n"),
+    ((*SMALL, "--seeds", "0"), "error: --seeds: got 0; expected their number, as in 5, or a list, as in [3, 4]\n"),
     (("sweep", "digits-faults", "--grid", "workers=x", "--out", "out"), "error: --grid workers: got 'x'; expected"),
     (("best", "nowhere"), "error: folder: got 'nowhere'; expected a sweep's folder"),
 ]

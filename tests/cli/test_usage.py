@@ -27,7 +27,7 @@ REFUSED = [
      "input"),
     (("list",), "what: got nothing; expected catalogue: networks, clusters, hardware, models, methods, problems, "
      "schedules, studies, specs, fits, prices or failures; see 'syncline list --help'"),
-    (("list", "specs", "again"), "arguments: got 'again'; expected no more than are taken; see 'syncline list --help'"),
+    (("list", "specs", "again"), "arguments: got 'again'; expected no more arguments; see 'syncline list --help'"),
     (("run", "-"), "spec: got 'standard input'; expected a file with fields: 'kind: ...', 'name: ...' and so on"),
     (("run", "rosenbrok"), None),
     (("comprae",), None),

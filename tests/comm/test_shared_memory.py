@@ -89,7 +89,7 @@ def test_waiting_for_the_others_is_timed_by_itself(tmp_path: Path) -> None:
 
 def test_somebody_who_does_not_come(tmp_path: Path) -> None:
     memory = SharedMemory(tmp_path / "memory", 2, 0, SMALL, timeout_s=0.01)
-    with pytest.raises(TimeoutError, match="another process did not come"):
+    with pytest.raises(TimeoutError, match="another process did not join"):
         memory.all_reduce(torch.ones(3), maximum=False)
     with pytest.raises(TimeoutError, match="rank 0 did not begin"):
         SharedMemory(tmp_path / "other", 2, 1, SMALL, timeout_s=0.01)

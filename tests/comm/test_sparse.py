@@ -114,7 +114,7 @@ def test_shapes_without_values(index_bits: int, value: str) -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: SparsePairs(8), "index_bits: got 8; expected 64, 32, 16, or 0 for just enough"),
+        (lambda: SparsePairs(8), "index_bits: got 8; expected 64, 32, 16, or 0 for the fewest that suffice"),
         (lambda: SparsePairs(64, "fp23"), "value_format: got 'fp23'; expected one of .*did you mean 'fp32'"),
         (lambda: SparsePairs(16).nbytes(1, 2**16 + 1), "index_bits: got 16; expected at least 17 bits for chunks of"),
         (lambda: pack(torch.tensor([0]), 0), "bits: got 0; expected a width from 1 to 64"),

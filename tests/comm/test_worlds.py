@@ -142,7 +142,7 @@ def test_paused_ledger_records_nothing() -> None:
         (lambda: SimulatedCommunicator(2).gather(torch.ones(2, 1), root=-1), "root: got -1; .* a worker from 0 to 1"),
         (lambda: ShapesCommunicator(2).gather(torch.ones(1, 1), root=2), "root: got 2; .* a worker from 0 to 1"),
         (lambda: SimulatedCommunicator(2).send(torch.ones(2, 1), 0, 2), "target: got 2; .* a worker from 0 to 1"),
-        (lambda: SimulatedCommunicator(2).send(torch.ones(2, 1), 1, 1), "target: got 1; .* another worker than"),
+        (lambda: SimulatedCommunicator(2).send(torch.ones(2, 1), 1, 1), "target: got 1; .* a worker other than"),
         (lambda: SimulatedCommunicator(2).all_reduce(torch.ones(2, 1).int()), "expected sum for integers"),
     ],
 )

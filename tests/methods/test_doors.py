@@ -122,7 +122,7 @@ def test_a_kind_and_a_preset_are_registered_once() -> None:
         class Taken(MTDAOSpec):
             kind: Literal["mt-dao"] = "mt-dao"
 
-    with pytest.raises(SpecError, match="a class with a kind of its own"):
+    with pytest.raises(SpecError, match="a class with its own kind"):
 
         @register
         class Nameless(MethodBase):

@@ -296,12 +296,12 @@ class Closed(torch.optim.SGD):
         ({"average_states": ["exp_av"]}, "rule.average_states: got 'exp_av'; expected one of 'exp_avg', 'exp_avg_sq'"),
         ({"average_states": ["step"]}, "rule.average_states: got 'step'; expected one of"),
         ({"target": "torch.optim:SGD", "average_states": ["m"]}, "rule.average_states: got 'm'; expected none, as SGD"),
-        ({"betas": [3, 4]}, "rule.target: got 'AdamW'; expected an optimizer that can be made; it says: ValueError"),
-        ({"beta": 3}, "rule.beta: got 3; expected no such option of it, but one of 'amsgrad', 'average_states'"),
+        ({"betas": [3, 4]}, "rule.target: got 'AdamW'; expected an optimizer that can be created; it says: ValueError"),
+        ({"beta": 3}, "rule.beta: got 3; expected no such option, but one of 'amsgrad', 'average_states'"),
         ({"lr": 3}, "rule.lr: got 3; expected none: the learning rate is the method's"),
         ({"target": "torch.optim:AdamV"}, "rule.target: got 'torch.optim:AdamV'; expected a name of torch.optim"),
         ({"target": "no_such:Opt"}, "rule.target: got 'no_such:Opt'; expected a module that imports"),
-        ({"target": "__main__:Opt"}, "rule.target: got '__main__:Opt'; expected module:name or file.py:name; what a"),
+        ({"target": "__main__:Opt"}, "rule.target: got '__main__:Opt'; expected module:name or file.py:name; pass"),
         ({"target": "AdamW"}, "rule.target: got 'AdamW'; expected module:name"),
         ({"target": "math:pi"}, "rule.target: got 'math:pi'; expected a class derived from torch.optim.Optimizer"),
         ({"target": "torch.optim:LBFGS"}, "rule.target: got 'LBFGS'; expected an optimizer that takes one gradient"),
@@ -322,7 +322,7 @@ def test_what_cannot_work_is_refused_in_one_line(fields: dict[str, Any], line: s
     [
         ({"kind": "ddp", "rule": {**TORCH, "average_states": ["exp_avg"]}}, "rule.average_states: got ('exp_avg',)"),
         ({"rule": {**TORCH, "average_states": ["exp_avg"]}, "compressor": "top-k"}, "rule.average_states: got"),
-        ({"rule": TORCH, "weight_decay": 0.1}, "weight_decay: got 0.1; expected 0 beside an optimizer with a decay"),
+        ({"rule": TORCH, "weight_decay": 0.1}, "weight_decay: got 0.1; expected 0 with an optimizer that has its own"),
         ({"rule": TORCH, "other_lr": 0.1}, "other_lr: got 0.1; expected none"),
         ({"rule": torch.optim.SGD([torch.ones(2)])}, "rule.target: got 'SGD'; expected a class derived from torch"),
     ],
@@ -375,7 +375,7 @@ def test_what_has_no_name_trains_and_says_so_when_it_is_read_again() -> None:
             ends.append(params)
         assert all(torch.equal(p, q) for p, q in zip(*ends, strict=True))
         with pytest.raises(
-            SpecError, match=r"rule.target: got .*; expected module:name or file.py:name; what a notebook"
+            SpecError, match=r"rule.target: got .*; expected module:name or file.py:name; pass an object"
         ):
             method_of(spec.model_dump(mode="json"))
 

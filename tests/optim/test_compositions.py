@@ -240,7 +240,7 @@ def test_what_makes_no_sense_is_refused(build: Any, field: str) -> None:
 @pytest.mark.parametrize(
     ("override", "path", "reason"),
     [
-        ("methods.0={kind: mt-dao, lr: 1, compressor: lp, wire: bf16}", "methods.0.wire", "itself says"),
+        ("methods.0={kind: mt-dao, lr: 1, compressor: lp, wire: bf16}", "methods.0.wire", "its own format"),
         ("methods.0={kind: ddp, lr: 1, compressor: {kind: qsgd, error_feedback: true}}",
          "methods.0.compressor.error_feedback", "no bias"),
         ("methods.0={kind: dion, lr: 1, exchange: compressed, compressor: top-k}",
@@ -248,7 +248,7 @@ def test_what_makes_no_sense_is_refused(build: Any, field: str) -> None:
         ("methods.0={kind: dion, lr: 1, exchange: compressed, compressor: qsgd}",
          "methods.0.compressor.kind", "bias"),
         ("methods.0={kind: dion, lr: 1, exchange: compressed, clip_norm: 1}", "methods.0.clip_norm", "drift apart"),
-        ("methods.0={kind: streaming-mt-dao, lr: 1, compressor: lp}", "methods.0.compressor", "moved on"),
+        ("methods.0={kind: streaming-mt-dao, lr: 1, compressor: lp}", "methods.0.compressor", "outdated reference"),
         ("methods.0={kind: streaming-diloco, lr: 1, compressor: lp}", "methods.0.compressor", "no such field"),
         ("methods.0={kind: local, lr: 1, compressor: topk}", "methods.0.compressor.kind", "did you mean 'top-k'"),
         ("methods.0={kind: local, lr: 1, compressor: {kind: lp, p: 0}}", "methods.0.compressor.p", "greater than 0"),

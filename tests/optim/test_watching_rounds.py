@@ -126,7 +126,7 @@ def test_a_run_keeps_what_was_measured(tmp_path: Any) -> None:
     assert set(rows[0]) == {"method", "seed", "step", "measure", "layer", "value"}
     assert {(row["seed"], row["step"]) for row in rows} == {(s, t) for s in (3, 4) for t in (4, 8)}
     asynchronous = {"kind": "ddp", "lr": 0.01, "asynchronous": {}}
-    with pytest.raises(SpecError, match=r"^watch.measures: got .* expected none beside"):
+    with pytest.raises(SpecError, match=r"^watch.measures: got .* expected none with"):
         validate(RunSpec, fields | {"method": asynchronous})
 
 

@@ -61,7 +61,7 @@ def test_what_is_asked_unless_said_otherwise():
     ("fields", "said"),
     [
         ({"workers": 0}, "--workers: got 0; expected at least 1"),
-        ({"workers": 3, "starts": "0,0"}, "--starts: got '0,0'; expected 3 times with commas between"),
+        ({"workers": 3, "starts": "0,0"}, "--starts: got '0,0'; expected 3 times separated by commas"),
         ({"starts": "0,soon"}, "--starts.1: got 'soon'; expected a time with its unit"),
         ({"starts": "0,-1"}, "--starts.1: got -1.0; expected a time"),
         ({"starts": "0,inf"}, "--starts.1: got inf; expected a time"),
@@ -167,7 +167,7 @@ def test_what_would_take_long_is_left_out(monkeypatch):
     rows = rows_of(workers=8, collectives=["all_reduce"])
     ring = rows["all_reduce", "ring"]  # 112 messages
     assert (ring["events_s"], ring["events_finish_s"]) == (None, None) and ring["lockstep_s"] is not None
-    note = "- of events: too many messages to play (ring: 112, and at most 30 are accepted)."
+    note = "- of events: too many messages to simulate (ring: 112, and at most 30 are accepted)."
     assert note in shown(workers=8, collectives=["all_reduce"])
     monkeypatch.setitem(MOST_MESSAGES, "lockstep", 30)
     doubling = rows_of(workers=8, collectives=["all_gather"])["all_gather", "recursive-doubling"]
@@ -189,7 +189,7 @@ def test_tables_for_people():
     assert "all_reduce, 1 MB; 8 workers, wan: 25 ms one way, 1 Gbit/s" in text
     assert "all_to_all, 1 MB in each worker, for all; 8 workers, 1 ms one way, 8 Mbit/s" in text
     assert "Fastest: rabenseifner. By size 'auto' takes recursive-doubling, then rabenseifner from 2.4 kB on." in text
-    assert text.count("told three ways") == 1 and text.count("Fastest: ") == 2
+    assert text.count("by three methods") == 1 and text.count("Fastest: ") == 2
 
 
 @pytest.mark.parametrize(
@@ -234,7 +234,7 @@ def test_tables_with_starts_count_from_the_last_one():
     lines = [line.strip() for line in shown(starts="0,50", collectives=["all_reduce"]).splitlines()]
     (doubling, listed) = (line for line in lines if line.startswith("recursive-doubling "))
     assert doubling.split()[1:7] == ["1", "s"] * 3
-    assert "Workers start at 0 s, 50 s; after the last start they are through (lockstep, else events) at:" in lines
+    assert "Workers start at 0 s, 50 s. From the last start until all have finished (lockstep, else events):" in lines
     assert listed.split(maxsplit=1)[1] == "1 s, 1 s"
     many = shown(starts=",".join(["0"] * 9), collectives=["broadcast"])
     assert many.count(", ...") == 1 + len(ALGORITHMS["broadcast"])  # the starts and every algorithm
@@ -289,7 +289,7 @@ def test_only_the_algorithms_asked_for():
     assert list(rows_of(algorithms=["tree"])) == [("all_reduce", "tree")]
     text = shown(algorithms=["tree"])
     assert "Chosen: rabenseifner by auto, gloo-ring by gloo, ring by nccl." in text
-    assert "told three ways" in text  # once, below the last table that there is
+    assert "by three methods" in text  # once, below the last table that there is
 
 
 def test_what_gloo_runs_is_shown_if_asked_for():

@@ -113,7 +113,7 @@ def row_of(plan: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 
 def near(value: Any) -> Any:
-    """Return what an equal value of a column compares with: numbers nearly, all else as it is."""
+    """Return what an equal value of a column compares with: numbers nearly, all else unchanged."""
     return pytest.approx(value, rel=NEAR, nan_ok=True) if isinstance(value, float | int) else value
 
 

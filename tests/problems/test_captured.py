@@ -118,7 +118,7 @@ def test_what_looks_at_values_is_refused_in_a_line() -> None:
 
     for how, name in ((compiling_recorder("aot_eager"), "compiled"), (graph_recorder(Played()), "graph")):
         with pytest.raises(
-            SpecError, match=rf"^execution: got '{name}'; expected eager, as torch refuses: .+$"
+            SpecError, match=rf"^execution: got '{name}'; expected eager, because torch raises: .+$"
         ) as told:
             RecordedPass(batched_pass(branches), how)(params, x, y)
         assert len(str(told.value).splitlines()) == 1

@@ -91,9 +91,9 @@ class Broken(nn.Linear):
 @pytest.mark.parametrize(
     ("made", "line"),
     [
-        (nn.LSTM(4, 4), r"^m: got 'mine'; expected an example input beside the module, .* of a LSTM do not tell"),
+        (nn.LSTM(4, 4), r"^m: got 'mine'; expected an example input with the module, .* of a LSTM do not determine"),
         (nn.ReLU(), "expected a module that has parameters to learn"),
-        (3, r"expected what returns a torch module, or \(module, inputs\), not int"),
+        (3, r"expected a callable that returns a torch module, or \(module, inputs\), not int"),
         ((nn.Linear(2, 2), 3), "expected inputs that begin with a tensor"),
         ((nn.Linear(2, 2), torch.zeros(1, 3)), "computes on torch's meta device; it says: RuntimeError"),
         ((Broken(2, 2), torch.zeros(1, 2)), "computes on torch's meta device; it says: ValueError: not today$"),

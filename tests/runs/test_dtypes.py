@@ -141,7 +141,7 @@ def test_recorded_passes_are_of_the_cast_loss(execution):
 
 
 def test_autocast_is_refused_where_it_makes_no_sense():
-    with pytest.raises(SpecError, match=r"^autocast: got 'bfloat16'; expected none beside dtype float64, as it "):
+    with pytest.raises(SpecError, match=r"^autocast: got 'bfloat16'; expected none with dtype float64, as it "):
         digits("autocast=bfloat16", "dtype=float64")
     spec = bowl_run(autocast="bfloat16")
     with pytest.raises(SpecError, match=r"^autocast: got 'bfloat16'; expected none, as the method build of quadratic"):

@@ -52,8 +52,8 @@ def test_an_update_takes_a_time_or_times_by_method_or_is_counted():
 @pytest.mark.parametrize(
     ("fields", "line"),
     [
-        ({"pipeline": {"stages": 2}, "workers": 1}, "none beside pipeline, which counts"),
-        ({"method": {"kind": "ddp", "lr": 0.1, "asynchronous": {}}}, "0 beside async-ddp-adam, whose server updates"),
+        ({"pipeline": {"stages": 2}, "workers": 1}, "none with pipeline, which counts"),
+        ({"method": {"kind": "ddp", "lr": 0.1, "asynchronous": {}}}, "0 with async-ddp-adam, whose server's updates"),
     ],
 )
 def test_an_update_has_no_time_of_its_own_where_another_clock_says_when_it_is(fields, line):
@@ -118,7 +118,7 @@ def test_updates_that_take_a_good_part_of_a_step_and_none_of_the_clock_are_a_war
 
 
 def test_a_delay_of_the_clock_alone_is_a_warning_where_there_are_losses():
-    said = "overlap async delays the clock alone: losses are those of the methods without the delay"
+    said = "overlap async changes only the clock: losses are those of the methods without the delay"
     assert said in load_spec("digits-skewed", ["overlap=async"]).warnings()
     assert project(overlap="async").warnings() == []
 

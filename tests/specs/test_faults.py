@@ -11,7 +11,7 @@ from syncline.specs import load_spec
 DIGITS = "digits-skewed"
 MANY = "[{worker: 0}, {worker: 1}, {worker: 2}, {worker: 3, first_step: 5, end_step: 6}]"
 AWAY = "faults.absences=[{worker: 1, first_step: 3, end_step: 9}]"
-ONLY_MEANS = "a method may send means alone"
+ONLY_MEANS = "a method may send only means"
 
 REFUSED = [
     ("faults.slow_links=[{worker: 4, bandwidth_divisor: 10}]", "faults.slow_links.0.worker", 4, "from 0 to 3"),

@@ -219,7 +219,7 @@ def test_a_spec_without_scales_says_so():
     ("block", "said"),
     [
         ("large: {step: 64}", "step: got 64; expected no such field here"),
-        ("large: {steps.0: 64}", "scales.large.steps.0: got 64; expected a path into fields, and 'steps' is a plain"),
+        ("large: {steps.0: 64}", "scales.large.steps.0: got 64; expected a path of fields, and 'steps' is a plain"),
         ("large: 64", "scales: got {'large': 64}; expected fields by name of a scale"),
     ],
 )

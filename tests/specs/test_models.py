@@ -233,13 +233,13 @@ def test_a_module_has_no_activations_to_estimate() -> None:
         ({"kind": "gpt2", "widht": 8}, "model.widht: got 8; expected no such field here, but one of"),
         ({"kind": "gpt2", "heads": 7}, "model.heads: got 7; expected a divisor of the width 768"),
         ({"kind": "gpt3"}, "model.kind: got 'gpt3'; expected one of"),
-        ({"kind": "own_models:make_model", "width": 8}, "model.width: got 8; expected no fields beside a module"),
+        ({"kind": "own_models:make_model", "width": 8}, "model.width: got 8; expected no fields with a module"),
         ({"kind": "python"}, "model.target: got None; expected module:name"),
         ({"kind": "python", "target": "own_models:make_model", "widht": 8}, "model.widht: got 8; expected no such arg"),
         ({"kind": "python", "target": "own_models:make_model", "width": "a"}, "model.target: got 'own_models:make_mod"),
-        ("own_models:wrong", "model: got 'own_models:wrong'; expected what returns a torch module, or (mod"),
+        ("own_models:wrong", "model: got 'own_models:wrong'; expected a callable that returns a torch module"),
         ("own_models:make_shape", "model.layers: got None; expected a value, as this argument of own_models:make_s"),
-        ("own_models:NUMBER", "model: got 'own_models:NUMBER'; expected a model or what makes one, and this is int"),
+        ("own_models:NUMBER", "model: got 'own_models:NUMBER'; expected a model or a function that makes one, not int"),
     ],
 )  # fmt: skip
 def test_what_is_no_model_is_told_in_one_line(given: Any, line: str) -> None:
@@ -280,13 +280,13 @@ def test_short_fields_are_a_model_of_llama_s_kin() -> None:
     ("fields", "path", "expected"),
     [
         ({"ffn": 0}, "model.ffn", "at least 1"),
-        ({"hidden": 16}, "model.ffn", "nothing beside hidden"),
+        ({"hidden": 16}, "model.ffn", "none with hidden"),
         ({"kv_heads": 3}, "model.kv_heads", "a divisor of the 2 heads"),
-        ({"value_width": 4}, "model.value_width", "key_rank beside it"),
-        ({"shared_experts": 1}, "model.shared_experts", "experts beside it"),
+        ({"value_width": 4}, "model.value_width", "key_rank as well"),
+        ({"shared_experts": 1}, "model.shared_experts", "experts as well"),
         ({"dense_layers": 1}, "model.dense_layers", "0 without experts"),
         ({"experts": 4, "dense_layers": 3}, "model.dense_layers", "at most the 2 layers"),
-        ({"key_rank": 4, "fused_qkv": True}, "model.key_rank", "latent attention has neither"),
+        ({"key_rank": 4, "fused_qkv": True}, "model.key_rank", "which latent attention does not have"),
     ],
 )
 def test_short_fields_that_cannot_be(fields: dict[str, Any], path: str, expected: str) -> None:

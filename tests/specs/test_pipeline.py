@@ -172,15 +172,15 @@ def test_jitter_is_drawn_from_its_seed_and_keeps_the_mean():
     ("base", "fields", "path", "expected"),
     [
         (BASE, {"backward": None}, "backward", "or a model, tokens_per_microbatch and hardware instead"),
-        (BASE, {"tokens_per_microbatch": 4}, "tokens_per_microbatch", "a model beside it"),
-        (BASE, {"hardware": "h100"}, "hardware", "a model beside it"),
+        (BASE, {"tokens_per_microbatch": 4}, "tokens_per_microbatch", "a model as well"),
+        (BASE, {"hardware": "h100"}, "hardware", "a model as well"),
         (
             MODEL,
             {"tokens_per_microbatch": None},
             "tokens_per_microbatch",
             "follows from model, tokens_per_microbatch and hardware",
         ),
-        (MODEL, {"backward_weight": 1}, "backward_weight", "nothing beside a model"),
+        (MODEL, {"backward_weight": 1}, "backward_weight", "none with a model"),
         (MODEL, {"stages": 13}, "stages", "at most 12: gpt-160m has 12 blocks"),
         (MODEL, {"schedules": ["interleaved"], "stages": 7, "microbatches": 7}, "stages", "at most 6: gpt-160m has"),
         (BASE, {"schedules": []}, "schedules", "at least 1"),

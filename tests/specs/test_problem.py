@@ -121,8 +121,8 @@ def test_an_object_is_taken_as_it_is_and_leaves_its_name(command, tmp_path):
     ("compute", "line"),
     [
         ("mesure", "compute: got 'mesure'; expected a time, as in 5 ms, or measure, or fields"),
-        ({"measure": True, "seconds": 1}, "compute.measure: got True; expected no seconds beside it"),
-        ({"measure": True, "hardware": "a100"}, "compute.measure: got True; expected no hardware beside it"),
+        ({"measure": True, "seconds": 1}, "compute.measure: got True; expected no seconds with it"),
+        ({"measure": True, "hardware": "a100"}, "compute.measure: got True; expected no hardware with it"),
     ],
 )
 def test_measure_stands_alone(compute, line):

@@ -55,7 +55,7 @@ def test_refused_with_the_line(name: str, capfd: pytest.CaptureFixture[str]) -> 
 def test_the_first_that_fails_tells_why_once(capfd: pytest.CaptureFixture[str]) -> None:
     error, said = ended("fails", capfd)
     number = 1 + ASKS.read_text().splitlines().index('        raise RuntimeError("this rank has had enough")')
-    assert error == f"rank 1 of 2 exited with code 1 at {ASKS}:{number}; its own words are above"
+    assert error == f"rank 1 of 2 exited with code 1 at {ASKS}:{number}; its own error is above"
     assert said.count("Traceback") == 1 and said.count("RuntimeError: this rank has had enough") == 1
     assert said.splitlines()[1].strip().startswith(f'File "{ASKS}"')  # no frame of ours before the script's
 

@@ -159,7 +159,7 @@ def _flat_s(
     definition = TABLE[kind][name]
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
-        expected = "an algorithm with a closed form where links differ (lockstep or events tell this one)"
+        expected = "an algorithm with a closed form where links differ (lockstep and events simulate this one)"
         raise NoClosedForm(f"{kind}.algorithm", name, expected)
     if isinstance(definition, DirectAlgorithm):
         return direct_s(workers, nbytes, link, definition.owners)

@@ -205,7 +205,7 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
     if isinstance(network, Link) and inner is not None:
         return tuple(Peers(size, network, network) for size in all_sizes(workers, inner))
     if not isinstance(network, (TwoLevel, Sites, MultiLevel)):
-        raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
+        raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     return _peers_on(network, workers)
 
 
@@ -219,9 +219,9 @@ def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Pee
         return _peers_of_levels(network, workers)
     size = node_size(network, workers)
     if size is None:
-        raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
+        raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     if len(set(network.uplinks)) > 1:
-        raise NoClosedForm("network.uplink", network.name, "equal uplinks: with others there is no closed form")
+        raise NoClosedForm("network.uplink", network.name, "equal uplinks: there is no closed form for unequal ones")
     is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
     site_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
     return Peers(size, network.lan, network.lan), site_peers
@@ -233,7 +233,7 @@ def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
     levels = [Peers(network.sizes(workers)[0], innermost, innermost)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):
         if size > 1 and not network.shares_evenly(number, workers):
-            expected = "a number that divides the workers of a unit below: with others there is no closed form"
+            expected = "a number that divides the workers of a unit below: there is no closed form for others"
             raise NoClosedForm(f"network.levels.{number}.rails", network.levels[number].rails, expected)
         link = network.crossing(number, workers, all_send=True)
         leader_link = network.crossing(number, workers, all_send=False)
@@ -303,7 +303,7 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
 def all_sizes(workers: int, inner: Inner) -> tuple[int, ...]:
     """Return the sizes of all levels of a hierarchy; their product is the number of workers."""
     if inner is None:
-        raise SpecError("algorithm", "hierarchical", "a network of nodes or of sites of one size each")
+        raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
     inner_sizes = (inner,) if isinstance(inner, int) else inner
     if min(inner_sizes, default=1) < 1:
         raise SpecError("group", inner, "workers of a node, at least 1")

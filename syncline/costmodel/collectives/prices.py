@@ -422,10 +422,10 @@ def _timed_price(
 
 
 def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
-    """Return the price NaN for a network that cannot join so many workers, with the reason; raise any other error."""
+    """Return the price NaN, with the reason, for a network that cannot connect so many workers; raise other errors."""
     if error.path != "workers":
         raise error
-    reason = f"{network.name} cannot join so many workers; expected {error.expected}"  # in the place of a source
+    reason = f"{network.name} cannot connect so many workers; expected {error.expected}"  # in the place of a source
     return CollectivePrices(np.float64(np.nan), ("",), name_index=FIRST, sources=(reason,), source_index=FIRST)
 
 

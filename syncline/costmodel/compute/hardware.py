@@ -255,7 +255,7 @@ class BatchTimes:
 
     def __post_init__(self) -> None:
         if not self.times_s:
-            raise SpecError("batch_times", dict(self.times_s), "seconds for one batch size at least, as in {8: 60 ms}")
+            raise SpecError("batch_times", dict(self.times_s), "seconds for at least one batch size, as in {8: 60 ms}")
         for size, seconds in self.times_s.items():
             if not 0 < size < math.inf:
                 raise SpecError("batch_times", size, "batch sizes above 0")

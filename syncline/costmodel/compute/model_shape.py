@@ -115,10 +115,10 @@ class ModelShape:
         tensors_per_layer = 10 + self.norms_per_layer + 3 * self.experts
         if tensors_per_layer > MOST_TENSORS:
             name = "norms_per_layer" if self.norms_per_layer > self.experts else "experts"
-            raise SpecError(f"model.{name}", getattr(self, name), "fewer: a layer has too many parameters to list")
+            raise SpecError(f"model.{name}", getattr(self, name), "fewer, as a layer has too many parameters to list")
         if self.layers * tensors_per_layer > MOST_TENSORS:
             limit = MOST_TENSORS // tensors_per_layer
-            raise SpecError("model.layers", self.layers, f"at most {limit:,}: more have too many parameters to list")
+            raise SpecError("model.layers", self.layers, f"at most {limit:,}, as more have too many parameters to list")
         for i, part in enumerate(self.biases):
             if part not in BIASES:
                 raise SpecError(f"model.biases.{i}", part, one_of(BIASES, part))
@@ -133,12 +133,12 @@ class ModelShape:
             raise SpecError("model.dense_layers", self.dense_layers, expected_dense)
         for name in ("shared_experts", "expert_hidden"):
             if getattr(self, name) and self.experts == 1:
-                raise SpecError(f"model.{name}", getattr(self, name), "experts beside it, at least 2")
+                raise SpecError(f"model.{name}", getattr(self, name), "experts as well, at least 2")
         for name in ("query_rank", "rotary_width", "value_width"):
             if getattr(self, name) and self.key_rank is None:
-                raise SpecError(f"model.{name}", getattr(self, name), "key_rank beside it, of latent attention")
+                raise SpecError(f"model.{name}", getattr(self, name), "key_rank as well, of latent attention")
         if self.key_rank is not None and (self.fused_qkv or self.head_norms or self.kv_heads not in (None, self.heads)):
-            expected = "none beside fused_qkv, head_norms or kv_heads: latent attention has neither"
+            expected = "none with fused_qkv, head_norms or kv_heads, which latent attention does not have"
             raise SpecError("model.key_rank", self.key_rank, expected)
 
     @property

@@ -99,7 +99,7 @@ class Layout:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
         num_chunks = self.pipeline * self.chunks
         if self.ends_as_layers and (num_chunks == 1 or self.chunk_layers):
-            expected = "false without a pipeline, and beside chunk_layers"
+            expected = "false without a pipeline, and with chunk_layers"
             raise SpecError("layout.ends_as_layers", self.ends_as_layers, expected)
         if self.chunk_layers and (len(self.chunk_layers) != num_chunks or min(self.chunk_layers) < 0):
             expected = f"{num_chunks} numbers of layers, one per chunk"

@@ -65,7 +65,7 @@ class Graph(CostsOfLinks):
         nodes = {source for source, _ in steps} | {target for _, target in steps}
         for i, host in enumerate(self.hosts):
             if host in self.hosts[:i]:
-                raise SpecError(f"network.hosts.{i}", host, "a host that is not there already")
+                raise SpecError(f"network.hosts.{i}", host, "a host that is not in the graph yet")
             if host not in nodes and len(self.hosts) > 1:
                 raise SpecError(f"network.hosts.{i}", host, f"the end of an edge: {one_of(nodes, host)}")
         for i, host in enumerate(self.forwards):
@@ -108,7 +108,7 @@ class Graph(CostsOfLinks):
                 unreachable_by_start[start] = [host for host in hosts if host not in reachable]
             for target in unreachable_by_start[start]:
                 if not routed.has_route(source, target):
-                    expected = "a way between these hosts, by no host but those of 'forwards'"
+                    expected = "a path between these hosts that passes only through hosts of 'forwards'"
                     raise SpecError("network.edges", f"{source!r} to {target!r}", expected)
         return routed
 

@@ -69,13 +69,13 @@ class Matrix(CostsOfLinks):
         """Raise ``SpecError`` for tables of the wrong size and for missing lines."""
         count = len(self.places)
         if not count or len(set(self.places)) < count:
-            raise SpecError("network.places", list(self.places), "different names, one at least")
+            raise SpecError("network.places", list(self.places), "different names, at least one")
         if self.per not in get_args(Per):
             raise SpecError("network.per", self.per, one_of(get_args(Per), str(self.per)))
         if len(self.lines) != count or any(len(row) != count for row in self.lines):
             raise SpecError("network.lines", len(self.lines), f"{count} rows of {count} lines, one for each place")
         if not self.ranks or not 0 <= min(self.ranks) <= max(self.ranks) < count:
-            raise SpecError("network.ranks", list(self.ranks), "the place of each worker, one worker at least")
+            raise SpecError("network.ranks", list(self.ranks), "the place of each worker, for at least one worker")
         for i, row in enumerate(self.lines):
             for j, line in enumerate(row):
                 path = f"network.lines.{self.places[i]}.{self.places[j]}"

@@ -113,13 +113,13 @@ class MultiLevel(CostsOfLinks):
 
     def __post_init__(self) -> None:
         if not self.levels:
-            raise SpecError("network.levels", [], "a level at least: {units, link}")
+            raise SpecError("network.levels", [], "at least one level: {units, link}")
         for index, level in enumerate(self.levels):
             self._check(index, level, f"network.levels.{index}")
         open_levels = [index for index, level in enumerate(self.levels) if level.units is None]
         if len(open_levels) > 1:
             path = f"network.levels.{open_levels[1]}.units"
-            raise SpecError(path, None, "a number: in one level alone is it left open")
+            raise SpecError(path, None, "a number; only one level may leave it open")
 
     def _check(self, level_index: int, level: Level, path: str) -> None:
         """Raise ``SpecError`` for a field of a level out of range, or one that the levels around it exclude."""
@@ -138,10 +138,12 @@ class MultiLevel(CostsOfLinks):
                     expected = "none in the innermost level: its link is each worker's own"
                     raise SpecError(f"{path}.{name}", getattr(level, name), expected)
         elif self.shares_lower_links(level_index) and level.rails is None and ratio is None:
-            expected = "the uplinks of a unit below (1: one that all share), or an oversubscription beside it"
+            expected = "the uplinks of a unit below (1: one that all share), or an oversubscription instead"
             raise SpecError(f"{path}.rails", None, expected)
         if level.cross_rail and level_index != 1:
-            raise SpecError(f"{path}.cross_rail", level.cross_rail, "none but in the second level: nodes have rails")
+            raise SpecError(
+                f"{path}.cross_rail", level.cross_rail, "none except in the second level, as nodes have rails"
+            )
         if level.cross_rail == "spine" and not (len(self.levels) > 2 and self.shares_lower_links(2)):
             raise SpecError(f"{path}.cross_rail", "spine", "a level above that is passed through this one, or 'inside'")
         if level.cross_rail == "inside" and self.shares_lower_links(level_index):

@@ -180,7 +180,9 @@ class CostsOfLinks:
         """Raise ``SpecError`` for links with different costs of a library, or with costs of two libraries."""
         gloo, nccl = self.gloo, self.nccl
         if gloo is not None and nccl is not None:
-            raise SpecError("network.nccl", nccl, "none beside gloo: one library carries what names no algorithm")
+            raise SpecError(
+                "network.nccl", nccl, "none with gloo: one library runs the collectives that name no algorithm"
+            )
 
 
 def _common_costs(network: Any, library: str) -> Any:

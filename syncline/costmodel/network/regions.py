@@ -103,7 +103,7 @@ def regions(
         hivemind: costs of hivemind's software, if hivemind averages.
     """
     if not workers:
-        raise SpecError("network.sites", dict(workers), "a region at least")
+        raise SpecError("network.sites", dict(workers), "at least one region")
     for region, count in workers.items():
         if region not in REGIONS:
             raise SpecError("network.sites", region, one_of(REGIONS, region))
@@ -111,7 +111,7 @@ def regions(
             raise SpecError(f"network.sites.{region}", count, "a number of workers, at least 1")
     cloud, *other_clouds = {"gc" if region.startswith("gc-") else "aws" for region in workers}
     if other_clouds:
-        raise SpecError("network.sites", list(workers), "regions of one cloud, between which lines were measured")
+        raise SpecError("network.sites", list(workers), "regions of one cloud between which lines were measured")
     zone_link = lan or LAN[cloud]
     places = tuple(workers)
     line_by_ends = LINES | {(place, place): replace(zone_link, name=f"{place}-{place}") for place in places}

@@ -77,7 +77,7 @@ def fitted_power_law(settings: Sequence[Setting], values: Sequence[float], names
     matrix = np.column_stack(columns)
     solution, _, rank, _ = np.linalg.lstsq(matrix, np.log(values), rcond=None)
     if rank < len(columns):
-        raise SpecError("settings", len(settings), f"settings that tell {', '.join(names)} apart")
+        raise SpecError("settings", len(settings), f"settings that distinguish {', '.join(names)}")
     return PowerLaw(float(np.exp(solution[0])), dict(zip(names, map(float, solution[1:]), strict=True)))
 
 

@@ -165,8 +165,8 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     for name, seen_range in used_fit.seen.items():
         if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > TOLERANCE:
             if not extrapolate:
-                expected = f"{seen_range}, which fit {used_fit.name!r} has seen"
-                expected += "; beyond is extrapolation, which 'extrapolate' asks for"
+                expected = f"{seen_range}, which fit {used_fit.name!r} covers"
+                expected += "; 'extrapolate' permits values beyond it"
                 raise SpecError(name, float(f"{variables[name]:.12g}"), expected)
             outside_ranges[name] = seen_range
 
@@ -185,7 +185,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
         loss *= float(np.exp(shift.mean))
         factor = seen_range.factor_outside(variables[name])
         beyond.append(FieldOutside(name, variables[name], seen_range.low, seen_range.high, factor, shift.basis))
-        bases.append(f"{name}: {shift.basis or 'nobody knows'}")
+        bases.append(f"{name}: {shift.basis or 'unknown'}")
         if shift.basis is not None:
             low_logs.append(shift.low)
             high_logs.append(shift.high)

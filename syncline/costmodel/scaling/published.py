@@ -168,7 +168,7 @@ def _size_drift() -> Drift:
         for row in printed_losses("charles-2025", method, "test"):
             folds = float(np.log(CHARLES_SIZES.factor_outside(row.parameters)))
             errors.append((law.value(row.setting) / row.loss) ** (1 / folds) - 1)
-    basis = "8 losses of 4B and 10B (Table 5), which the fits say too low"
+    basis = "8 losses of 4B and 10B (Table 5), for which the fits are too low"
     return Drift(exponent=0.0, uncertainty=uncertainty_of(errors, basis))
 
 

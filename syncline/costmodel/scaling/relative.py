@@ -76,7 +76,7 @@ def relative_loss(training: TrainingAtScale, fit: str | None = None, extrapolate
     for outside in prediction.beyond:
         drift = _ratio_drift(prediction.fit, outside.field)
         if drift is None:
-            bases.append(f"{outside.field}: nobody knows")
+            bases.append(f"{outside.field}: unknown")
             is_bounded = False
             continue
         folds = abs(float(np.log(outside.factor)))

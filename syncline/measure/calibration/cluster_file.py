@@ -56,7 +56,7 @@ class ClusterFile:
 
     def __init__(self, path: Path, exact: bool = False) -> None:
         if path.suffix not in (".yaml", ".yml"):
-            raise SpecError("--out", str(path), "a file that ends in .yaml, as a spec names it by that")
+            raise SpecError("--out", str(path), "a name that ends in .yaml, so that a spec can name the file")
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
         for remnant in self._claim.leftovers():
@@ -185,11 +185,11 @@ def _determined_fit(calls: Sequence[TimedCall], plan: Calibration, algorithms: s
         fit = fit_link(calls, library=algorithms)
         if fit.spread["bandwidth"] < MOST_SPREAD:
             return fit
-    lost_in_noise = "what a byte takes is lost in the noise of these times"
+    lost_in_noise = "the noise of these times hides the time per byte"
     if max(plan.timing.sizes) < max(TIMED_BYTES):
         sizes = ", ".join(map(format_bytes, plan.timing.sizes))
         largest = format_bytes(max(TIMED_BYTES))
-        raise SpecError("--sizes", sizes, f"larger ones beside them, as {largest}, or --network: {lost_in_noise}")
+        raise SpecError("--sizes", sizes, f"larger ones as well, such as {largest}, or --network: {lost_in_noise}")
     expected = f"a longer one, a machine that does nothing else, or --network: {lost_in_noise}"
     raise SpecError("--budget", format_seconds(plan.timing.budget_s), expected)
 

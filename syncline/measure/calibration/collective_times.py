@@ -68,7 +68,7 @@ class Timing:
             if name not in (*GLOO, "send"):
                 raise SpecError("collectives", name, one_of((*GLOO, "send"), name))
         if not self.collectives or not self.sizes or min(self.sizes) < 1:
-            raise SpecError("sizes", list(self.sizes), "at least one size of 1 byte and more, and a collective")
+            raise SpecError("sizes", list(self.sizes), "at least one size of 1 byte or more, and a collective")
         if not self.budget_s > 0 or not 1 <= self.fewest <= self.most or not self.longest_s > 0:
             raise SpecError("budget", self.budget_s, "a time above 0, and at least one repetition")
 

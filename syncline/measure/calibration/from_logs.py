@@ -51,7 +51,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
     logged = [entry for name in logs for entry in read_log(Path(name), "--from")]
     quantities = {entry.quantity for entry in logged}
     if "collective" in quantities and len(quantities) > 1:
-        raise SpecError("--from", list(logs), "logs of collectives, or of lines between places: a network has one kind")
+        raise SpecError("--from", list(logs), "logs of collectives, or of lines between places, but not both")
     with ClusterFile(out, exact) as file:
         fit_network = _collectives if "collective" in quantities else _lines
         section, rows = fit_network(logged)
@@ -65,7 +65,7 @@ def calibrate_from_logs(logs: Sequence[str], out: Path, *, command: str = "", ex
 def _collectives(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section that fits collectives best, and a row for each of them."""
     if len(logged) < FEWEST:
-        raise SpecError("--from", f"{len(logged)} collectives", f"{FEWEST} at least, of several sizes")
+        raise SpecError("--from", f"{len(logged)} collectives", f"at least {FEWEST}, of several sizes")
     measured_s = np.array([entry.value for entry in logged])
 
     def squared_error(fit: tuple[Network, np.ndarray]) -> float:

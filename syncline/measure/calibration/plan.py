@@ -92,7 +92,9 @@ def plan_of_options(
         parts = [part.strip() for part in sizes.split(",")] if isinstance(sizes, str) else sizes
         timing_options["sizes"] = tuple(int(parse_bytes(number_or_text(part), "--sizes")) for part in parts)
         if link is None and len(set(timing_options["sizes"])) == 1 and min(timing_options["sizes"]) > 0:
-            raise SpecError("--sizes", sizes, "small and large ones, which tell latency from bandwidth; or --network")
+            raise SpecError(
+                "--sizes", sizes, "small and large ones, so that latency and bandwidth can be told apart; or --network"
+            )
     if budget is not None:
         timing_options["budget_s"] = parse_seconds(number_or_text(budget), "--budget")
     plan_fields: dict[str, Any] = {"timing": Timing(**timing_options), "link": link}
@@ -108,7 +110,7 @@ def numbers_of(workers: str) -> list[int]:
     try:
         counts = [int(number) for number in workers.split(",")]
     except ValueError:
-        raise SpecError("--workers", workers, "numbers of processes by commas, as in 2,4") from None
+        raise SpecError("--workers", workers, "numbers of processes separated by commas, as in 2,4") from None
     check_process_counts(counts)
     check_processes("--workers", max(counts))
     return counts
@@ -131,7 +133,7 @@ def calibrate_warnings(workers: Sequence[int], cores: int | None = None, load: f
     cores = cores or os.cpu_count() or 1
     load = os.getloadavg()[0] if load is None else load
     lines = [
-        f"{processes} processes share {cores} cores: times say little about a process by itself"
+        f"{processes} processes share {cores} cores: times say little about a process that has a core to itself"
         for processes in sorted(workers)
         if processes > cores
     ]

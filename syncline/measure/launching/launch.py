@@ -179,7 +179,7 @@ def check_launch(spec: RunSpec) -> None:
         expected = "none in a run: real stages are launched by a spec of kind pipeline"
         raise SpecError("pipeline", spec.pipeline.model_dump(exclude_defaults=True), expected)
     if spec.speeds:
-        raise SpecError("speeds", list(spec.speeds), "none, as real processes have theirs")
+        raise SpecError("speeds", list(spec.speeds), "none, as real processes have their own")
 
 
 def check_undisturbed(spec: RunSpec) -> None:
@@ -198,14 +198,16 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
     cores = cores or os.cpu_count() or 1
     lines = []
     if processes > cores:
-        lines.append(f"{processes} processes share {cores} cores: times say little about a process by itself")
+        lines.append(
+            f"{processes} processes share {cores} cores: times say little about a process that has a core to itself"
+        )
     if isinstance(spec, RunSpec):
         compute, faults = spec.compute, spec.faults
         if compute.jitter or compute.slow_workers or compute.pauses or compute.start_offsets:
-            lines.append("compute: jitter, slow_workers, pauses and starts are the simulator's alone")
+            lines.append("compute: jitter, slow_workers, pauses and starts are only simulated")
         default_faults = type(faults)()
         if faults != default_faults:
-            lines.append("faults: the simulator's alone; real processes have their own")
+            lines.append("faults: only simulated; real processes have their own")
     return lines
 
 

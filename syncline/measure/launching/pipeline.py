@@ -270,7 +270,7 @@ def launch_pipeline(
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
-        ``rows`` (one per schedule, measured: of the repeat of median length; and replayed, see `replayed_s`),
+        ``rows`` (one per schedule, measured: of the repeat with the median duration; and replayed, see `replayed_s`),
         ``simulated`` (the same from the events, on the spec's first network), ``folder``, ``interrupted``, ``failed``.
 
     Raises:
@@ -314,7 +314,9 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
     if problem.layers < parts:
         raise SpecError("training.problem.layers", problem.layers, f"at least {parts}, a block for each part")
     if problem.tied and parts > 1:
-        raise SpecError("training.problem.tied", True, "false in a pipeline, both ends of which have a table")
+        raise SpecError(
+            "training.problem.tied", True, "false in a pipeline, as its first and its last stage each have a table"
+        )
     if spec.replicas > 1:
         raise SpecError("replicas", spec.replicas, "1: real stages do not average over replicas")
     for i, name in enumerate(spec.schedules):

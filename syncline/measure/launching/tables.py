@@ -24,7 +24,7 @@ FAILURE_FIELDS = tuple(failure_record(FailureCosts(1)))
 """Fields that matter only if a process died."""
 
 REPLAYED_NOTE = (
-    "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take nothing."
+    "Replayed: the makespan by the events with each stage's measured times, the medians, and sends that take no time."
 )
 
 
@@ -58,7 +58,9 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
             columns = "world versions age_mean age_max ages contributions"
             note = "Ages of updates: versions of the model since a worker took its own."
             computed = {"ages": ages, "world": lambda row: row["network"]}
-            tables.append(table("who came, and how late", columns, clocks, note=note, values=computed))
+            tables.append(
+                table("arrivals of updates, and how late they were", columns, clocks, note=note, values=computed)
+            )
     return tables
 
 
@@ -73,7 +75,7 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
         return []
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
-    note = f"{NOTE}\nMeasured: the repeat of median length. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
+    note = f"{NOTE}\nMeasured: the repeat with the median duration. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
     columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
     computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"], **LARGEST}
     return [table(title, columns, rows, note=note, section="schedule", values=computed)]

@@ -154,6 +154,6 @@ def run_together(
         stderr_files[first].seek(0)
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
     if codes[first] == -signal.SIGTERM and not lines:
-        raise SynclineError(f"rank {first} was not through after {timeout_s:g} s")
+        raise SynclineError(f"rank {first} had not finished after {timeout_s:g} s")
     reason = lines[-1] if lines else f"exit code {codes[first]}"
     raise SynclineError(f"rank {first} failed: {reason}")

@@ -140,7 +140,7 @@ def agree(
         try:
             store.wait([key], timedelta(seconds=max(0.001, deadline_s - time.monotonic())))
         except (dist.DistError, RuntimeError):
-            raise SynclineError(f"rank {rank} did not come within {timeout_s:g} s") from None
+            raise SynclineError(f"rank {rank} did not join within {timeout_s:g} s") from None
         identities.append(json.loads(store.get(key)))
     store.set(f"heard/{place.rank}", "1")
     reason = _disagreement(identities, list(values))

@@ -191,7 +191,7 @@ def replace_compile_and_spawn() -> None:
 
 def uncompiled(model: Any = None, **options: Any) -> Any:
     """Return a model uncompiled, in place of ``torch.compile``, and add a note to the record."""
-    RECORDER.add_note("torch.compile: what it was given runs uncompiled, operation by operation")
+    RECORDER.add_note("torch.compile: the function runs uncompiled, operation by operation")
     if model is None:  # called as a decorator with options
         return lambda module: uncompiled(module, **options)
     if isinstance(model, torch.nn.Module):

@@ -239,7 +239,7 @@ def wait_for_ranks(rank_by_pid: dict[int, int], folder: Path) -> None:
                 if failure["reason"]:
                     raise SynclineError(failure["reason"])
                 place = f" at {failure['line']}" if failure["line"] else ""
-                hint = "; its own words are above" if failure["words"] else ""
+                hint = "; its own error is above" if failure["words"] else ""
                 raise SynclineError(f"rank {rank} of {workers} {failed[rank]}{place}{hint}")
             if rank_by_pid and idle_timer.is_over_limit(list(rank_by_pid)):
                 waits = describe_waits(rank_by_pid, workers, folder)

@@ -303,7 +303,7 @@ def split_command_lines(question: Trace) -> list[list[str]]:
     try:
         commands = [shlex.split(text) for text in question.scripts or ()]
     except ValueError as error:
-        raise SpecError("--script", question.scripts, f"words as one types them ({error})") from None
+        raise SpecError("--script", question.scripts, f"a command line ({error})") from None
     if not commands and question.script:  # one script, whose words follow the options
         return [list(question.script)]
     return commands
@@ -314,7 +314,7 @@ def parse_script(words: Sequence[str]) -> ForeignScript:
     refuse_code("script", " ".join(words), "no script")
     if words[0] == "-m":
         if len(words) < 2:
-            raise SpecError("script", "-m", "a module's name behind it")
+            raise SpecError("script", "-m", "a module's name after it")
         return ForeignScript(words[1], tuple(words[2:]), is_module=True)
     return ForeignScript(words[0], tuple(words[1:]))
 
@@ -332,7 +332,7 @@ def parse_program(source: str | Path | Callable[[], object]) -> ForeignScript:
     except (ValueError, AttributeError):  # an open quote, or no text
         words = []
     if not words:
-        raise SpecError("script", source, "a Python file, what would be typed to run it, or a function")
+        raise SpecError("script", source, "a Python file, a command line, or a function")
     return parse_script(words)
 
 

@@ -173,7 +173,7 @@ class ShapedDataParallel(nn.Module):
 
     def join(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse uneven numbers of batches, which need messages from other ranks."""
-        raise Refusal("join() needs what other ranks say, of which --shapes has none")
+        raise Refusal("join() needs values of other ranks, which --shapes does not have")
 
 
 def replace_ddp() -> None:

@@ -110,8 +110,8 @@ class NeedsValues(Refusal):
     def __init__(self, func: Any) -> None:
         name = func._overloadpacket.__name__.strip("_")
         super().__init__(
-            f"asks for values ({CODE_THAT_READS.get(name, name)}), of which --shapes has none. "
-            "Leave it out of what is recorded, name ranks that do not ask (--ranks), or trace without --shapes"
+            f"asks for values ({CODE_THAT_READS.get(name, name)}), which --shapes does not have. "
+            "Leave it out of what is recorded, name ranks that do not need them (--ranks), or trace without --shapes"
         )
 
 
@@ -228,7 +228,7 @@ def refusing(name: str) -> Callable[..., Any]:
     """Return a replacement of the function ``name`` that raises, because it needs objects of several ranks."""
 
     def refuse(*args: Any, **kwargs: Any) -> Any:
-        raise Refusal(f"{name}() needs what other ranks say, of which --shapes has none")
+        raise Refusal(f"{name}() needs values of other ranks, which --shapes does not have")
 
     return refuse
 

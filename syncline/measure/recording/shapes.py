@@ -244,7 +244,7 @@ def record_by_shapes(
                     raise SynclineError(f"rank {rank} of {workers} {NO_RECORD}")
                 records[rank], rank_groups = pickle.loads((folder / f"{rank}").read_bytes())
                 if rank_groups != groups and groups:
-                    raise SynclineError(f"rank {rank} makes other groups than the ranks before it")
+                    raise SynclineError(f"rank {rank} makes different groups from the ranks before it")
                 groups[:] = rank_groups
 
         record_more(ranks or [0])  # rank 0 shows the groups
@@ -284,7 +284,7 @@ def parse_ranks(text: str | None) -> tuple[int, ...]:
     try:
         return tuple(sorted({int(word) for word in text.split(",")}))
     except ValueError:
-        raise SpecError("--ranks", text, "numbers with commas between, as 0,8") from None
+        raise SpecError("--ranks", text, "numbers separated by commas, as 0,8") from None
 
 
 def run_ranks(

@@ -91,8 +91,8 @@ def _comparison_method(name: str) -> Callable[..., Any]:
         if not with_constant and is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:
             if not ClockReading.may_decide:
                 raise Refusal(
-                    "decides by the clock; a record knows nothing of the time on another network. A clock may be"
-                    " printed: count steps where the script decides, or use --clock allow"
+                    "decides by the clock; a record does not contain the time on another network. A clock may be"
+                    " printed: let the script decide by its steps, or use --clock allow"
                 )
             RECORDER.add_note(f"{user_line()}: decides by the clock, as it was during the recording (--clock allow)")
         return original(self, other)

@@ -67,7 +67,7 @@ class MeasuredComputing:
 
     def __post_init__(self) -> None:
         if not 0 < self.scale < float("inf"):
-            raise SpecError("--hardware", f"{MEASURED}:{self.scale}", "a positive factor behind 'measured:'")
+            raise SpecError("--hardware", f"{MEASURED}:{self.scale}", "a positive factor after 'measured:'")
 
     @property
     def name(self) -> str:
@@ -138,7 +138,7 @@ def segment_seconds(record: RankRecord, hardware: Hardware | MeasuredComputing) 
     """Return the computing seconds of each segment of a rank's record, on hardware or as measured."""
     if isinstance(hardware, MeasuredComputing):
         if len(record.segment_cpu_s) != len(record.segments):
-            raise SpecError("--hardware", hardware.name, "a hardware: nothing was measured of this record")
+            raise SpecError("--hardware", hardware.name, "a hardware, as this record has no measured times")
         return [hardware.scale * cpu_s for cpu_s in record.segment_cpu_s]
     has_operations = any(operation.flops or operation.nbytes for segment in record.segments for operation in segment)
     if record.segments and not has_operations:
@@ -355,7 +355,7 @@ def replay(
         programs = build_programs(ranks, hardware, algorithm_of, stream_of, host=host_mode, seconds_of=seconds_of)
         timeline = run_events(programs, network)
     if not len(timeline.end_s):
-        raise SpecError("script", "no computing and no communication", "one that computes or communicates")
+        raise SpecError("script", "neither computing nor communication", "one that computes or communicates")
     steps = max((rank.steps for rank in ranks), default=0)
     last_end_s = np.zeros(steps + 1)  # of the spans of each step; the last entry is for spans after the last step
     # A step ends with its last span of computing or waiting; transfers count as 0, as they may outlast the step.

@@ -39,7 +39,7 @@ def check_trace(program: ForeignScript, workers: int, question: ReplayedOn, max_
         max_workers: largest number of ranks.
     """
     if program.function is None and not program.is_module and not Path(program.target).is_file():
-        raise SpecError("script", program.target, "a Python file, or -m and a module's name, behind --")
+        raise SpecError("script", program.target, "a Python file, or -m and a module's name, after --")
     if not 1 <= workers <= max_workers:
         raise SpecError("--workers", workers, f"a number from 1 to {max_workers}")
     check_network_sizes(question.networks, workers)

@@ -212,7 +212,7 @@ def read_table(path: Path) -> tuple[str, list[dict[str, str]]]:
         if header.issuperset(kind.columns):
             for number, row in enumerate(rows, start=2):
                 if None in row or None in row.values():
-                    raise SynclineError(f"measurements: {path}, line {number}: not as many columns as the header has")
+                    raise SynclineError(f"measurements: {path}, line {number}: fewer or more columns than the header")
             if not rows:
                 raise SynclineError(f"measurements: {path} has no row")
             return name, rows

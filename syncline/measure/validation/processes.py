@@ -60,7 +60,7 @@ class Question:
             raise SpecError("--repeats", self.repeats, "at least 1")
         for workers in self.workers:
             if workers < 2:
-                raise SpecError("--workers", workers, "2 or more, as one alone talks to nobody")
+                raise SpecError("--workers", workers, "at least 2, as a single process does not communicate")
 
 
 @dataclass(frozen=True)

@@ -162,14 +162,14 @@ class AsynchronousSpec(Spec):
         is_diloco = hasattr(method, "outer_momentum")
         compressor = getattr(method, "compressor", None)
         if compressor is not None:
-            raise refusal("compressor", compressor.kind, "none beside asynchronous: updates travel whole")
+            raise refusal("compressor", compressor.kind, "none with asynchronous, as updates are sent whole")
         if getattr(method, "in_backward", False) and is_diloco:
-            raise refusal("in_backward", True, "false beside asynchronous: an update is sent when it is whole")
+            raise refusal("in_backward", True, "false with asynchronous, as an update is sent when it is complete")
         self._check_fields(is_diloco)
         if self.hierarchy is not None and not is_diloco:
             raise refusal("asynchronous.hierarchy", {}, "none, as only diloco has updates to gather")
         if self.hierarchy is not None and self.participants is not None:
-            expected = "none beside hierarchy: all workers take part"
+            expected = "none with hierarchy, as all workers take part"
             raise refusal("asynchronous.participants", self.participants, expected)
         if self.reference == "server" and not is_diloco:
             raise refusal("asynchronous.reference", self.reference, "worker, as only diloco has pseudo-gradients")
@@ -182,7 +182,7 @@ class AsynchronousSpec(Spec):
                 raise refusal(f"asynchronous.{field}", getattr(self, field), expected)
 
         is_delayed = self.momentum == "delayed"
-        single = "beside delayed momentum, whose versions are single"
+        single = "with delayed momentum, which has one version"
         adapts_steps = self.dynamic_local_updates is True
         has_several_updates = self.updates_per_version > 1 or bool(self.grace_period)
         largest_activation = 1 / self.buffer_size
@@ -219,7 +219,7 @@ class AsynchronousSpec(Spec):
                 raise refusal(f"{path}.asynchronous.participants", self.participants, f"at most {workers}, the workers")
             group_size, members = self.participants, "the participants"
         if self.synchronous and self.buffer_size > group_size:
-            expected = f"at most {group_size}, {members}, who wait until it is full"
+            expected = f"at most {group_size}, {members}, which wait until it is full"
             raise refusal(f"{path}.asynchronous.buffer_size", self.buffer_size, expected)
 
 
@@ -240,7 +240,7 @@ def check_synchronous(method: Any, path: str) -> None:
     It is for commands that do not simulate when updates arrive at a server.
     """
     if asynchronous_of(method) is not None:
-        expected = "a method without it: only 'run', 'compare' and 'launch' know who comes when"
+        expected = "a method without it: only 'run', 'compare' and 'launch' simulate or measure when workers arrive"
         raise SpecError(f"{path}.asynchronous" if path else "asynchronous", method.name, expected)
 
 

@@ -315,9 +315,9 @@ def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
     if compressor is None:
         return
     if wire != "dense":
-        raise refusal("wire", wire, "'dense' beside a compressor, which itself says what travels")
+        raise refusal("wire", wire, "'dense' with a compressor, which has its own format")
     if compressor.kind == "qsgd" and compressor.error_feedback:
-        expected = "false for qsgd: its noise can be larger than what it rounds, and would be fed back; it has no bias"
+        expected = "false for qsgd, whose noise can be larger than the values that it rounds, and which has no bias"
         raise refusal("compressor.error_feedback", True, expected)
 
 

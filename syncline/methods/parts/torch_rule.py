@@ -55,7 +55,7 @@ class TorchRuleSpec(Spec):
             except SpecError as error:
                 raise refusal("", target, error.expected) from None
         elif not callable(target):
-            hint = "; this one is made already" if hasattr(target, "param_groups") else ""
+            hint = "; this one is an instance" if hasattr(target, "param_groups") else ""
             raise refusal("", type(target).__name__, CLASS + hint)
         return target
 
@@ -110,7 +110,7 @@ class TorchRuleSpec(Spec):
             expected = "none through a compressor, whose references begin before the optimizer's states do"
             raise refusal("rule.average_states", self.average_states, expected)
         if method.weight_decay:
-            expected = "0 beside an optimizer with a decay of its own kind: give it as rule.weight_decay"
+            expected = "0 with an optimizer that has its own weight decay: set rule.weight_decay"
             raise refusal("weight_decay", method.weight_decay, expected)
         if method.other_lr is not None:
             raise refusal("other_lr", method.other_lr, "none: this rule takes all parameters")
@@ -165,7 +165,9 @@ def _import_target(target: str) -> Any:
         SpecError: it cannot be imported, or is not callable.
     """
     if not is_reference(target) or target.startswith("__main__:"):
-        expected = "module:name or file.py:name; what a notebook, a script or a function defines is given as an object"
+        expected = (
+            "module:name or file.py:name; pass an object that is defined in a notebook, a script or a function itself"
+        )
         raise SpecError("rule.target", target, expected)
     target_object = import_reference(target, "rule.target", installed=target in BUILT_IN)
     if not callable(target_object):
@@ -199,4 +201,4 @@ def _check_options(make: Any, options: dict[str, Any]) -> None:
         if name == "lr":
             raise refusal("lr", value, "none: the learning rate is the method's")
         if names is not None and name not in names:
-            raise refusal(name, value, "no such option of it, but " + one_of([*names, "average_states"], name))
+            raise refusal(name, value, "no such option, but " + one_of([*names, "average_states"], name))

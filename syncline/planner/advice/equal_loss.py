@@ -117,7 +117,7 @@ def _no_bounds_reason(prediction: PredictedLoss) -> str:
         for excess in prediction.beyond
         if excess.basis is None
     ]
-    return f"nobody has measured how far off the fit of {prediction.training.method} is beyond: {'; '.join(fields)}"
+    return f"the error of the fit of {prediction.training.method} is unknown beyond: {'; '.join(fields)}"
 
 
 def _missing_fit_reason(error: SpecError, fit_method: str) -> str:
@@ -126,15 +126,15 @@ def _missing_fit_reason(error: SpecError, fit_method: str) -> str:
         return NO_FIT
     value = f"{error.value:.4g}" if isinstance(error.value, float) else error.value
     seen_range, _, _ = error.expected.partition(", which")
-    return f"beyond the fit of {fit_method}: {error.path} {value}, where it has seen {seen_range}"
+    return f"beyond the fit of {fit_method}: {error.path} {value}; it covers {seen_range}"
 
 
 THE_SAME = "the same training, whatever its layout"
 """Basis of the bounds of data parallelism's tokens."""
 
-NO_TOKENS = "by laws of tokens no number of them makes up for it"
-NO_FIT = "no published fit of such a method"
-NO_EXPERTS = "fits of methods are of models without experts"
+NO_TOKENS = "by laws of tokens no number of tokens makes up for it"
+NO_FIT = "no published fit for this method"
+NO_EXPERTS = "the fits of methods are for models without experts"
 """Reasons why the tokens of a loss are unknown."""
 
 

@@ -116,7 +116,7 @@ def failure_words(question: AdviceQuestion, row: PlanRow) -> list[str]:
     if question.failures is None or row["goodput"] is None:
         return []
     interval_s = row["checkpoint_interval_s"]
-    saves = "at its end alone" if interval_s is None else f"every {format_seconds(interval_s)}"
+    saves = "only at its end" if interval_s is None else f"every {format_seconds(interval_s)}"
     mtbf = format_seconds(question.failures.mtbf_s(question.workers))
     text = (
         f"Something fails every {mtbf}: of the first's time {row['goodput']:.1%} is in steps that count. "
@@ -327,7 +327,7 @@ def infeasibility(question: AdviceQuestion, row: PlanRow) -> str | None:
     if question.deadline_s is not None and row["time_s"] > question.deadline_s:
         return f"deadline: {format_seconds(row['time_s'])} of {format_seconds(question.deadline_s)}"
     if question.budget is not None and (row["cost"] is None or row["cost"] > question.budget):
-        cost = "nobody knows the cost" if row["cost"] is None else f"{row['cost']:,.0f}"
+        cost = "the cost is unknown" if row["cost"] is None else f"{row['cost']:,.0f}"
         return f"budget: {cost} of {question.budget:,.0f} {row['currency']}"
     return None
 

@@ -181,7 +181,7 @@ def batch_misfit(question: AdviceQuestion, layout: Layout) -> str | None:
     groups = question.workers // model_parallel_workers
     if sequences % groups == 0:
         return None
-    return f"{sequences:,} sequences of a batch are not shared out evenly over {groups:,} that compute them"
+    return f"{sequences:,} sequences of a batch do not divide evenly over {groups:,} groups that compute them"
 
 
 def refused_layouts(question: AdviceQuestion) -> Iterator[tuple[Layout, str]]:

@@ -99,7 +99,7 @@ class AdviceQuestion:
             expected = f"a multiple of {unit:,}: {self.workers:,} workers, sequences of {self.model.sequence:,} tokens"
             raise SpecError("batch_tokens", self.batch_tokens, expected)
         if self.budget is not None and self.prices is None:
-            raise SpecError("budget", self.budget, "prices beside it: a list in YAML, or the name of one")
+            raise SpecError("budget", self.budget, "prices as well: a list in YAML, or the name of a list")
 
     @property
     def compared_period(self) -> int | None:
@@ -199,7 +199,7 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
     """
     cluster = None if question.cluster is None else named_cluster(question.cluster)
     if cluster is not None and question.network is not None:
-        raise SpecError("network", str(question.network), f"none beside a cluster, which has its own ({cluster.name})")
+        raise SpecError("network", str(question.network), f"none with a cluster, which has its own ({cluster.name})")
     network = hardware = workers = None
     if cluster is not None:
         network, hardware, workers = cluster.network, cluster.hardware, cluster.workers
@@ -207,15 +207,15 @@ def _cluster(question: Advise) -> tuple[Network, Hardware, int]:
         network = network_of(question.network)
         workers = worker_count(network)
     if network is None:
-        raise SpecError("cluster", None, "a bundled one's name, or a .yaml file with a cluster's sections")
+        raise SpecError("cluster", None, "the name of a bundled one, or a .yaml file with a cluster's sections")
     if question.hardware is not None:
         hardware = hardware_of(question.hardware)
     if hardware is None:
-        raise SpecError("hardware", None, "what computes, as a100: the cluster does not say")
+        raise SpecError("hardware", None, "the hardware, such as a100, as the cluster has none")
     if question.workers is not None:
         workers = question.workers
     if workers is None:
-        raise SpecError("workers", None, "how many: the cluster does not say")
+        raise SpecError("workers", None, "a number, as the cluster has none")
     if not 1 <= workers <= MANY:
         raise SpecError("workers", workers, f"a number of workers from 1 to {MANY:,}")
     network.among(workers)

@@ -261,8 +261,8 @@ def _batch_words(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[str]
     if not texts:
         return []
     return [
-        f"With {LARGER_BATCH} times the batch, on as many tokens, {'; '.join(texts)}. What such a batch does to the "
-        "loss is another question."
+        f"With {LARGER_BATCH} times the batch, on as many tokens, {'; '.join(texts)}. The effect of such a batch on "
+        "the loss is not predicted."
     ]
 
 
@@ -279,18 +279,17 @@ def unknown_sentences(question: AdviceQuestion, rows: Sequence[PlanRow], unranke
         hint = "" if question.extrapolate or "beyond the fit" not in reason else " (--extrapolate answers beyond)"
         lines.append(f"The loss of {count} plan{'s' if count > 1 else ''}: {reason}{hint}.")
     lines += [
-        f"Whether fit {fit} holds where it has not seen the like: {', '.join(fields)}."
-        for fit, fields in _beyond(rows).items()
+        f"Whether fit {fit} holds outside its range: {', '.join(fields)}." for fit, fields in _beyond(rows).items()
     ]
     fewer = [row["method"] for row in rows if (row["tokens_factor"] or 1) < 1 and row["extrapolation"]]
     if fewer:
         lines.append(f"Whether {fewer[0]} takes fewer tokens than data parallelism at this size: smaller models did.")
     for first in [*rows, *unranked][:1]:  # the first plan, if there is any
-        lines.append(f"Times are as sure as what they rest on: {first['basis']}.")
+        lines.append(f"Times are as certain as their basis: {first['basis']}.")
     if question.prices is None:
         lines.append("Money, as no prices are given (--prices).")
     uncounted = "Evaluation" if question.failures is not None else "Failures and restarts, evaluation"
-    lines.append(f"{uncounted}, storage, and what else the links carry: none of it is counted.")
+    lines.append(f"{uncounted}, storage, and other traffic on the links: none of it is counted.")
     return lines
 
 
@@ -315,7 +314,7 @@ MOST_REASONS = 4
 """Limit on the reported reasons for unknown losses."""
 
 
-NO_PLAN = "No plan is possible: the reasons are in the list of plans that cannot be (--all)."
+NO_PLAN = "No plan is possible: the list of impossible plans has the reasons (--all)."
 
 
 def verdict(
@@ -333,7 +332,7 @@ def verdict(
     if not candidates:
         return [NO_PLAN]
     first = candidates[0]
-    goal = "to the same loss" if first["loss_unknown"] is None else "for the tokens; nobody knows its loss"
+    goal = "to the same loss" if first["loss_unknown"] is None else "for the tokens; its loss is unknown"
     low_s, high_s = first["low_s"], first["high_s"]
     bounds = ""
     if low_s is not None:
@@ -384,7 +383,7 @@ def _saving_sentence(
     faster_rows = [row for row in compared_rows(question, unranked)[:1] if row["time_s"] < first["time_s"]]
     for row in faster_rows:
         saving = _saving_text(question, first, row)
-        text += f" On as many tokens {plan_words(row)} would save {saving}, but nobody knows its loss."
+        text += f" On as many tokens {plan_words(row)} would save {saving}, but its loss is unknown."
     return text
 
 

@@ -50,10 +50,10 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
             _long_table("Ranked by time to the same loss", advice.ranked, _ranked_note(advice), ranked, advice.question)
         )
     else:
-        reason = "No plan can be."
+        reason = "No plan is possible."
         if advice.loss_unknown:
             hint = "" if advice.question.extrapolate else " (--extrapolate answers beyond what fits have seen)"
-            reason = f"Nobody knows the loss of any plan that can be{hint}."
+            reason = f"The loss of every possible plan is unknown{hint}."
         groups.append(Group(Text(f"\n{reason} The reasons are below.")))
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
@@ -67,7 +67,7 @@ def advice_tables(advice: Advice, every_plan: bool = False) -> list[Group]:
     for heading, lines in (
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
-        ("What nobody knows", advice.unknown),
+        ("What is unknown", advice.unknown),
     ):
         if lines:
             groups.append(Group(Text(heading, style="bold"), *(Text(f"- {line}") for line in lines), Text("")))
@@ -108,7 +108,7 @@ def _short_table(advice: Advice) -> Group:
     )
     note += f"method at this size; its time is for as many tokens. {hidden} more plans, and reasons: --all."
     if any(row["tied"] for row in shown):
-        note += f" {TIED.strip()}: nobody can tell it from the fastest of its list."
+        note += f" {TIED.strip()}: not distinguishable from the fastest of its list."
     note += "".join(_limit_lines(advice))
     plan_by_reason: dict[str, str] = {}
     for row in shown:
@@ -233,8 +233,8 @@ def _ranked_note(advice: Advice) -> str:
     ]
     if advice.ties:
         lines.append(
-            f"\n{TIED.strip()}: nobody can tell {len(advice.ties)} of them from the first: what both rest on is off by "
-            "as much as they differ."
+            f"\n{TIED.strip()}: {len(advice.ties)} of them cannot be told from the first, as the errors of both "
+            "predictions are as large as their difference."
         )
     replayed_rows = [row for row in advice.ranked if row.get("events_difference") is not None]
     if replayed_rows:

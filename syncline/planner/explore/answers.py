@@ -327,11 +327,11 @@ def headline(ranking: Ranking) -> str:
 
 def caveat(ranking: Ranking) -> str:
     """Return the sentence about losses, which the ranking does not include."""
-    text = "At equal tokens, not at equal loss: a method that talks less often is always ahead here."
+    text = "At equal tokens, not at equal loss: a method that communicates less often is always ahead here."
     covered_methods = [row["method"] for row in ranking.rows if row["loss"] is not None]
     if not covered_methods:
         return f"{text} No published fit covers the loss of these settings."
-    return f"{text} Published fits tell the loss of {', '.join(covered_methods)} alone."
+    return f"{text} Published fits cover only the loss of {', '.join(covered_methods)}."
 
 
 def leading_methods(ranking: Ranking, curves: Curves) -> str:
@@ -373,7 +373,7 @@ def _leaders(curves: Curves, among: set[str]) -> str:
     """Return the sentence that names the fastest of some methods in each range of the bandwidth."""
     names = [name for name in curves.step_s if name in among]
     if not names:
-        return "None of these methods has a time, or fits."
+        return "No method here has a known time and fits into memory."
     leaders = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)  # index at each bandwidth
     parts = [names[leaders[0]]]
     for index in (1 + np.flatnonzero(np.diff(leaders))).tolist():  # the first bandwidth with another leader

@@ -253,7 +253,7 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
     reasons = [
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
-        ("What nobody knows", advice.unknown),
+        ("What is unknown", advice.unknown),
     ]
     refusals += [f"{num_hidden} more"] if num_hidden > 0 else []
     return filled("advice_part", advice, lists, refusals, reasons, advise_line(settings))

@@ -56,7 +56,11 @@ def offer_network(description: Any) -> str:
     offered_network = network(description, "--network")
     workers = worker_count(offered_network)
     if workers is None or site_sizes(offered_network, workers) is None:
-        raise SpecError("--network", description, "a network that states its workers, as places or sites of sizes do")
+        raise SpecError(
+            "--network",
+            description,
+            "a network with a fixed number of workers, such as places, or sites of given sizes",
+        )
     for setting, value in line_settings(place_of(offered_network, path="--network").link).items():
         BY_NAME[setting].read(BY_NAME[setting].write(value))  # raises an error for a value that no setting can have
     name = offered_network.name or Path(str(description)).stem
@@ -390,7 +394,7 @@ def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[
     if settings.compression != OWN and name != BASELINE:
         compression_fields = COMPRESSED[settings.compression]
         if "compressor" in compression_fields and "compressor" not in type(method).model_fields:
-            notes.append(f"{name} is sent as it is: it takes no compressor")
+            notes.append(f"{name} is sent uncompressed, as it takes no compressor")
         else:
             fields |= compression_fields
     try:

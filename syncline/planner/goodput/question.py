@@ -109,7 +109,7 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
     for name, value in options.items():
         field = FAILURE_OPTIONS.get(name)
         if field in fields:
-            raise SpecError(name, value, f"none beside {field}, which sets it, too")
+            raise SpecError(name, value, f"none with {field}, which sets it as well")
     if options or fields:
         failures = failures_with(failures, options | fields)
     intervals = [parse_interval(value) for value in listed(question.interval)]
@@ -247,7 +247,7 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
     """Return the remarks to print below the rows: stuck trainings and missing checkpoint costs."""
     remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
     if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
-        remarks.append("Checkpoints take no time, as nobody says what they take.")
+        remarks.append("Checkpoints take no time, as none is given for them.")
     return remarks + question.failures.assumptions()
 
 
@@ -276,5 +276,5 @@ def _best_interval_line(row: dict[str, Any]) -> str:
     mtbf = format_seconds(row["mtbf_s"])
     return (
         f"{row['workers']:,} workers, a failure in {mtbf}: the best interval is {best}; from {low} to {high} it costs "
-        "1 % more at most."
+        "at most 1 % more."
     )

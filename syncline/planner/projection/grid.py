@@ -89,7 +89,9 @@ class ProjectedGrid:
                 singular = first_field.removesuffix("s")
                 raise SpecError(grid.origin, grid.path, f"{singular}, which stands for each of them")
             if grid.method and first_field != "method":
-                raise SpecError(grid.origin, grid.method, f"nothing before {grid.path}, which is no field of a method")
+                raise SpecError(
+                    grid.origin, grid.method, f"no method before {grid.path}, which is not a field of a method"
+                )
             if first_field == "method":
                 method_grids.append(grid)
             elif first_field == "network":
@@ -110,7 +112,7 @@ class ProjectedGrid:
         self.shape = [len(grid.values) for grid in self.other_grids]
         self.rows = math.prod([*self.shape, len(self.counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
-            raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows at most, not {self.rows:,}")
+            raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows or fewer, not {self.rows:,}")
         self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
 
     def _check_values(self, grids: Sequence[Grid]) -> None:
@@ -155,7 +157,7 @@ class ProjectedGrid:
         key = id(model), sequence
         if key not in self._models:
             if not isinstance(model, ModelShape):
-                raise SpecError(option, sequence, f"none, as {model.name} is a module, with inputs of its own")
+                raise SpecError(option, sequence, f"none, as {model.name} is a module, which has its own inputs")
             if type(sequence) is not int:
                 raise SpecError(option, sequence, "whole numbers of tokens")
             try:
@@ -259,7 +261,7 @@ def grid_of_question(question: Project, spec: Experiment, options: Options) -> P
         value = getattr(question, name)
         if value is not None:
             flag = f"--{name.replace('_', '-')}"
-            raise SpecError(flag, str(value), "nothing beside --grid, whose rows are in a parquet file")
+            raise SpecError(flag, str(value), "none with --grid, whose rows are in a parquet file")
     grid_texts = question.grid or ()
     if not isinstance(spec, ProjectSpec):
         raise SpecError(

@@ -147,7 +147,7 @@ def _offload_s(spec: ProjectSpec, layout: Layout, micro_batches: int) -> float:
     """Return the seconds in which a layer's activations of a micro-batch move to the host's memory."""
     machine = spec.compute.hardware
     if machine is None or machine.host_bytes_per_s is None:
-        expected = "hardware.host_bytes_per_s beside it, the rate of the link to the host's memory"
+        expected = "hardware.host_bytes_per_s as well, the rate of the link to the host's memory"
         raise SpecError("memory.offloaded_layers", spec.memory.offloaded_layers, expected)
     assert isinstance(spec.model, ModelShape)
     sequences = _micro_sequences(spec, layout, micro_batches)

@@ -61,7 +61,7 @@ def write_rows(rows: Sequence[Mapping[str, Any]], file: Path) -> Path:
         SpecError: as `write_parquet`; or the rows are a paper's.
     """
     if not isinstance(rows, ColumnRows):
-        raise SpecError("--parquet", str(file), "a projection, and these are the rows of a paper: --csv has them")
+        raise SpecError("--parquet", str(file), "a projection; these are the rows of a paper, which --csv writes")
     write_parquet(rows.parts, file, {})
     return file
 

@@ -109,7 +109,7 @@ def check_joined(specs: Sequence[ProjectSpec]) -> None:
 
 
 def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
-    """Return the reason why a network cannot join so many workers, or None if it can."""
+    """Return the reason why a network cannot connect so many workers, or None if it can."""
     if workers == 1:  # a single worker needs no network
         return None
     try:

@@ -161,13 +161,15 @@ def _models(spec: ProjectSpec, options: Options) -> list[Any]:
     model_names = [shape.name for shape in models]
     for name in model_names:
         if model_names.count(name) > 1:
-            raise SpecError("--model", name, "different models: two are called so (a config's 'name' changes it)")
+            raise SpecError(
+                "--model", name, "different models: two have this name (the field 'name' of a config changes it)"
+            )
     if options.sequence is None:
         return models
     for shape in models:
         if not isinstance(shape, ModelShape):
             raise SpecError(
-                "--sequence", options.sequence, f"none, as {shape.name} is a module, with inputs of its own"
+                "--sequence", options.sequence, f"none, as {shape.name} is a module, which has its own inputs"
             )
     try:
         return [replace(shape, sequence=options.sequence) for shape in models]
@@ -259,7 +261,7 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
     parts = value.split(",") if isinstance(value, str) else value
     counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
-        raise SpecError("--workers", value, "whole numbers, at least 1, with commas between: 8,64,512")
+        raise SpecError("--workers", value, "whole numbers, at least 1, separated by commas: 8,64,512")
     return list(dict.fromkeys(counts))
 
 
@@ -307,7 +309,7 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
 
     links = [network for network in specs[0].networks if isinstance(network, Link)]
     if not links:
-        raise SpecError("--plot", specs[0].networks[0].name, "at least one network that is one link to everybody")
+        raise SpecError("--plot", specs[0].networks[0].name, "at least one network with one link for all workers")
     if len(specs[0].methods) < 2:
         raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
     link_bandwidths = [float(link.bandwidth_bytes_per_s) for link in links]

@@ -45,7 +45,7 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
     """Return the notes on losses (fit, extrapolation, reasons for unknown ones), on failures, and on the cost."""
     notes = _loss_lines(rows, {spec.model.name: spec for spec in specs})
     if len(notes) > MOST_LINES:
-        notes = [*notes[:MOST_LINES], "\nMore of that: --json."]
+        notes = [*notes[:MOST_LINES], "\nMore: --json."]
     notes += dict.fromkeys(
         f"\n{row['method']}: {row['below_computing']}." for row in rows if row.get("below_computing")
     )
@@ -62,7 +62,10 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
         if method_times:
             notes.append(f"\nA worker that returns fetches its state over its link: {', '.join(method_times)}.")
     if rows and "cost" in rows[0]:
-        notes.append("\nCost: accelerators by the hour, bytes that leave sites, electricity, as far as the prices say.")
+        notes.append(
+            "\nCost: accelerators by the hour, bytes that leave sites, and "
+            "electricity, where the list has prices for them."
+        )
     return "".join(notes)
 
 
@@ -93,7 +96,7 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
     try:
         fit = fit_named(None, loss_fit_method(method))
     except SpecError:
-        return "no published fit covers such a method"
+        return "no published fit covers this method"
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
     variables = training_at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
@@ -101,7 +104,7 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
         if name in variables and span.factor_outside(variables[name]) != 1:
             seen_range = f"{large_text(span.low)} to {large_text(span.high)}"
             count = f"{large_text(variables[name])} {name.replace('_', ' ')}"
-            return f"{count}, where fits have seen {seen_range}; --extrapolate tells it all the same"
+            return f"{count}, outside the range of the fits, {seen_range}; --extrapolate predicts it nevertheless"
     return str(row["loss_unknown"])
 
 
@@ -109,7 +112,7 @@ MOST_LINES = 8
 """Limit on the lines about losses in a note."""
 
 
-THRESHOLD_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else as it is."
+THRESHOLD_NOTE = "\n5% faster: than {}, on links of less (<) or more (>) bandwidth, all else unchanged."
 THRESHOLD_SIGNS = {"below": "<", "above": ">", "always": "any", "never": "none"}
 
 
@@ -216,7 +219,7 @@ def simulation_note(rows: Sequence[Record]) -> str:
         elif row["timed_by"] != CLOSED_FORM:
             names_by_evaluator.setdefault(row["timed_by"], {})[f"{row['method']} on {row['network']}"] = None
     lines = [
-        f"\nNo closed form, played in {evaluator}: {first_of(names, MOST_NAMED)}."
+        f"\nNo closed form, simulated by {evaluator}: {first_of(names, MOST_NAMED)}."
         for evaluator, names in names_by_evaluator.items()
     ]
     reason_lines = [f"\n-: {first_of(names, MOST_NAMED)}: {reason}." for reason, names in methods_by_reason.items()]

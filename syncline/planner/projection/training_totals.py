@@ -151,7 +151,7 @@ class WholeTraining:
             if value is not None and not 0 < value < math.inf:
                 raise SpecError(name, value, "a positive number")
         if self.tokens is not None and self.target_loss is not None:
-            raise SpecError("tokens", self.tokens, "nothing beside a target loss, which decides how many")
+            raise SpecError("tokens", self.tokens, "none with a target loss, from which the number follows")
 
     @property
     def is_empty(self) -> bool:

@@ -48,7 +48,7 @@ def reason_for_no_value(trials: Trials) -> tuple[str, float]:
     values = sorted(trials.known)
     evaluations = [trials.known[value] for value in values]
     if all(np.isnan(evaluation.margins[0]) for evaluation in evaluations):
-        return evaluations[-1].unknown or "nobody knows", values[-1]
+        return evaluations[-1].unknown or "unknown", values[-1]
     nearest = int(np.nanargmax([evaluation.margins[0] for evaluation in evaluations]))
     value, evaluation = values[nearest], evaluations[nearest]
     reason = _computing_misses_target(evaluation, trials.targets, trials.training)
@@ -69,20 +69,20 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
     reached_text = quantity_text(target, reached, trials.training)
     if target == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
-        return f"it takes {reached_text}{workers_text}; --layout shares a replica out"
+        return f"it takes {reached_text}{workers_text}; --layout divides a replica over workers"
     place = variable.place
     if place is None or target in ("speedup", "loss_penalty"):
         return f"at best {reached_text}, at {variable.text(value)}"
     waits_s = evaluation.row["exposed_communication_s"]
     waits = "" if target == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
     if variable.name != "bandwidth":
-        return f"its bandwidth alone is too little: without any latency {reached_text}{waits}"
+        return f"its bandwidth is too low even without latency: {reached_text}{waits}"
     # Would the target be met with this bandwidth and no latency?
     link_without_latency = replace(at_bandwidth(place.link, value), latency_s=0.0)
     setting = variable.at(value)._replace(network=place.with_link(link_without_latency))
     (without_latency,) = evaluate_settings([setting], trials.targets, trials.training, trials.baseline)
     is_met = without_latency.margins[0] >= 0
-    cause = "its latency alone is too much" if is_met else "the other links alone take too long"
+    cause = "its latency is too long even with this bandwidth" if is_met else "the other links take too long"
     return f"{cause}: {reached_text} at {variable.text(value)}{waits}"
 
 
@@ -198,7 +198,7 @@ def _answer_without_variable(
         "holds": {None: "unknown", True: "always", False: "never"}[trial.is_met], "value": None, "low": None,
         "high": None, "optimistic_holds": None, "pessimistic_holds": None, "shortest": None, "spans": [], "now": None,
         "now_holds": trial.is_met, "decides": trial.decides.removesuffix("_s"),
-        "why": trial.unknown or f"it has no {question.variable} to be another", "at": None,
+        "why": trial.unknown or f"it has no {question.variable}", "at": None,
     }  # fmt: skip
     return SolvedAnswer(answer_fields, trial.row, upward=True)
 

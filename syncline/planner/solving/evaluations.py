@@ -171,9 +171,9 @@ def _unknown_reason(row: dict[str, Any], target: str) -> str:
     reasons = {
         "utilisation": "no hardware is known, and so no peak",
         "memory": "no hardware's memory is known",
-        "budget": "the list of prices makes no sum of it: a price is lacking, or of something that nobody counts",
+        "budget": "the cost is unknown: the list lacks a price, or the amount that a price is for is unknown",
     }
-    return reasons.get(target, "nobody knows the time of a step")
+    return reasons.get(target, "the time of a step is unknown")
 
 
 SHARES = {"exposed": "exposed_communication_s", "compute_utilisation": "compute_s"}

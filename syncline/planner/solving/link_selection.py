@@ -52,7 +52,7 @@ def link_places(network: Network) -> list[LinkPlace]:
     if isinstance(network, Sites):
         uplinks = set(network.uplinks)
         if len(uplinks) > 1:
-            raise SpecError("network", network.name, "sites whose uplinks are alike, or a cluster of levels")
+            raise SpecError("network", network.name, "sites with equal uplinks, or a cluster of levels")
         uplink = uplinks.pop()
 
         def with_uplink(link: Link) -> Network:
@@ -66,7 +66,7 @@ def link_places(network: Network) -> list[LinkPlace]:
         return [_level_place(network, number) for number in range(len(network.levels))]
     if isinstance(network, Matrix):
         return _matrix_places(network)
-    raise SpecError("network", network.name, "one link to everybody, nodes, sites, levels or places")
+    raise SpecError("network", network.name, "one link for all workers, nodes, sites, levels or places")
 
 
 MAX_LINES = 16
@@ -158,5 +158,5 @@ def place_of(network: Network, level: str | int | None = None, path: str = "leve
     for index, place in enumerate(places):
         if str(level) in (place.name, str(index)):
             return place
-    expected = one_of(names, level) if names else "none, as this network is one link to everybody"
+    expected = one_of(names, level) if names else "none, as this network has one link for all workers"
     raise SpecError(path, level, expected)

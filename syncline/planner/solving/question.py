@@ -96,11 +96,11 @@ class InverseProblem:
         if self.variable == "network" and not self.among:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
         if any((offer.month is None) != (self.among[0].month is None) for offer in self.among):
-            raise SpecError("among", [offer.link.name for offer in self.among], "a price of each network, or of none")
+            raise SpecError("among", [offer.link.name for offer in self.among], "a price for each network, or for none")
         if self.variable in METHOD_VARIABLES and self.level is not None:
             raise SpecError("level", self.level, f"none, as a {self.variable} has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
-            raise SpecError("over", self.baseline and self.baseline.name, "a baseline beside a speedup, and only there")
+            raise SpecError("over", self.baseline and self.baseline.name, "a baseline with a speedup, and only then")
         for spec in self.specs:
             for network in spec.networks:
                 if self.variable not in METHOD_VARIABLES and (self.variable != "workers" or self.level is not None):
@@ -208,7 +208,9 @@ class InverseInputs:
             targets = replace(targets, memory=1.0)
         baseline = projections[0].methods[0] if targets.speedup is not None else None
         if baseline is not None and all(len(spec.methods) < 2 for spec in projections):
-            raise SpecError("methods", baseline.name, f"a method beside {baseline.name}, which speedups are over")
+            raise SpecError(
+                "methods", baseline.name, f"a method other than {baseline.name}, the baseline of the speedups"
+            )
         batch = None if self.inputs.batch_tokens is None else parse_count(self.inputs.batch_tokens, "batch_tokens")
         if batch is not None and variable != "workers" and not self.inputs.best:
             projections = [with_batch(spec, batch) for spec in projections]
@@ -263,7 +265,7 @@ def offered_links(choices: Any) -> list[OfferedLink]:
     names = [offer.link.name for offer in offers]
     for name in names:
         if names.count(name) > 1:
-            raise SpecError("among", name, "different networks; this one is there twice")
+            raise SpecError("among", name, "different networks; this one is named twice")
     return offers
 
 

@@ -67,9 +67,9 @@ def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
         SpecError: another variable, no deadline, or a model or hardware that advice does not support.
     """
     if question.variable not in ("bandwidth", "latency"):
-        raise SpecError("best", True, "bandwidth or latency to be sought: plans change with all else")
+        raise SpecError("best", True, "bandwidth or latency as the variable, as plans depend on everything else")
     if question.targets.deadline_s is None:
-        raise SpecError("best", True, "a deadline beside it")
+        raise SpecError("best", True, "a deadline as well")
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
@@ -91,7 +91,7 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
     """
     shape, machine, training = spec.model, spec.compute.hardware, question.training
     if not isinstance(shape, ModelShape):
-        raise SpecError("model", shape.name, "a transformer by name or config, whose layouts can be told")
+        raise SpecError("model", shape.name, "a transformer by name or config, whose layouts are known")
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
     # By default 20 tokens per parameter, as in compute-optimal training.

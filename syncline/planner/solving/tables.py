@@ -42,7 +42,7 @@ NOTHING = {"always": "any", "never": "none", "unknown": "unknown"}
 """Words in the place of a value."""
 
 CLOCK_ONLY = (
-    "\nPeriods of {} by the clock alone: longer ones cost loss, of which nothing is told here; "
+    "\nPeriods of {} by the clock alone: longer ones cost loss, which is not predicted here; "
     "--target-loss or --loss-penalty asks for it where a published fit covers the method."
 )
 
@@ -199,7 +199,7 @@ def _table_note(rows: Sequence[Record], question: InverseProblem) -> str:
     lines = [f"\n{_method_text(row)}, {row['holds']}: {row['why']}." for row in rows if row["why"]]
     for row in rows:
         if row["holds"] == "in parts" and row["sought"] != "network":
-            lines.append(f"\n{row['method']}: met in parts, as the clock does not grow evenly with it.")
+            lines.append(f"\n{row['method']}: met in parts, as the time does not grow steadily with it.")
     for row in rows:
         if row["sought"] == "period" and row["holds"] == "between":
             lines.append(f"\n{_method_text(row)}: shorter than {row['shortest']:,.0f} steps is too slow.")
@@ -229,15 +229,15 @@ def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     now = rows[0]["now"]
     text = TEXTS[rows[0]["sought"]]
     now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in METHOD_VARIABLES else ""
-    note = f"\nNow: whether the target is met as things stand{now_text}. Nine of ten: what suffices if the clock is as "
-    note += "fast as nine of ten measured ones are expected to be at best, and at worst. Other columns: at the value, "
-    note += "or at what comes nearest. Waiting: for the network, with nothing to compute."
+    note = f"\nNow: whether the target is met today{now_text}. Nine of ten: the values that suffice with the "
+    note += "shortest and the longest times between which nine of ten measurements are expected. Other columns: at the "
+    note += "value, or at the nearest one. Waiting: for the network, with nothing to compute."
     note += _batch_note(question)
     rows_with_loss = [row | {"method": _method_text(row)} for row in rows if _shows_losses([row], question)]
     rows_with_loss = [row for row in rows_with_loss if row.get("loss") is not None or not question.best]
     note += training_note(rows_with_loss, question.specs) + bases_note(rows)
     if any(row["fits"] is False for row in rows):
-        note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout shares a replica out."
+        note += f"\n{TOO_LARGE.strip()}: does not fit into a worker's memory; --layout divides a replica over workers."
     return note
 
 
@@ -246,7 +246,5 @@ def _batch_note(question: InverseProblem) -> str:
     if question.best:
         return f"\nPlans of {KNOWN} train on the tokens that take them to data parallelism's loss."
     if question.variable == "workers" and question.batch_tokens is None and question.specs[0].tokens_per_worker:
-        return (
-            "\nEach worker keeps its tokens, so that more workers are a larger batch; --batch-tokens keeps the batch."
-        )
+        return "\nEach worker keeps its tokens, so more workers mean a larger batch; --batch-tokens keeps the batch."
     return ""

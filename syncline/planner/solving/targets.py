@@ -85,7 +85,7 @@ class SolveTargets:
     def __post_init__(self) -> None:
         """Refuse fields of the wrong type, out of range, or in contradiction."""
         if not self.specified:
-            raise SpecError("target", None, "something to meet, as a deadline, a budget, a utilisation or a speedup")
+            raise SpecError("target", None, "a target, such as a deadline, a budget, a utilisation or a speedup")
         for name, value in self.specified.items():
             path = name.removesuffix("_s")
             if name in ("utilisation", "compute_utilisation") and not 0 < value <= 1:
@@ -116,12 +116,14 @@ class SolveTargets:
         """
         has_length = training.tokens is not None or training.target_loss is not None
         if self.deadline_s is not None and not has_length:
-            expected = "the training's tokens beside it, or a target loss: how long it is"
+            expected = "the training's tokens as well, or a target loss, from which its length follows"
             raise SpecError("deadline", format_seconds(self.deadline_s), expected)
         if self.budget is not None and training.prices is None:
-            raise SpecError("budget", self.budget, "prices beside it: a list by name, or a file")
+            raise SpecError("budget", self.budget, "prices as well: the name of a list, or a file")
         if self.budget is not None and not has_length:
-            raise SpecError("budget", self.budget, "the training's tokens beside it, or a target loss: how long it is")
+            raise SpecError(
+                "budget", self.budget, "the training's tokens as well, or a target loss, from which its length follows"
+            )
 
     def describe(self, training: WholeTraining, baseline: str = "the baseline") -> str:
         """Return the targets for people: ``140 B tokens within 30 d``."""

@@ -304,7 +304,7 @@ def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int
     if isinstance(network, TwoLevel) and level == 1:
         return [(count, network) for count in range(network.per_node, limit + 1, network.per_node)]
     if isinstance(network, Sites) and level == 1 and isinstance(network.sites, int):
-        raise SpecError("level", "uplink", "none: a cluster of levels says how many workers a site has")
+        raise SpecError("level", "uplink", "none, as a cluster of levels fixes the workers of a site")
     return _counts_in_turn(network, limit)
 
 

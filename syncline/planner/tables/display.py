@@ -212,5 +212,5 @@ def catalogue_table(catalogue: str, rows: list[Record]) -> Group:
     has_source = any(row.get("source") for row in rows)
     names = [name for name in CATALOGUE_COLUMNS[catalogue].split() if name != "source" or has_source]
     notes = {"methods": METHODS_NOTE.format(rows[0].get("model"), rows[0].get("workers")), "hardware": HARDWARE_NOTE}
-    note = f"{notes.get(catalogue, '')}Everything about them: syncline list {catalogue} --json"
+    note = f"{notes.get(catalogue, '')}All fields: syncline list {catalogue} --json"
     return table(catalogue, names, rows, note=note)

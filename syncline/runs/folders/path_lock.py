@@ -125,7 +125,7 @@ def lock_path(path: Path, *, exact: bool, kind: str, suffix: str = "") -> PathLo
             if lock is not None:
                 lock.release()
             if exact:
-                busy = "" if os.path.lexists(candidate) else ", and nobody writes"
+                busy = "" if os.path.lexists(candidate) else ", and that no process writes"
                 raise SpecError("--out", str(path), f"a {kind} that does not exist yet{busy}")
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None

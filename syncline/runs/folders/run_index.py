@@ -205,7 +205,7 @@ def remove_run(entry: RunEntry) -> None:
     path = entry.path
     current = Path.cwd()
     if path.resolve() in (current, *current.parents):
-        raise SpecError("run", str(path), "a folder that you are not in")
+        raise SpecError("run", str(path), "a folder other than the current one")
     final_name, pid = path.name, None
     partial_name = PARTIAL.fullmatch(path.name)
     if partial_name is not None:

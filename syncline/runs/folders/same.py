@@ -95,8 +95,8 @@ class FolderComparison:
 def compare_folders(a: Path, b: Path) -> FolderComparison:
     """Compare all tables, JSON files and specs of two folders; no code that they name is imported or run."""
     names_a, names_b = _compared_names(a), _compared_names(b)
-    unmatched = [f"{name} is in {a} alone" for name in sorted(names_a - names_b)]
-    unmatched += [f"{name} is in {b} alone" for name in sorted(names_b - names_a)]
+    unmatched = [f"{name} is only in {a}" for name in sorted(names_a - names_b)]
+    unmatched += [f"{name} is only in {b}" for name in sorted(names_b - names_a)]
     differences: list[Difference] = []
     specs: list[str] = []
     skipped: list[str] = []
@@ -105,8 +105,8 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
         file_a, file_b = _open_columns(a / name), _open_columns(b / name)
         is_spec = Path(name).name == SPEC_FILE
         skipped += [f"{name}: {column}" for column in sorted(file_a.skipped | file_b.skipped)]
-        lines = [f"{name}: {column} is in {a} alone" for column in file_a.columns if column not in file_b.columns]
-        lines += [f"{name}: {column} is in {b} alone" for column in file_b.columns if column not in file_a.columns]
+        lines = [f"{name}: {column} is only in {a}" for column in file_a.columns if column not in file_b.columns]
+        lines += [f"{name}: {column} is only in {b}" for column in file_b.columns if column not in file_a.columns]
         for column, type_a in file_a.types.items():
             type_b = file_b.types.get(column, type_a)
             if type_a != type_b:

@@ -108,8 +108,7 @@ def side_by_side(
     except BrokenProcessPool:
         progress.stop()
         raise SynclineError(
-            "a process that trained was ended from outside, as a system does that is out of memory; "
-            "with fewer --jobs less is needed at a time"
+            "a training's process was killed, perhaps because memory ran out; fewer --jobs need less memory"
         ) from None
 
 

@@ -313,7 +313,7 @@ def drawn_table(table: Group) -> dict[str, Any]:
             }
         elif isinstance(part, Constrain) and isinstance(part.renderable, Text):
             # A page has no options, so that notes about them are left out.
-            about_options = ("More: --columns", "Everything about them: syncline")
+            about_options = ("More: --columns", "All fields: syncline")
             lines = part.renderable.plain.split("\n")
             content["notes"] += [line for line in lines if line and not line.startswith(about_options)]
     return content

@@ -22,7 +22,7 @@ MOST_NAMED = 6
 def summary_of_result(result: Reported) -> list[str]:
     """Return the sentences of a result's summary, the most important first."""
     if not result.rows:
-        return ["There are no rows: nothing was finished."]
+        return ["There are no rows, as nothing was finished."]
     summarize = SUMMARIES.get(result.command, _summarize_count)
     return summarize(result)
 
@@ -64,7 +64,7 @@ def _lowest_loss(rows: Sequence[ReportedRow]) -> str:
             tied_methods.append(row["method"])
     sentence = f"The lowest loss at the end is that of {best['method']}, {_loss(best)}."
     if tied_methods:
-        sentence += f" Over the seeds it is not told apart from {in_a_sentence(tied_methods)}."
+        sentence += f" Over the seeds it cannot be told apart from {in_a_sentence(tied_methods)}."
     return sentence
 
 
@@ -238,7 +238,7 @@ def _unfinished(result: Reported) -> Iterator[str]:
     if failure:
         yield f"A real process failed: {failure}"
     if result.output.get("interrupted") or result.stored_facts.get("interrupted"):
-        yield "It was ended before it was finished: these are the results until then."
+        yield "It was interrupted: these are the results until then."
     errors = [row for row in result.rows if row.get("error")]
     if errors:
         yield f"{len(errors):,} of {len(result.rows):,} runs failed, the first with: {errors[0]['error']}"
@@ -273,7 +273,7 @@ def _unknown(result: Reported) -> Iterator[str]:
         yield f"{_few_names(too_large)}: more than a worker's memory holds."
     extrapolated = [str(row.get("method")) for row in result.rows if row.get("extrapolation")]
     if extrapolated:
-        yield f"{_few_names(extrapolated)}: the loss is extrapolated, as no fit has seen the like."
+        yield f"{_few_names(extrapolated)}: the loss is extrapolated, as it is outside the range of the fits."
     methods_by_target: dict[str, list[str]] = {}
     for row in result.rows:
         is_missed = "time_to_target_s" in row and row["time_to_target_s"] is None
@@ -287,7 +287,7 @@ def _single_seed(result: Reported) -> Iterator[str]:
     """Yield a warning if the losses are those of a single seed."""
     seeds = result.stored_facts.get("seeds")
     if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
-        yield "One seed: nothing says how far apart losses of equal methods would be."
+        yield "One seed: the spread between seeds is unknown."
 
 
 def _equal_speed(result: Reported) -> Iterator[str]:
@@ -306,9 +306,9 @@ def _other_code(result: Reported) -> Iterator[str]:
     """Yield warnings if the code differed from its commit, or if another version of Syncline made the result."""
     commit, version = result.stored_facts.get("git_commit"), result.stored_facts.get("syncline")
     if isinstance(commit, str) and commit.endswith("+"):  # "+": files differ from the commit
-        yield "It was made by code that differs from its commit."
+        yield "Its code had uncommitted changes."
     if version is not None and version != __version__:
-        yield f"It was made by Syncline {version}, and this page by {__version__}."
+        yield f"Syncline {version} made it, and this page was made by {__version__}."
 
 
 def _few_names(methods: list[str]) -> str:

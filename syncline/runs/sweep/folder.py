@@ -262,7 +262,7 @@ def _lock_existing(path: Path) -> PathLock:
     except OSError as error:
         raise SpecError("--out", str(path), f"a place that can be written to ({error.strerror})") from None
     if lock is None:
-        raise SpecError("--out", str(path), "a folder in which no other sweep is at work")
+        raise SpecError("--out", str(path), "a folder that no other sweep is writing")
     return lock
 
 

@@ -135,7 +135,9 @@ class SweptSpec:
             set_fields.add((grid.method, grid.path))
         for override in self.overrides:
             if any(override.path == grid.path for grid in grids):
-                raise SpecError(override.origin, override.written, f"nothing beside the grid over {override.path}")
+                raise SpecError(
+                    override.origin, override.written, f"no value, as the grid over {override.path} has its values"
+                )
 
 
 def combinations(grids: Sequence[Grid]) -> Iterator[list[tuple[Grid, int]]]:
@@ -196,7 +198,7 @@ def check_names(grid: Grid, candidates: Sequence[Configuration]) -> None:
         name = getattr(configuration.spec, grid.path).name
         value = configuration.values[grid.path]
         if values_by_name.setdefault(name, value) != value:
-            expected = f"different names; {name!r} is there twice (a method's label is its name)"
+            expected = f"different names; {name!r} is named twice (a method's label is its name)"
             raise SpecError(grid.origin, list(grid.shown), expected)
 
 
@@ -212,4 +214,4 @@ def seeds_of(value: Any) -> tuple[int, ...] | None:
         return tuple(range(value))
     if isinstance(value, Sequence) and not isinstance(value, str) and value:
         return tuple(value)
-    raise SpecError("--seeds", value, "how many, as in 5, or which, as in [3, 4]")
+    raise SpecError("--seeds", value, "their number, as in 5, or a list, as in [3, 4]")

@@ -144,7 +144,7 @@ def _hash_and_modules(part: Any, field: str) -> tuple[str, frozenset[str]]:
     try:
         _pickler_class()(buffer).dump(part)
     except Exception as error:
-        expected = f"what can be sent to another process; pickle says: {' '.join(str(error).split())}"
+        expected = f"a value that can be sent to another process; pickle says: {' '.join(str(error).split())}"
         raise SpecError(field, getattr(part, "name", field), expected) from None
     content = buffer.getvalue()
     texts = {argument for _, argument, _ in pickletools.genops(content) if isinstance(argument, str)}

@@ -152,7 +152,7 @@ def write_run(runs: Path, outcome: Outcome, working: Path | None = None) -> None
         shutil.rmtree(working, ignore_errors=True)
 
 
-DIED = "its process was ended from outside, as a system does that is out of memory; with fewer --jobs less is needed"
+DIED = "its process was killed, perhaps because memory ran out; fewer --jobs need less memory"
 
 
 Job = tuple[SweptRun, ...]

@@ -172,7 +172,7 @@ class Search:
         if not self.tuned:
             raise SpecError("--tune", "nothing", "a field to search over, as in method.lr=1e-4..1e-1")
         if self.trials is None:
-            raise SpecError("--trials", None, "how many trials of each combination of the grids")
+            raise SpecError("--trials", None, "the number of trials for each combination of the grids")
         return searched(
             base, grids, self.tuned, self.trials, seeds=seeds, search=self.algorithm or "optuna",
             equal_effort=equal_effort,
@@ -233,7 +233,7 @@ def searched(
     counts = Counter(study.method for study in studies)
     if equal_effort and len(set(counts.values())) > 1:
         counts_text = ", ".join(f"{method} {count}" for method, count in counts.items())
-        expected = "as many combinations of the grids for each method: each has a search"
+        expected = "the same number of combinations of the grids for each method, as each has its own search"
         raise SpecError("--equal-effort", counts_text, expected)
     num_configurations = trials * len(studies) * math.prod(len(grid.values) for grid in clock_grids)
     return _batches(base, studies, clock_grids, trials, seeds), num_configurations

@@ -64,7 +64,7 @@ def train_async(
         SpecError: there is no network, or no place for a server on it.
     """
     if network is None:
-        raise SpecError("method.asynchronous", method.name, "a method without it, as no network says who comes when")
+        raise SpecError("method.asynchronous", method.name, "a method without it, as arrivals depend on a network")
     start_s = time.perf_counter()
     device = training_device(spec.device)
 

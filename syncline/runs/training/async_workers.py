@@ -256,7 +256,7 @@ def gradient_server(method: MethodBase, task: Task, seeds: int) -> GradientServe
 def refuse_buffers(spec: Training, task: Task) -> None:
     """Refuse a module with buffers, such as running means: each worker has its own, but the server needs one."""
     if getattr(task, "buffers", {}):
-        expected = "a module without buffers, of which a server would have to make one"
+        expected = "a module without buffers, as a server has no rule for them"
         raise SpecError("problem", spec.problem.name, expected)
 
 

@@ -301,7 +301,7 @@ def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:
     """
     if needed_s > MAX_TIME_PER_MTBF * mtbf_s:
         needed_text = format_seconds(needed_s)
-        expected = f"less often: no progress possible, as to begin again and make steps takes {needed_text}"
+        expected = f"less often: no progress is possible, as a restart and the steps to a checkpoint take {needed_text}"
         raise SpecError("failures.rates", event, expected)
 
 
@@ -326,4 +326,4 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
         if num_left < needed:
             reason = no_progress(outage.start, f"{num_left} workers are left, and {needed} are needed{suffix}")
             expected = f"machines that come back, or spares: {reason}"
-            raise SpecError("failures.outages", f"{num_away} of {workers} away for good", expected)
+            raise SpecError("failures.outages", f"{num_away} of {workers} lost for good", expected)

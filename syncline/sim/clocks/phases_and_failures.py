@@ -75,7 +75,7 @@ def phased_clock(
     steps, workers = present.shape
     empty_steps = np.flatnonzero(~present.any(axis=1))
     if len(empty_steps):
-        raise SpecError("present", int(empty_steps[0]), "somebody present in every step")
+        raise SpecError("present", int(empty_steps[0]), "at least one worker present in every step")
     compute_s = np.broadcast_to(np.asarray(compute_s, dtype=np.float64), (steps, workers))
     calls, full_network = list(calls), topology(network, workers)
     trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
@@ -115,7 +115,7 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
     member_set = set(members.tolist())
     for group in dict.fromkeys(call.group for call in calls):
         if group is not None and (len(group) != len(member_set) or set(group) != member_set):
-            expected = f"those present in steps {begin} to {end - 1}, or none, which means them"
+            expected = f"those present in steps {begin} to {end - 1}, or none, which means all of these"
             raise SpecError("calls.group", group, expected)
     phase_calls = []
     is_last_phase = end == steps

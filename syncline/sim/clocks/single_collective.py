@@ -192,7 +192,7 @@ def simulated_s(
 
 def _too_many_messages(kind: str, algorithm: str, participants: str, messages: int, evaluator: str, limit: int) -> str:
     """Return the reason why a collective among some workers or groups has no time: it has too many messages."""
-    reason = f"{messages:,} messages are too many to play by {evaluator}, which plays at most {limit:,}"
+    reason = f"{messages:,} messages are too many for {evaluator}, which simulates at most {limit:,}"
     return f"{kind} by {algorithm} among {participants} has no closed form here: {reason}"
 
 

@@ -207,7 +207,7 @@ def _algorithm(
     policy = algorithm_of(algorithms, kind)
     is_network = hasattr(network, "among")  # else a topology of different links
     if policy == "nccl" and not is_network:
-        raise SpecError("algorithm", policy, "another one where links differ, as its tables are of equal ones")
+        raise SpecError("algorithm", policy, "a different one where links differ, as its tables are for equal links")
     if policy != "auto":
         return algorithm_for(algorithms, kind, workers, nbytes, network)
     if is_network:

@@ -282,7 +282,7 @@ class Assembly:
         part_number = self.state.used["parts"] + len(self._parts)
         # `_assemble_streams` may have noted the key with this part's number; with another number it is a second join.
         if worker_names.parts.get(key, part_number) != part_number:
-            line = f"worker {worker} starts collective {key!r} twice; expected a key of its own"
+            line = f"worker {worker} starts collective {key!r} twice; expected an unused key"
             return self._error(line), span_names
         kind = self.kinds.number_of(collective)
         worker_names.parts[key], worker_names.joined[key] = part_number, join

@@ -376,7 +376,7 @@ class Simulation:
         if reason == codes.REFUSED:
             return self.assembly.errors[int(operation["number"])]
         if reason == codes.TWICE:
-            expected = "a tag of its own for each message under way"
+            expected = "a different tag for each message in flight"
             return f"worker {worker} sends {instruction.tag!r} to {instruction.to}; expected {expected}"
         # The other reasons are about a collective: compare the worker's join with the first join of the same key.
         part = self.state["parts"][self.state["streams"][stream]["parts"] + operation["number"]]
@@ -413,7 +413,7 @@ class Simulation:
                     "every worker must join it, in the same order"
                 )
             if worker in stuck_at:
-                line = f"worker {worker} never gets past {stuck_at[worker]}: nothing sends what it waits for"
+                line = f"worker {worker} never gets past {stuck_at[worker]}: no worker sends what it waits for"
                 raise Stuck(line, stuck_at)
 
     def _check_received(self) -> None:

@@ -141,8 +141,8 @@ def check_orders(schedule: Schedule, stages: int) -> None:
             raise SynclineError(f"{stage_name} runs {name_of(repeated[0])} twice; expected each task once")
         unknown = [task for task in order if task not in required_set]
         if unknown:
-            problem = f"{stage_name} runs {name_of(unknown[0])}, which {schedule.name} has not"
-            raise SynclineError(f"{problem}; expected others only")
+            problem = f"{stage_name} runs {name_of(unknown[0])}, which {schedule.name} does not have"
+            raise SynclineError(f"{problem}; expected only its own tasks")
         missing = [task for task in required if task not in position]
         if missing:
             target = target_stage(missing[0], stage, stages, schedule.chunks)

@@ -326,7 +326,7 @@ class _Host:
             instructions += self._missing_waits(stream)
         if kind is StreamMark:
             if self._stream_of_mark.setdefault(instruction.key, stream) != stream:
-                raise SynclineError(f"{instruction} is named twice; expected a key of its own for each mark")
+                raise SynclineError(f"{instruction} is named twice; expected a different key for each mark")
         elif kind is StreamWait:
             if instruction.key not in self._stream_of_mark:
                 raise SynclineError(f"{instruction} waits for a mark that is not there; expected one before it")
@@ -348,7 +348,7 @@ class _Host:
                 self.instructions_of[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
                 return
         elif kind is First and stream != COMPUTING:
-            raise SpecError("queued.streams", stream, f"{COMPUTING!r}, on which alone a program chooses")
+            raise SpecError("queued.streams", stream, f"{COMPUTING!r}, the only stream on which a program chooses")
         instructions.append(instruction)
 
     def _add_host_wait(self, wait: HostWait) -> None:

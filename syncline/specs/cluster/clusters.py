@@ -33,7 +33,7 @@ READ_SECTIONS = ("name", "network", "hardware", "workers", "description", "sourc
 MISSPELT = 0.8
 """Similarity to a section's name, from 0 to 1, from which another name counts as its misspelling."""
 
-EXAMPLE = "a cluster's fields: 'network', and at will 'hardware' and 'workers'"
+EXAMPLE = "a cluster's fields: 'network', and optionally 'hardware' and 'workers'"
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def resolve_cluster_options(
         return chosen_networks, chosen_machines, workers
     cluster = named_cluster(cluster_value, "--cluster")
     if chosen_networks:
-        raise SpecError("--network", chosen_networks[0], f"none beside --cluster, which has its own ({cluster.name})")
+        raise SpecError("--network", chosen_networks[0], f"none with --cluster, which has its own ({cluster.name})")
     if chosen_machines is None and cluster.hardware is not None:
         chosen_machines = [cluster.hardware]
     return [cluster.network], chosen_machines, workers or cluster.workers

@@ -46,7 +46,7 @@ class LevelDescription(Description):
             settings = self.rails, self.oversubscription, self.shares_lower_links, self.cross_rail, self.name
             return (Level(self.units, self.link, *settings),)
         if self.link is not None:
-            raise SpecError(f"{path}.link", self.link.name, "none beside a preset, which has its own")
+            raise SpecError(f"{path}.link", self.link.name, "none with a preset, which has its own")
         key = self.preset.strip().lower()
         network: Any = BY_NAME.get(key, f"{path}.preset") if key in BY_NAME else None
         if not isinstance(network, (Link, TwoLevel, Sites, MultiLevel)):

@@ -112,7 +112,7 @@ class LinkDescription(Description):
         """Return the link with its bandwidth reduced by losses; a round trip takes ``latencies`` times its latency."""
         if self.loss is None:
             if self.streams is not None:
-                raise SpecError(f"{path}.streams", self.streams, "loss beside it, which bounds what a stream carries")
+                raise SpecError(f"{path}.streams", self.streams, "loss as well, which bounds the rate of a stream")
             return link
         link = replace(link, efficiency=link.efficiency * goodput_fraction(self.loss))
         if self.streams is None:
@@ -126,7 +126,7 @@ class LinkDescription(Description):
         if not isinstance(self.tcp, Tcp):
             return link
         if self.loss is not None:
-            raise SpecError(f"{path}.loss", self.loss, "none beside tcp, which has its own: {loss: 0.001}")
+            raise SpecError(f"{path}.loss", self.loss, "none with tcp, which has its own: {loss: 0.001}")
         sent_once = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
         link = replace(link, efficiency=link.efficiency * sent_once)
         limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
@@ -156,7 +156,7 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
     if isinstance(value, Mapping) and value.get("kind") == PYTHON:
         called_link = call_from_fields(value, path)
         if not isinstance(called_link, Link):
-            raise SpecError(path, dict(value), f"what returns a Link, and this is {type(called_link).__name__}")
+            raise SpecError(path, dict(value), f"a callable that returns a Link, not {type(called_link).__name__}")
         return called_link
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "a link's name, 'latency,bandwidth' (one way; '50us,10Gbit/s') or its fields")

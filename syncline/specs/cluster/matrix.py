@@ -54,7 +54,7 @@ class LineDescription(LinkDescription):
 class SharedLinkDescription(Description):
     """The link of a host or a place that its messages share: a ``bandwidth``, at will ``upload`` and ``latency``."""
 
-    needs: ClassVar[str] = "a value: a host or a place has a 'bandwidth', at will an 'upload' and a 'latency'"
+    needs: ClassVar[str] = "a value: a host or a place has a 'bandwidth', and optionally an 'upload' and a 'latency'"
 
     bandwidth: Bandwidth
     upload: Bandwidth | None = None
@@ -221,7 +221,7 @@ class MatrixDescription(NetworkDescription):
             rows = list(self._rows_of_tables(set_tables, names))
         else:
             for field in set_tables:
-                raise SpecError(f"network.{field}", "a matrix", "none beside lines, which have their own")
+                raise SpecError(f"network.{field}", "a matrix", "none with lines, which have their own")
             rows = [(row, f"network.lines.{i}") for i, row in enumerate(self.lines)]
         lines: dict[tuple[str, str], Link | None] = {}
         for row, path in rows:
@@ -257,7 +257,7 @@ class MatrixDescription(NetworkDescription):
         row = dict(row)
         if "rtt" in row:
             if "latency" in row:
-                raise SpecError(f"{path}.rtt", row["rtt"], "none beside latency, of which it is twice")
+                raise SpecError(f"{path}.rtt", row["rtt"], "none with latency, of which it is the double")
             row["latency"] = parse_seconds(row.pop("rtt"), f"{path}.rtt") / 2
         has_no_rate = "bandwidth" not in row and "preset" not in row
         if has_no_rate and (self.tcp or row.get("tcp")) and self.host is not None:  # windows or the host limit the rate

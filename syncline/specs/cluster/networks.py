@@ -292,7 +292,7 @@ def _network_behind(reference: str | Mapping[str, Any], target: Any, path: str) 
     if not is_network(target):
         lacks = ", ".join(member for member in MEMBERS if not hasattr(target, member)) or "an instance of this class"
         expected = (
-            f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks}), or what describes one"
+            f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks}), or a description of one"
         )
         raise SpecError(path, reference, expected)
     user_network: Network = target
@@ -308,7 +308,7 @@ def network_fields(network: Network) -> dict[str, Any] | str:
     for description in DESCRIPTIONS.values():
         if isinstance(network, description.makes):
             return {"name": network.name} | description.fields_of(network)
-    raise SpecError("network", network.name, "a network that is written again by fields, or named by module:name")
+    raise SpecError("network", network.name, "a network that fields can describe, or that has a name module:name")
 
 
 def from_networkx(
@@ -324,7 +324,7 @@ def from_networkx(
         forwards: hosts that forward the messages of others.
     """
     if graph.is_multigraph():
-        raise SpecError("network", type(graph).__name__, "a graph with one edge at most between two nodes")
+        raise SpecError("network", type(graph).__name__, "a graph with at most one edge between two nodes")
     if hosts is None:
         hosts = [node for node, is_host in graph.nodes(data="host") if is_host]
     edges = []

@@ -169,7 +169,7 @@ def check_file(file: Path, path: str) -> None:
     A folder of results has to be complete: reading it reads no other files.
     """
     if specs_are_data() and not file.is_relative_to(PACKAGE):
-        raise SpecError(path, str(file), "no file, because reading results reads their folder alone")
+        raise SpecError(path, str(file), "no file, because reading results only reads their folder")
 
 
 def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:

@@ -101,7 +101,7 @@ def test_workers_of_a_node() -> None:
 
 
 def test_what_has_no_closed_form() -> None:
-    with pytest.raises(NoClosedForm, match=r"all_reduce.algorithm: got 'ring'; .*lockstep or events"):
+    with pytest.raises(NoClosedForm, match=r"all_reduce.algorithm: got 'ring'; .*lockstep and events"):
         collective_s("all_reduce", 8, 1.0, NODES, "ring")
     uneven = Sites(2, INSIDE, (BETWEEN, INSIDE))
     with pytest.raises(NoClosedForm, match="equal uplinks"):

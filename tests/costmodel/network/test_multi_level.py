@@ -223,13 +223,13 @@ def test_what_it_is_for_people() -> None:
 @pytest.mark.parametrize(
     ("levels", "line"),
     [
-        ((), "network.levels: got []; expected a level at least"),
+        ((), "network.levels: got []; expected at least one level"),
         ((Level(0, NVLINK),), "network.levels.0.units: got 0"),
         ((Level(2, NVLINK, 2),), "network.levels.0.rails: got 2; expected none in the innermost level"),
         ((Level(2, CARD), Level(2, WAN)), "network.levels.1.rails: got None; expected the uplinks of a unit below"),
         ((Level(2, CARD), Level(2, WAN, 0)), "network.levels.1.rails: got 0"),
         ((Level(2, CARD), Level(2, WAN, 1, 0.5)), "network.levels.1.oversubscription: got 0.5; .*2 is 2:1"),
-        ((Level(None, CARD), Level(None, WAN, 1)), "network.levels.1.units: got None; .*one level alone"),
+        ((Level(None, CARD), Level(None, WAN, 1)), "network.levels.1.units: got None; .*only one level"),
         ((Level(2, NVLINK), Level(2, CARD, cross_rail="spine")), "network.levels.1.cross_rail: got 'spine'; .*above"),
         ((Level(2, CARD, cross_rail="inside"),), "network.levels.0.cross_rail: got 'inside'; .*second level"),
         (

@@ -66,7 +66,7 @@ def test_as_users_write_them():
         ({"oregon": 0, "ohio": 4}, "network.sites.oregon: got 0"),
         ({"oregon": "x", "ohio": 4}, "network.sites.oregon: got 'x'"),
         ({"oregon": 4, "gc-us": 4}, "expected regions of one cloud"),
-        ({}, "expected a region at least"),
+        ({}, "expected at least one region"),
     ],
 )
 def test_what_is_no_region_is_refused(sites, message):

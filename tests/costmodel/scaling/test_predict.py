@@ -58,7 +58,7 @@ def test_data_parallelism_has_no_replicas_and_no_period() -> None:
         (TrainingAtScale("diloco", 1e9, replicas=16), "replicas: got 16.0; expected 1 to 8, which fit 'diloco'"),
         (
             TrainingAtScale("diloco", 1e9, period=100),
-            "period: got 100.0; expected 30, which fit 'diloco' has seen; beyond",
+            "period: got 100.0; expected 30, which fit 'diloco' covers; 'extrapolate' permits",
         ),
         (
             TrainingAtScale("streaming-diloco", 1e9, period=300, replicas=2),
@@ -87,7 +87,7 @@ def test_bounds_widen_beyond_and_are_none_where_nobody_knows() -> None:
     widths = [one.high / one.loss for one in (inside, larger, largest) if one.high is not None]
     assert widths == sorted(widths) and len(widths) == 3
     odd = predicted_loss(TrainingAtScale("diloco", 1e9, batch_tokens=64e6), extrapolate=True)
-    assert odd.low is None and odd.high is None and "batch_over_best: nobody knows" in odd.basis
+    assert odd.low is None and odd.high is None and "batch_over_best: unknown" in odd.basis
 
 
 @pytest.mark.parametrize("method", ["ddp-adam", "diloco"])
@@ -164,7 +164,7 @@ def test_ratios_on_data_that_no_fit_has_seen() -> None:
 
 def test_of_other_batches_nobody_knows() -> None:
     odd = relative_loss(TrainingAtScale("diloco", 1e9, batch_tokens=64e6), extrapolate=True)
-    assert odd.low is None and odd.extrapolation and "batch_over_best: nobody knows" in odd.basis
+    assert odd.low is None and odd.extrapolation and "batch_over_best: unknown" in odd.basis
 
 
 @given(st.floats(100e6, 2e9), st.sampled_from(["ddp-adam", "diloco"]), st.floats(1, 8))

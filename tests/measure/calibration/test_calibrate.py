@@ -189,7 +189,9 @@ def test_times_that_show_no_bandwidth_are_refused(noise: float) -> None:
     if not noise:
         assert cluster_of(plan, [one | {"collectives": rows}], FACTS)["network"]["bandwidth"] == "1 Gbit/s"
         return
-    with pytest.raises(SpecError, match=r"--sizes: got '4 B, 1\.02 kB'; expected larger ones beside them, as 16\.8 MB"):
+    with pytest.raises(
+        SpecError, match=r"--sizes: got '4 B, 1\.02 kB'; expected larger " r"ones as well, such as 16\.8 MB"
+    ):
         cluster_of(plan, [one | {"collectives": rows}], FACTS)
     of_all = replace(TINY, timing=Timing())
     with pytest.raises(SpecError, match=r"--budget: got '150 ms'; expected a longer one"):

@@ -201,7 +201,7 @@ def test_an_iperf_that_failed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("logs", "said"),
     [
-        (["regions.csv", "ds_bench.txt"], "a network has one kind"),
+        (["regions.csv", "ds_bench.txt"], "but not both"),
         (["us_to_eu.txt"], "no rate between two places"),
         (["trainings.csv"], "JSON of iperf3"),
         (["nothing.log"], "a file that can be read"),

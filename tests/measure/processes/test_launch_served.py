@@ -126,7 +126,7 @@ def test_measured_beside_simulated(plain) -> None:
     for one in launch_tables(told, spec_of({})):
         console.print(one)
     shown = console.export_text()
-    assert "simulated: wan" in shown and "who came, and how late" in shown
+    assert "simulated: wan" in shown and "arrivals of updates, and how late they were" in shown
     kept = json.loads((folder / "run.json").read_text())
     assert kept["rows"][0]["ages"] == row["ages"] and kept["launch"]["processes"] == WORKERS + 1
     events = json.loads((folder / "trace.json").read_text())["traceEvents"]

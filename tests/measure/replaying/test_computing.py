@@ -30,7 +30,7 @@ def test_what_a_user_writes() -> None:
 
 
 def test_what_nobody_measured_or_counted_is_refused() -> None:
-    with pytest.raises(SpecError, match="got 'measured'; expected a hardware: nothing was measured"):
+    with pytest.raises(SpecError, match="got 'measured'; expected a hardware, as this record has no measured times"):
         segment_seconds(RankRecord([], SEGMENTS), MeasuredComputing())
     with pytest.raises(SpecError, match="got 'slow'; expected 'measured'"):
         segment_seconds(RankRecord([], [(Counted(0.0, 0.0),)], segment_cpu_s=[1.0]), SLOW)

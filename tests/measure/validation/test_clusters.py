@@ -154,7 +154,7 @@ STEPS = "algorithm,bw,bw_measured,steps,n_sync,params,batch,seq,sync_wall_ms\n"
         (HEAD + "all_reduce,nccl,4,128,1,1,nan\n", "line 2: time_ms: got 'nan'"),
         (HEAD + "all_reduce,mpi,4,128,1,1,3\n", "line 2: backend: got 'mpi'"),
         (HEAD + "scan,gloo,4,128,1,1,3\n", "line 2: collective: got 'scan'"),
-        (HEAD + "all_reduce,nccl,4\n", "line 2: not as many columns"),
+        (HEAD + "all_reduce,nccl,4\n", "line 2: fewer or more columns"),
         (HEAD, "has no row"),
         ("a,b\n1,2\n", "expected a file whose header has the columns collective, backend"),
         ("gpu,gpus,bytes,in_place_ns\nh100,4,10,10\n", "line 2: gpu: got 'h100'"),

@@ -140,7 +140,7 @@ def is_running(pid: str) -> bool:
 
 
 def test_processes_that_are_not_through_in_time() -> None:
-    with pytest.raises(SynclineError, match=r"rank 0 was not through after 0\.2 s"):
+    with pytest.raises(SynclineError, match=r"rank 0 had not finished after 0\.2 s"):
         run_together([[sys.executable, "-c", "import time; time.sleep(60)"]], [dict(os.environ)], 0.2)
 
 

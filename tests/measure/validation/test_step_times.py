@@ -266,7 +266,7 @@ def test_too_few_points_are_refused(tmp_path):
     ("override", "message"),
     [
         ("fold=5", "fold: got 5"),
-        ("hardware=cpu-core", "hardware whose memory is known"),
+        ("hardware=cpu-core", "hardware with known memory"),
         ("constants=h100", "constants: got 'h100'"),
         ("folds=1", "folds: got 1"),
     ],

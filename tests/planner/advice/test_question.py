@@ -49,7 +49,7 @@ def test_the_default_batch_is_shared_out_in_whole_sequences(parameters: float, w
     ("changed", "told"),
     [
         ({"cluster": None}, "cluster: got None"),
-        ({"network": "wan"}, "network: got 'wan'; expected none beside a cluster"),
+        ({"network": "wan"}, "network: got 'wan'; expected none with a cluster"),
         ({"workers": 63}, "workers: got 63"),
         ({"workers": 0}, "workers: got 0"),
         ({"budget": "50k"}, "budget: got 50000.0; expected prices"),

@@ -199,7 +199,7 @@ def test_a_link_names_no_other_network(lab, text):
 @pytest.mark.parametrize(
     ("description", "line"),
     [
-        ("10gbe", "--network: got '10gbe'; expected a network that states its workers"),
+        ("10gbe", "--network: got '10gbe'; expected a network with a fixed number of workers"),
         ("nowhere", "--network: got 'nowhere'"),
     ],
 )

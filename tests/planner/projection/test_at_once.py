@@ -131,5 +131,5 @@ def test_rows_are_made_of_columns_when_they_are_asked_for(tmp_path):
 
 
 def test_an_algorithm_for_nodes_is_refused_on_links():
-    with pytest.raises(SpecError, match="algorithm: got 'hierarchical'; expected a network of nodes or of sites"):
+    with pytest.raises(SpecError, match="algorithm: got 'hierarchical'; expected a network of nodes, or of sites"):
         project_all(variants(spec(algorithm="leader"), Options("8,16")))

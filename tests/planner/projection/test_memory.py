@@ -263,13 +263,13 @@ CARD = {"name": "card", "peak_flops": 1e14, "mfu": 0.4, "memory_bytes": "80 GB"}
         ({"activations": "selective", "recomputed_layers": 2}, r"memory.recomputed_layers: got 2; expected memory.act"),
         (
             {"activations": "stored", "recomputed_modules": ["mlp"]},
-            r"memory.recomputed_modules: got .*selective beside",
+            r"memory.recomputed_modules: got .*selective as well",
         ),
         ({"recomputed_modules": ["attn"]}, r"memory.recomputed_modules.0: got 'attn'; expected 'core_attn'"),
         ({"recomputed_layers": "some"}, r"memory.recomputed_layers"),
         ({"activations": "recomputed", "offloaded_layers": 1}, r"memory.offloaded_layers: got 1; expected memory.act"),
         ({"activations": None, "layers_per_checkpoint": 2}, r"memory.layers_per_checkpoint: got 2"),
-        ({"offloaded_layers": 2}, r"memory.offloaded_layers: got 2; expected hardware.host_bytes_per_s beside it"),
+        ({"offloaded_layers": 2}, r"memory.offloaded_layers: got 2; expected hardware.host_bytes_per_s as well"),
     ],
 )
 def test_layers_that_a_policy_does_not_have_are_told(memory: dict[str, object], message: str) -> None:

@@ -56,4 +56,4 @@ def test_parts_on_levels_have_a_closed_form() -> None:
 
 def test_too_many_messages_are_told_and_not_played() -> None:
     seconds, why = simulated_s("all_gather", 2**14, 1e6, network("two-sites"), "ring", group=range(0, 2**14, 2))
-    assert math.isnan(seconds) and "too many to play" in why
+    assert math.isnan(seconds) and "too many for lockstep" in why

@@ -176,7 +176,7 @@ def test_figures_are_drawn_or_refused(tmp_path):
         ([load_spec("lion-cub-table4")], "table.pdf", "no figure, as a speed-table is a table"),
         ([spec("methods=[ddp-adam]")], "one.pdf", "two methods"),
         ([spec("methods=[ddp-adam, diloco]", "networks=[{per_node: 2, inside: nvlink4, between: ib-ndr}]")], "n.pdf",
-         "one link to everybody"),
+         "one link for all workers"),
     ]:  # fmt: skip
         with pytest.raises(SpecError, match=error):
             sl.project(specs).save_plot(tmp_path / file)

@@ -81,8 +81,8 @@ def test_a_row_without_a_time_says_why_and_leaves_the_others_alone(few: None, ov
     demo = rows["demo"]
     assert demo["timed_by"] is None
     assert demo["not_timed"] == (
-        "all_gather by ring among 64 has no closed form here: 4,032 messages are too many to play by lockstep, "
-        "which plays at most 10"
+        "all_gather by ring among 64 has no closed form here: 4,032 messages are too many for lockstep, "
+        "which simulates at most 10"
     )
     assert all(demo[name] is None for name in TIMES)
     assert demo["compute_s"] and demo["bytes_per_worker"] and demo["memory_bytes"]
@@ -122,7 +122,7 @@ def test_a_note_tells_who_played() -> None:
     console = Console(width=80, record=True)
     for table in project_tables(project(spec), spec):
         console.print(table)
-    assert "No closed form, played in lockstep: demo on dgx-h100." in console.export_text()
+    assert "No closed form, simulated by lockstep: demo on dgx-h100." in console.export_text()
 
 
 def test_messages_that_meet_are_played_by_events() -> None:
@@ -168,7 +168,7 @@ def test_numbers_of_workers_that_a_network_cannot_join_have_rows_that_say_so(tmp
     given = ["project", "--network", "dgx-h100", "--network", "wan", "--method", "ddp-adam,demo"]
     done = CliRunner().invoke(app, [*given, "--workers", "8,12,1", "--json"])
     rows = json.loads(done.stdout)["rows"]
-    why = "dgx-h100 cannot join so many workers; expected a multiple of 8, the workers of a node"
+    why = "dgx-h100 cannot connect so many workers; expected a multiple of 8, the workers of a node"
     assert {row["workers"] for row in rows if row["not_timed"]} == {12}
     assert [row["not_timed"] for row in rows if row["workers"] == 12] == [why, why, None, None]
     assert all((row["step_time_s"] is None) == (row["not_timed"] is not None) for row in rows)
@@ -181,4 +181,6 @@ def test_numbers_of_workers_that_a_network_cannot_join_have_rows_that_say_so(tmp
     on = [f"networks=[{json.dumps(STAR)}]", "methods=[demo, ddp-adam]"]
     specs = [load_spec("project-gpt-160m", [*on, f"workers={workers}"], ProjectSpec) for workers in (4, 5)]
     told = [row["not_timed"] for row in project_all(specs)]
-    assert told == [None] * 2 + ["star cannot join so many workers; expected at most 4, the hosts of the network"] * 2
+    assert (
+        told == [None] * 2 + ["star cannot connect so many workers; expected at most 4, the hosts of the network"] * 2
+    )

@@ -24,13 +24,15 @@ LLAMA: dict[str, Any] = {"model": "llama-7b", "cluster": "two-sites-a100", "toke
 def test_one_line_says_of_all_methods_why_their_loss_is_unknown() -> None:
     text = " ".join(drawn(200, methods=["ddp-adam", "diloco", "mt-dao", "demo"], **LLAMA))
     assert text.count("Loss unknown of") == 2
-    assert "ddp-adam, diloco: 6.738 B parameters, where fits have seen 35 M to 2.4 B; --extrapolate" in text
-    assert "mt-dao, demo: no published fit covers such a method." in text
+    assert "ddp-adam, diloco: 6.738 B parameters, outside the range of the fits, 35 M to 2.4 B; --extrapolate" in text
+    assert "mt-dao, demo: no published fit covers this method." in text
 
 
 def test_what_the_fit_has_not_seen_is_named() -> None:
     asked = {"model": "gpt-160m", "networks": ["wan"], "methods": ["ddp-adam", "diloco"], "tokens": "3B"}
-    assert "ddp-adam, diloco: 18.5 tokens per parameter, where fits have seen 19.5 to 20.5" in " ".join(drawn(**asked))
+    assert "ddp-adam, diloco: 18.5 tokens per parameter, outside the range of the fits, 19.5 to 20.5" in " ".join(
+        drawn(**asked)
+    )
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def test_they_are_rows_as_others_are(tmp_path: Path) -> None:
 def test_a_paper_has_no_training_to_pay_for() -> None:
     with pytest.raises(sl.SpecError, match="spec: got 'curvadion-table2'; expected a projection"):
         sl.project("curvadion-table2", prices={"accelerator_hour": 1})
-    with pytest.raises(sl.SpecError, match=r"tokens: got .*; expected nothing beside a target loss"):
+    with pytest.raises(sl.SpecError, match=r"tokens: got .*; expected none with a target loss"):
         sl.project(tokens=1e9, target_loss=2.0)
     with pytest.raises(sl.SpecError, match="tokens: got 'many'; expected a positive number"):
         sl.project(tokens="many")

@@ -51,8 +51,8 @@ def test_advice_on_that_network_has_a_plan_that_meets_the_deadline_and_on_less_n
 @pytest.mark.parametrize(
     ("more", "line"),
     [
-        ({"variable": "workers", "deadline": "2h"}, "best: got True; expected bandwidth or latency to be sought"),
-        ({"variable": "bandwidth", "step_time": "2s"}, "best: got True; expected a deadline beside it"),
+        ({"variable": "workers", "deadline": "2h"}, "best: got True; expected bandwidth or latency as the variable"),
+        ({"variable": "bandwidth", "step_time": "2s"}, "best: got True; expected a deadline as well"),
     ],
 )
 def test_what_plans_cannot_tell_is_refused(more: dict[str, Any], line: str) -> None:

@@ -61,5 +61,5 @@ def test_a_method_without_fragments_has_no_delay() -> None:
     asked = question(2.5)
     asked["methods"] = ["diloco", *asked["methods"]]
     rows = {row["of"]: row for row in sl.solve("delay", **asked, exposed=0).rows}
-    assert rows["diloco"]["why"] == "it has no delay to be another"
+    assert rows["diloco"]["why"] == "it has no delay"
     assert rows["streaming-diloco"]["value"] == 3

@@ -78,7 +78,7 @@ class Elementwise(nn.Module):
         ({"train_set": (DATA[0], DATA[1][:5])}, "problem.train_set: got [12, 5]; expected tensors of one length"),
         (
             {"train_set": no_stream()},
-            "problem.train_set: got 'no_stream'; expected data that can be gone through again",
+            "problem.train_set: got 'no_stream'; expected data that can be read more than once",
         ),
         ({"train_set": 3}, "problem.train_set: got 'int'; expected a data set with a length"),
         (

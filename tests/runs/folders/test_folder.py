@@ -68,7 +68,7 @@ def test_of_many_at_once_each_has_a_folder_of_its_own_or_is_refused_before_it_be
     over.set()
     for thread in threads:
         thread.join(60)
-    assert all("expected a folder that does not exist yet, and nobody writes" in line for line in said)
+    assert all("expected a folder that does not exist yet, and that no process writes" in line for line in said)
     assert len(names(tmp_path)) == len(winners)
     assert {json.loads((tmp_path / name / "run.json").read_text()) for name in names(tmp_path)} == winners
 

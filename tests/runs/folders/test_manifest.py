@@ -71,7 +71,7 @@ def test_what_differs_is_told_file_by_file(change, rows, command, tmp_path):
 def test_the_command_says_how_many_files_are_whole(command, tmp_path):
     written(tmp_path / "runs" / "run")
     done = command("verify", "run")
-    assert (done.code, done.out, done.err) == (0, "", "runs/run/: 3 files are as they were written\n")
+    assert (done.code, done.out, done.err) == (0, "", "runs/run/: 3 files are unchanged since they were written\n")
 
 
 @pytest.mark.parametrize(

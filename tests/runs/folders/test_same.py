@@ -76,10 +76,10 @@ def test_what_one_folder_has_alone_is_a_difference(tmp_path: Path) -> None:
     pq.write_table(pa.table({"step": [1, 2], "loss": [4.0, 2.0], "more": [0.0, 0.0]}), b / "metrics.parquet")
     comparison = compare_folders(a, b)
     assert comparison.unmatched == [
-        f"curves.parquet is in {b} alone",
-        f"metrics.parquet: method is in {a} alone",
-        f"metrics.parquet: accuracy is in {a} alone",
-        f"metrics.parquet: more is in {b} alone",
+        f"curves.parquet is only in {b}",
+        f"metrics.parquet: method is only in {a}",
+        f"metrics.parquet: accuracy is only in {a}",
+        f"metrics.parquet: more is only in {b}",
         f"metrics.parquet: step has 3 rows in {a} and 2 in {b}",
         f"metrics.parquet: loss has 3 rows in {a} and 2 in {b}",
     ]

@@ -96,7 +96,7 @@ def _refuse():
 
 
 def test_a_process_that_is_ended_from_outside_is_told_in_one_line():
-    with shared_progress(2) as shared, pytest.raises(SynclineError, match="ended from outside"):
+    with shared_progress(2) as shared, pytest.raises(SynclineError, match="process was killed"):
         list(side_by_side([_die, _die], 2, shared))
 
 

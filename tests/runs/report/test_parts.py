@@ -95,7 +95,7 @@ def test_words_are_of_the_rows():
     said = " ".join(summary_of_result(told(rows)))
     first = min((row for row in rows if row["network"] == "dsl"), key=lambda row: row["time_to_target_s"] or np.inf)
     assert f"On dsl {first['method']} is the first" in said and "4 workers, 40 steps" in said
-    assert summary_of_result(told([])) == ["There are no rows: nothing was finished."]
+    assert summary_of_result(told([])) == ["There are no rows, as nothing was finished."]
     assert summary_of_result(told([{"a": 1}, {"a": 2}], "vote-ties")) == ["2 rows of vote-ties."]
 
 
@@ -103,7 +103,7 @@ def test_words_are_of_the_rows():
     ("rows", "more", "said"),
     [
         ([ROW | {"diverged_at": 7, "diverged_seeds": 2}], {}, "a diverged at step 7 (2 seeds)."),
-        ([ROW], {"interrupted": True}, "ended before it was finished"),
+        ([ROW], {"interrupted": True}, "It was interrupted"),
         ([ROW], {"failed": "rank 1 died"}, "A real process failed: rank 1 died"),
         ([ROW | {"error": "no memory"}, ROW], {}, "1 of 2 runs failed, the first with: no memory"),
         ([ROW | {"target_loss": 2.0, "time_to_target_s": None}], {}, "a: a loss of 2 is not reached."),
@@ -123,7 +123,7 @@ def test_code_that_differs_from_its_commit_is_said(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"git_commit": "0123456789abcdef+", "syncline": "0.0.1", "rows": []}))
     one = Reported("it", "run", {"rows": [ROW]}, (), folder=tmp_path)
     said = warnings_of(one)
-    assert "code that differs from its commit" in said[0] and "Syncline 0.0.1" in said[1]
+    assert "uncommitted changes" in said[0] and "Syncline 0.0.1" in said[1]
     assert ("commit", "0123456789ab+") in provenance_of(one)["versions"]
 
 

@@ -47,7 +47,7 @@ def test_fields_of_a_method_are_set_in_the_method_that_is_chosen_whatever_the_or
 
 REFUSED = [
     (["method.lr"], "--grid: got 'method.lr'; expected field.path=value,value"),
-    (["method.lr=["], r"--grid method.lr: got '\['; expected values with commas between"),
+    (["method.lr=["], r"--grid method.lr: got '\['; expected values separated by commas"),
     (["method.lr="], r"--grid method.lr: got \[\]; expected at least one value"),
     (["method.lr=0.1,-1"], "--grid method.lr: got -1; expected greater than 0"),
     (["method.lrr=1"], "--grid method.lrr: got 1; expected no such field here"),
@@ -57,7 +57,7 @@ REFUSED = [
     (["seeds=1,2"], "--grid seeds: got 'seeds'; expected no seeds, which --seeds gives"),
     (["description=a,b"], "--grid description: got 'description'; expected a field that changes something"),
     (["steps=5", "steps=6"], "--grid steps: got 'steps'; expected each field once"),
-    (["steps.x=5"], "--grid steps.x: got 5; expected a path into fields"),
+    (["steps.x=5"], "--grid steps.x: got 5; expected a path of fields"),
     (["method=[{kind: local, lr: 1, period: 2}, {kind: local, lr: 2, period: 2}]"], "--grid method: got"),
     (["schedule.warmup_steps=0,7"], "--grid schedule.warmup_steps: got 7; expected at most 6"),
     (["compute.start_offsets=[[0, 1, 2]]", "workers=3,4"], r"start_offsets: got \(0.0, 1.0, 2.0\); expected one time"),
@@ -88,7 +88,9 @@ def test_what_is_set_below_a_grid_s_field_is_to_blame_itself():
 
 
 def test_a_value_beside_a_grid_over_its_field_is_refused():
-    with pytest.raises(SpecError, match="--set steps: got '7'; expected nothing beside the grid over steps"):
+    with pytest.raises(
+        SpecError, match="--set steps: got '7'; expected no value, as the grid over steps has its values"
+    ):
         made("steps=5,6", overrides=["steps=7"])
 
 
@@ -179,7 +181,7 @@ def test_objects_that_no_file_can_hold_are_told_apart_by_what_is_in_them():
         (one,) = made(fields=FIELDS | {"problem": problem(scale), "seeds": [0]})
         names += run_names(one.spec, "1").values()
     assert names[0] == names[1] != names[2]
-    with pytest.raises(SpecError, match="problem: got 'own'; expected what can be sent to another process"):
+    with pytest.raises(SpecError, match="problem: got 'own'; expected a value that can be sent to another process"):
         held = dataclasses.replace(problem(1.0), evaluate=partial(max, key=(_ for _ in ())))
         (one,) = made(fields=FIELDS | {"problem": held})
         run_names(one.spec, "1")

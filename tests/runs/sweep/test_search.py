@@ -142,7 +142,7 @@ REFUSED = [
     ({"tune": {"network": (1, 2)}}, "expected a field that the loss depends on"),
     ({"tune": {"schedule.warmup_steps": (1, 10)}}, r"tune\['schedule.warmup_steps'\]: got 10; expected at most 6"),
     ({"tune": {}}, "--tune: got 'nothing'; expected a field to search over"),
-    ({"trials": None}, "--trials: got None; expected how many"),
+    ({"trials": None}, "--trials: got None; expected the number of trials"),
     ({"search": "grid"}, "--search: got 'grid'; expected one of 'optuna'"),
     ({"grid": {"method.lr": [1]}}, r"expected each field once"),
     ({"tune": {"adam:method.lr": (1e-4, 1)}}, r"got 'adam'; expected a grid over methods, too"),

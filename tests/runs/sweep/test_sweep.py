@@ -226,7 +226,7 @@ def test_the_files_say_what_the_rows_say(tmp_path):
 def test_a_folder_has_one_sweep_at_a_time_and_is_no_other_one(tmp_path):
     class Second(Listener):
         def finished(self, label, row):
-            with pytest.raises(SpecError, match="no other sweep is at work"):
+            with pytest.raises(SpecError, match="no other sweep is writing"):
                 small_sweep(tmp_path / "out")
             tried.append(label)
 
@@ -283,6 +283,6 @@ def test_methods_with_knobs_of_their_own_can_have_equal_effort(tmp_path):
     drawn = [sweep(FIELDS, grid, equal_effort=True, **fields) for _ in range(2)]
     assert drawn[0].effort == {"ddp-sgdm": 2, "local-sgdm": 2} and drawn[0].rows == drawn[1].rows
     assert len(drawn[0].rows) == 8 == drawn[0].repeated
-    with pytest.raises(SpecError, match="--equal-effort: got 'ddp-sgdm 2, local-sgdm 6'; expected as many"):
+    with pytest.raises(SpecError, match="--equal-effort: got 'ddp-sgdm 2, local-sgdm 6'; expected the same number"):
         decay = Search.from_options({"method.weight_decay": (0.01, 0.1)}, trials=2)
         sweep(FIELDS, grid, search=decay, equal_effort=True, **fields)

@@ -308,7 +308,7 @@ def test_algorithms_are_chosen_by_size():
 
 
 def test_a_policy_of_equal_links_is_refused_where_they_differ():
-    with pytest.raises(SpecError, match="algorithm: got 'nccl'; expected another one where links differ"):
+    with pytest.raises(SpecError, match="algorithm: got 'nccl'; expected a different one where links differ"):
         clock([Call(0, "all_reduce", 4.0)], 0.0, [Link(0.0, 1.0)] * 2, 2, 1, algorithm="nccl")
 
 

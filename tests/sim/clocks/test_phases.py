@@ -157,5 +157,5 @@ def test_the_timeline_keeps_the_first_steps_of_all_phases():
 def test_somebody_must_be_there():
     present = everybody()
     present[3] = False
-    with pytest.raises(SpecError, match="present: got 3; expected somebody"):
+    with pytest.raises(SpecError, match="present: got 3; expected at least one worker"):
         phased_clock(present, CALLS, 0.01, LINK)

@@ -178,7 +178,7 @@ def test_refusals() -> None:
         (queued(("compute", StreamWait("m"))), "waits for a mark that is not there"),
         (queued(("compute", HostWait("m"))), "waits for a mark that is not there"),
         (queued(("compute", Wait("m"))), "waits for a collective that has not started"),
-        (queued(("compute", StreamMark("m")), (SIDE, StreamMark("m"))), "a key of its own for each mark"),
+        (queued(("compute", StreamMark("m")), (SIDE, StreamMark("m"))), "a different key for each mark"),
     ):
         with pytest.raises(SynclineError, match=said):
             run_events([wrong], LINK)

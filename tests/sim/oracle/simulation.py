@@ -222,7 +222,7 @@ class WorkerProgram:
         simulation, worker, to = self.simulation, self.worker, send.to
         address = worker, to, send.tag
         if address in simulation.sent or to == worker or not 0 <= to < simulation.workers:
-            wanted = "a tag of its own for each message under way" if address in simulation.sent else "another worker"
+            wanted = "a different tag for each message in flight" if address in simulation.sent else "another worker"
             raise SynclineError(f"worker {worker} sends {send.tag!r} to {to}; expected {wanted}")
 
         message = PointToPoint(send, simulation.routes.between(worker, to), self, simulation.running[to])
@@ -341,7 +341,7 @@ class WorkerProgram:
         """Start a collective when the one before it on its stream is done."""
         if collective.key in self.queued:
             raise SynclineError(
-                f"worker {self.worker} starts collective {collective.key!r} twice; expected a key of its own"
+                f"worker {self.worker} starts collective {collective.key!r} twice; expected an unused key"
             )
         named = collective.algorithm is not None or collective.rounds is not None
         over = self.simulation.over
@@ -386,5 +386,5 @@ class WorkerProgram:
                     "every worker must join it, in the same order"
                 )
         if not self.is_through:
-            line = f"worker {self.worker} never gets past {at[self.worker]}: nothing sends what it waits for"
+            line = f"worker {self.worker} never gets past {at[self.worker]}: no worker sends what it waits for"
             raise Stuck(line, at)

@@ -282,7 +282,7 @@ def test_replicas_join_an_all_reduce_per_update(name, sums):
         (["F0 B0 F1 B1", "F0 F1 B1"], "stage 2 never runs backward 1, which is not in its order: stage 1 waits for it"),
         (["F0 F1 B0 B1", "B0 F0 F1 B1"], "stage 2 never runs backward 1: it waits for forward 1 of stage 2"),
         (["F0 F0 F1 B0 B1", "F0 F1 B0 B1"], "stage 1 runs forward 1 twice"),
-        (["F0 F1 F2 B0 B1 B2", "F0 F1 B0 B1"], "stage 1 runs forward 3, which hand has not"),
+        (["F0 F1 F2 B0 B1 B2", "F0 F1 B0 B1"], "stage 1 runs forward 3, which hand does not have"),
         (["F0 F1 B0 B1"], "got 1 stages; expected the pipeline's 2"),
     ],
 )

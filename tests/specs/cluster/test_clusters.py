@@ -80,7 +80,7 @@ def test_a_file_has_sections(tmp_path: Path) -> None:
         (MINE | {"workers": 5}, "cluster.workers", "a multiple of 2"),
         (MINE | {"workers": "six"}, "cluster.workers", "a number of workers"),
         (MINE | {"hardware": "a1000"}, "cluster.hardware", "one of"),
-        ({"network": {"levels": []}}, "cluster.network.levels", "a level at least"),
+        ({"network": {"levels": []}}, "cluster.network.levels", "at least one level"),
         ("nowhere.yaml", "cluster", "a file that can be read"),
         (MINE | {"hardwear": "a100"}, "cluster.hardwear", "no such section, but 'hardware'"),
         (3, "cluster", "a .yaml file"),
@@ -160,4 +160,4 @@ def test_a_bad_file_is_one_line_whoever_asks(command: str, old: str, new: str, l
 @pytest.mark.parametrize("command", ["project", "collectives"])
 def test_a_network_beside_a_cluster_is_refused(command: str) -> None:
     told = CliRunner().invoke(app, [command, "--cluster", "two-sites-a100", "--network", "wan"])
-    assert "--network: got 'wan'; expected none beside --cluster" in str(told.exception)
+    assert "--network: got 'wan'; expected none with --cluster" in str(told.exception)

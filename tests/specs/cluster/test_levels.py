@@ -79,7 +79,7 @@ def test_written_and_read_again_it_is_the_same(given: dict[str, object]) -> None
         ([{"units": 8, "link": "wam"}], "network.levels.0.link: got 'wam'; expected one of"),
         ([{"units": 8, "link": "dgx-a100"}], "network.levels.0.link: got 'dgx-a100'; expected a link"),
         (["dgx"], "network.levels.0.preset: got 'dgx'; expected one of"),
-        ([{"preset": "dgx-a100", "link": "wan"}], "network.levels.0.link: got 'wan'; expected none beside a preset"),
+        ([{"preset": "dgx-a100", "link": "wan"}], "network.levels.0.link: got 'wan'; expected none with a preset"),
         ([{"units": 2, "link": "wan"}, "dgx-a100"], "network.levels.1.preset: got 'dgx-a100'; expected a link"),
         ([{"units": 2, "link": "wan"}, "wan"], "network.levels.1.rails: got None; expected the uplinks of a unit"),
         ([{"link": "wan"}, {"link": "wan", "rails": 1}], "network.levels.1.units: got None; expected a number"),
@@ -91,7 +91,7 @@ def test_written_and_read_again_it_is_the_same(given: dict[str, object]) -> None
             [{"units": 2, "link": "wan", "shares_lower_links": "yes"}],
             "network.levels.0.shares_lower_links: got 'yes'; expected",
         ),
-        ([], "network.levels: got []; expected a level at least: {units, link}"),
+        ([], "network.levels: got []; expected at least one level: {units, link}"),
     ],
 )
 def test_refusals_name_the_field_in_a_line(levels: object, line: str) -> None:

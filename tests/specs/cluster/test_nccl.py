@@ -42,9 +42,9 @@ def test_what_cannot_be_is_refused(nccl: object, said: str) -> None:
 
 
 def test_it_is_of_one_library() -> None:
-    with pytest.raises(SpecError, match=r"nccl: .*none beside gloo"):
+    with pytest.raises(SpecError, match=r"nccl: .*none with gloo"):
         network({**GIVEN, "nccl": True, "gloo": {"message_overhead": "1 ms"}})
-    with pytest.raises(SpecError, match=r"network.nccl: .*none beside gloo"):
+    with pytest.raises(SpecError, match=r"network.nccl: .*none with gloo"):
         network({"per_node": 2, "inside": {**GIVEN, "gloo": {}}, "between": {**GIVEN, "nccl": True}})
     with pytest.raises(SpecError, match=r"network.nccl: got '2 different costs'"):
         network({"per_node": 2, "inside": {**GIVEN, "nccl": {"channels": 4}}, "between": {**GIVEN, "nccl": True}})

@@ -207,7 +207,7 @@ def test_files_are_read_as_strictly_as_specs(tmp_path: Path) -> None:
     file.write_text("latency: 1e-3\nbandwidth: 1e9\n")
     assert network(file) == Link(1e-3, 1e9, "lab")
     file.write_text("latency: 1e-3\nbandwidth: 1e9\nlatency: 2e-3\n")
-    with pytest.raises(SpecError, match="'latency' is there twice"):
+    with pytest.raises(SpecError, match="'latency' is given twice"):
         network(file)
 
 
@@ -297,7 +297,7 @@ def test_a_network_says_what_it_is(value: Any, said: str) -> None:
         (GRAPH | {"hosts": ["a", "a"]}, "network.hosts.1: got 'a'"),
         ({"preset": "wan", "loss": 1.0}, "network.loss: got 1.0; expected a fraction of the packets"),
         ({"preset": "wan", "loss": "1%"}, "network.loss: got '1%'"),
-        ({"preset": "wan", "streams": 4}, "network.streams: got 4; expected loss beside it"),
+        ({"preset": "wan", "streams": 4}, "network.streams: got 4; expected loss as well"),
         ({"preset": "wan", "loss": 0.1, "streams": 0}, "network.streams: got 0"),
         ({"latency": 0, "bandwidth": 1.0, "loss": 0.1, "streams": 1}, "network.latency: got 0.0; expected above 0"),
         ({"preset": "wan", "tcp": 4}, "network.tcp: got 4; expected true (one connection"),
@@ -305,7 +305,7 @@ def test_a_network_says_what_it_is(value: Any, said: str) -> None:
         ({"preset": "wan", "tcp": {"connections": 0}}, "network.tcp.connections: got 0"),
         ({"preset": "wan", "tcp": {"windows": "1 MiB"}}, "network.tcp.windows: got '1 MiB'"),
         ({"preset": "wan", "tcp": {"loss": 1.0}}, "network.tcp.loss: got 1.0; expected a fraction of the packets"),
-        ({"preset": "wan", "tcp": True, "loss": 0.1}, "network.loss: got 0.1; expected none beside tcp"),
+        ({"preset": "wan", "tcp": True, "loss": 0.1}, "network.loss: got 0.1; expected none with tcp"),
         ({"latency": 0, "bandwidth": 1.0, "tcp": {"loss": 0.1}}, "network.latency: got 0.0; expected above 0"),
         ({"preset": "wan", "rails": 0}, "network.rails: got 0"),
         ({"preset": "wan", "efficiency": 94}, "network.efficiency: got 94.0"),

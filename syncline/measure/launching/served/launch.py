@@ -52,15 +52,15 @@ def check_served(spec: RunSpec, options: Launch) -> None:
         raise SpecError("method.asynchronous.hierarchy", asynchronous.hierarchy.model_dump(), expected)
     wire_format = spec.method.in_precision(spec.number_format).wire_format
     if asynchronous.reference == "server" and wire_format != "dense":
-        expected = "dense beside reference: server, as workers send their whole models"
+        expected = "dense with reference: server, as workers send their whole models"
         raise SpecError("method.wire", wire_format, expected)
     if options.workers_per_process != 1:
-        expected = "1, as each worker has a pace of its own"
+        expected = "1, as each worker has its own pace"
         raise SpecError("workers_per_process", options.workers_per_process, expected)
     if options.backend == "nccl":
         raise SpecError("backend", options.backend, "auto or gloo, as a server has no collectives")
     if options.reproducible:
-        raise SpecError("reproducible", True, "false, as a server adds up what comes in the order in which it comes")
+        raise SpecError("reproducible", True, "false, as a server adds updates in the order of their arrival")
 
 
 def launch_served(

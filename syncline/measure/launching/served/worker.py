@@ -82,11 +82,11 @@ class RoundReport(_Head):
             zero_ns: time at which the training began.
         """
         if len(self.steps) != len(steps):
-            raise MalformedMessage("steps that the worker was not given")
+            raise MalformedMessage("steps that the worker was not asked for")
         previous_place, previous_ns = -1, max(zero_ns, self.begun_ns)
         for expected_number, (number, place, counted, begun_ns, ended_ns) in zip(steps, self.steps, strict=True):
             if number != expected_number:
-                raise MalformedMessage("steps that the worker was not given")
+                raise MalformedMessage("steps that the worker was not asked for")
             if not previous_place < place < num_drawn:
                 raise MalformedMessage("places that no step has")
             if counted > place:
@@ -95,7 +95,7 @@ class RoundReport(_Head):
                 raise MalformedMessage("times out of order")
             previous_place, previous_ns = place, ended_ns
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
-            raise MalformedMessage("another number of losses")
+            raise MalformedMessage("a different number of losses")
         now_ns = time.monotonic_ns()
         laps_are_ordered = all(lap.start_ns <= lap.end_ns <= now_ns for lap in map(Lap._make, self.laps))
         if self.begun_ns < zero_ns or previous_ns > now_ns or not laps_are_ordered:

@@ -172,7 +172,7 @@ def find_trace_files(source: Path) -> list[Path]:
     files = []
     for rank in range(len(file_of_rank)):
         if rank not in file_of_rank:
-            raise SpecError("trace", str(source), f"{expected} ({name}.{rank}.et is not there)")
+            raise SpecError("trace", str(source), f"{expected} ({name}.{rank}.et is missing)")
         files.append(file_of_rank[rank])
     return files
 
@@ -198,4 +198,4 @@ def _check_group(group: tuple[Any, ...], num_ranks: int, path: str) -> None:
         if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < num_ranks:
             raise SpecError(f"trace.{path}", rank, f"a rank from 0 to {num_ranks - 1}")
     if len(set(group)) < len(group):
-        raise SpecError(f"trace.{path}", json.dumps(group), "ranks of a group, none twice")
+        raise SpecError(f"trace.{path}", json.dumps(group), "different ranks of a group")

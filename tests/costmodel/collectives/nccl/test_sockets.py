@@ -119,5 +119,5 @@ def test_what_there_is_not_is_refused() -> None:
     for field, value in (("channels", 0), ("slices", 0), ("buffer_bytes", 0.0), ("call_s", -1.0)):
         with pytest.raises(SpecError, match=rf"nccl.{paths.get(field, field)}: got {value}"):
             NcclCosts(**{field: value})
-    with pytest.raises(SpecError, match=r"link.nccl: .*none beside gloo"):
+    with pytest.raises(SpecError, match=r"link.nccl: .*none with gloo"):
         replace(KNOWN, gloo=FREE)

@@ -286,7 +286,7 @@ def test_folders_that_have_no_traces(tmp_path: Path) -> None:
         read_chakra(tmp_path / "nowhere")
     folder = foreign(tmp_path, [{"type": COMPUTE}], [{"type": COMPUTE}], [{"type": COMPUTE}])
     (folder / "theirs.1.et").unlink()
-    with pytest.raises(SpecError, match=r"theirs\.1\.et is not there"):
+    with pytest.raises(SpecError, match=r"theirs\.1\.et is missing"):
         read_chakra(folder)
     (folder / "mine.0.et").write_bytes(b"")
     with pytest.raises(SpecError, match="of one NAME"):

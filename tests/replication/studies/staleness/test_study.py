@@ -364,7 +364,7 @@ REFUSED = [
     ({"clock": {"networks": ["wan"], "model": "gpt-160m"}}, "clock.tokens_per_batch: got None; expected how many are"),
     ({"clock": {"networks": []}}, "clock.networks: got []; expected at least 1"),
     ({"workers": 2}, "workers: got 2; expected no such field here"),
-    ({"rates": [0.1], "rate_factors": [2]}, "rate_factors: got (2.0,); expected none beside rates"),
+    ({"rates": [0.1], "rate_factors": [2]}, "rate_factors: got (2.0,); expected none with rates"),
     ({"rate_factors": [1, 1]}, "rate_factors: got (1.0, 1.0); expected values that differ"),
     ({"rates": [0.1, 0.2], "tuning_seeds": [9, 1]}, "tuning_seeds: got (9, 1); expected seeds that are not among"),
     ({"rates": [0.1], "tuning_seeds": [9]}, "tuning_seeds: got (9,); expected none without rates to choose from"),

@@ -132,17 +132,17 @@ def test_runs_and_comparisons_of_stages_have_folders(tmp_path):
 
 SERVED = {"asynchronous": {"buffer_size": 1}}
 REFUSED = [
-    ({"workers": 2}, {"stages": 2}, "workers: got 2; expected 1 beside pipeline"),
+    ({"workers": 2}, {"stages": 2}, "workers: got 2; expected 1 with pipeline"),
     ({}, {"stages": 8}, "pipeline.stages: got 8; expected at most 4, as many as the problem has blocks"),
     ({"problem": GPT | {"tied": True}}, {"stages": 2}, "problem.tied: got True; expected false in a pipeline"),
     ({"problem": "digits"}, {"stages": 2}, "pipeline.stages: got 2; expected a problem of blocks"),
     ({"faults": {"stragglers": {"exponential_scale": 0.1}}}, {"stages": 2}, "faults: got "),
-    ({"speeds": [0.5]}, {"stages": 2}, "speeds: got (0.5,); expected none beside pipeline"),
-    ({"compute": {"seconds": 1, "jitter": 0.1}}, {"stages": 2}, "compute.jitter: got 0.1; expected none beside"),
+    ({"speeds": [0.5]}, {"stages": 2}, "speeds: got (0.5,); expected none with pipeline"),
+    ({"compute": {"seconds": 1, "jitter": 0.1}}, {"stages": 2}, "compute.jitter: got 0.1; expected none with"),
     ({"dtype": "float64"}, {"stages": 2, "backward_weights": "current"}, "dtype: got 'float64'; expected float32 wh"),
     ({}, {"stages": 2, "schedule": "1f1b", "backward_weights": "current"},
      "pipeline.backward_weights: got 'current'; expected stashed"),
-    ({"method": ADAM | SERVED}, {"stages": 2}, "method.asynchronous: got 'async-ddp-adam'; expected none beside"),
+    ({"method": ADAM | SERVED}, {"stages": 2}, "method.asynchronous: got 'async-ddp-adam'; expected none with"),
     ({"method": ADAM | {"remedy": "look-ahead"}}, {"stages": 2, "backward_weights": "current"},
      "method.remedy: got 'look-ahead'; expected none, or a discount, where backward_weights are current"),
     ({"method": ADAM | {"remedy": "look-ahead"}}, None, "method.remedy: got 'look-ahead'; expected none without"),

@@ -273,5 +273,5 @@ def test_only_what_plays_who_comes_when_takes_it() -> None:
     with pytest.raises(SpecError, match=r"asynchronous: got 'async-diloco'"):
         DiLoCo([torch.nn.Parameter(torch.zeros(2))], lr=0.1, asynchronous={})
     spec = spec_of(DILOCO, {})
-    with pytest.raises(SpecError, match=r"no network says who comes when"):
+    with pytest.raises(SpecError, match=r"arrivals depend on a network"):
         train_method(spec.model_copy(update={"network": None}), spec.method)

@@ -150,9 +150,13 @@ WAITING = DILOCO | {"asynchronous": {"buffer_size": 3, "synchronous": True}}
 @pytest.mark.parametrize(
     ("method", "failures", "said"),
     [
-        (DDP, {"rates": "1 s"}, "failures.rates: .* no progress possible, as to begin again and make steps takes"),
+        (
+            DDP,
+            {"rates": "1 s"},
+            "failures.rates: .* no progress is possible, as a restart and the steps to a checkpoint take",
+        ),
         (ASYNCHRONOUS, {"rates": "0.1 s"}, "failures.rates: got 'a worker of async-diloco fails every 100 ms'"),
-        (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 away for good'.* since 0 s: 2"),
+        (DDP, {"outages": [{"site": 1}], "sites": 2}, "failures.outages: got '2 of 4 lost for good'.* since 0 s: 2"),
         (DDP, {"outages": [{"worker": 1, "start": "20 s"}]}, "failures.outages: .* since 20 s: 3 workers are left"),
         (WAITING, {"outages": [{"site": 0}]}, "0 workers are left, and 1 are needed for async-diloco"),
     ],
@@ -205,7 +209,7 @@ def test_the_state_of_a_training_over_the_bandwidth_is_what_a_checkpoint_takes()
         ({"failures": "lama-3"}, "failures.rates: got 'lama-3'; expected one of"),
         ({"failures": {"workers_per_node": 8}}, "failures.workers_per_node: got 8; expected at most 4, the workers"),
         ({"failures": {"outages": [{"worker": 4}]}}, "failures.outages.0: got"),
-        ({"failures": {}, "faults": {"absences": [{"worker": 1}]}}, "faults.absences: got .* expected none beside"),
+        ({"failures": {}, "faults": {"absences": [{"worker": 1}]}}, "faults.absences: got .* expected none with"),
     ],
 )
 def test_refusals(fields, said):

@@ -119,11 +119,11 @@ def test_one_local_server_that_passes_all_on_is_the_server(how: dict[str, Any]) 
         ({"method": DDP | {"asynchronous": {"hierarchy": {"groups": 2}}}}, "asynchronous.hierarchy: got"),
         (
             {"method": DILOCO | {"asynchronous": {"participants": 2, "hierarchy": {"groups": 2}}}},
-            "participants: got 2; expected none beside hierarchy",
+            "participants: got 2; expected none with hierarchy",
         ),
         (
             {"method": DILOCO | {"asynchronous": {"buffer_size": 3, "synchronous": True, "hierarchy": {"groups": 2}}}},
-            "buffer_size: got 3; expected at most 2, the workers of a local server, who wait",
+            "buffer_size: got 3; expected at most 2, the workers of a local server, which wait",
         ),
     ],
 )  # fmt: skip

@@ -120,14 +120,14 @@ def test_token_rate_is_tokens_squared_by_steps() -> None:
         ({"method": DILOCO | {"asynchronous": {"participants": 5}}}, "participants: got 5; expected at most 4, the w"),
         (
             {"method": DILOCO | {"asynchronous": {"participants": 2, "buffer_size": 3, "synchronous": True}}},
-            "asynchronous.buffer_size: got 3; expected at most 2, the participants, who wait until it is full",
+            "asynchronous.buffer_size: got 3; expected at most 2, the participants, which wait until it is full",
         ),
         ({"method": DILOCO | {"asynchronous": {"update_weights": "tokens"}}}, "weights: got 'tokens'; expected equal"),
         ({"method": DDP | {"asynchronous": {"reference": "server"}}}, "reference: got 'server'; expected worker"),
         ({"method": DILOCO | {"asynchronous": {"grace_period": -1}}}, "grace_period: got -1"),
         (
             {"method": DILOCO | {"asynchronous": {"buffer_size": 2, "momentum": "delayed", "grace_period": "1 s"}}},
-            "grace_period: got 1.0; expected 0 beside delayed",
+            "grace_period: got 1.0; expected 0 with delayed",
         ),
     ],
 )
