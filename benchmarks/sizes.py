@@ -7,7 +7,7 @@ for (ranks of `trace`), so the row of the smallest size has little else than the
 of these processes held at once. `per size` is what a GPU, a run, a rank or a client more takes: the difference to the
 row before, over the difference of the sizes.
 
-A command that takes more than 60 CPU seconds is ended; its row says so.
+A command of which a process takes more than 60 CPU seconds is ended; its row says so.
 
 Sweeps are of runs of 5 steps, so that what is measured is all beside the trainings; *again* is the same sweep
 when all runs are finished. Dask's workers are processes of this machine. The clients of `explore` ask the server for
@@ -17,8 +17,6 @@ the picture of settings of their own, all at once.
 from __future__ import annotations
 
 import json
-import os
-import resource
 import signal
 import subprocess
 import sys
@@ -35,7 +33,7 @@ from benchmarks.sweep import FIELDS, RATES, cpu_s
 
 BATCH = "--batch-tokens {tokens} --tokens 15T --sequence 4096 --extrapolate"
 SWEEP = f"sweep short.yaml --grid method.lr={','.join(map(str, RATES))} --jobs 1 --json"
-TRACED = Path(__file__).with_name("traced.py")
+TRACED, USAGE = Path(__file__).with_name("traced.py"), Path(__file__).with_name("usage.py")
 LIMIT_S = 60
 GPUS, RUNS, RANKS = (64, 4096, 100_000), (20, 100, 500, 2000), (4, 16, 64)
 
@@ -112,7 +110,7 @@ def ask_server(process: subprocess.Popen[bytes], clients: int) -> None:
     address = process.stderr.readline().split()[0].decode().rstrip("/")
 
     def ask(client: int) -> int:
-        with urllib.request.urlopen(f"{address}/picture.svg?workers={2 + client}", timeout=300) as answer:
+        with urllib.request.urlopen(f"{address}/picture.svg?workers={8 * (1 + client)}", timeout=300) as answer:
             return len(answer.read())
 
     try:
@@ -134,21 +132,21 @@ def measured(name: str, question: Question, size: int, folder: Path) -> Row:
         )  # fmt: skip
         before_s = cpu_s()
         process = subprocess.Popen(
-            [sys.executable, "-m", "syncline", *words.split()],
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S + 1)),  # noqa: PLW1509
+            [sys.executable, "-S", USAGE, "usage.json", str(LIMIT_S), sys.executable, "-m", "syncline", *words.split()],
             cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE if is_server else subprocess.DEVNULL,
         )  # fmt: skip
         assert process.stdout is not None
         if is_server:
             ask_server(process, size)
         said = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
+        process.wait()
         workers_s = cpu_s() - before_s if question.dask else None
-    is_ended = os.waitstatus_to_exitcode(status) == -signal.SIGXCPU
-    if os.waitstatus_to_exitcode(status) and not (is_server or is_ended):
-        raise SystemExit(f"{name}, {size}: exit code {os.waitstatus_to_exitcode(status)}")
+    used = json.loads((folder / "usage.json").read_text())
+    is_ended = used["exit_code"] == -signal.SIGXCPU
+    if used["exit_code"] and not (is_server or is_ended):
+        raise SystemExit(f"{name}, {size}: exit code {used['exit_code']}")
     rows = len(json.loads(said)["rows"]) if said.startswith(b"{") else None
-    return Row(name, size, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, rows, workers_s, is_ended)
+    return Row(name, size, used["cpu_s"], used["peak_mib"], rows, workers_s, is_ended)
 
 
 def measure(only: Sequence[str]) -> Iterator[Row]:

@@ -89,7 +89,7 @@ def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
         for row in missing_rows[:1]:  # the first names the numbers of messages
             network, algorithm = network_by_name[row["network"]], row["algorithm"]
             messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
-            accepted = most_accepted(evaluator, network, algorithm)
+            accepted = most_accepted(evaluator, network, row["collective"], algorithm)
             notes.append(
                 LEFT_OUT.format(evaluator=evaluator, algorithm=algorithm, messages=messages, accepted=accepted)
             )

@@ -18,7 +18,7 @@ from syncline.errors import SpecError
 from syncline.planner.collective_tables import collectives_tables
 from syncline.planner.collectives import (
     MOST_MESSAGES,
-    MOST_RING_MESSAGES,
+    MOST_REPEATED_MESSAGES,
     CostQuestion,
     algorithm_bandwidth,
     bus_factor,
@@ -161,7 +161,7 @@ def test_between_crossovers_the_fastest_is_the_one_that_is_told(kind, workers, l
 
 
 def test_what_would_take_long_is_left_out(monkeypatch):
-    monkeypatch.setitem(MOST_RING_MESSAGES, "events", 30)
+    monkeypatch.setitem(MOST_REPEATED_MESSAGES, "events", 30)
     rows = rows_of(workers=4, collectives=["all_reduce"])
     assert rows["all_reduce", "ring"]["events_s"] is not None  # 24 messages
     rows = rows_of(workers=8, collectives=["all_reduce"])

@@ -12,6 +12,7 @@ from syncline.costmodel.collectives.cost import rounds_and_block
 from syncline.costmodel.collectives.gloo import gloo_messages
 from syncline.costmodel.collectives.hierarchical import HIERARCHIES, level_sizes
 from syncline.costmodel.collectives.nccl import nccl_messages
+from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import (
     ALGORITHMS,
     OF_GLOO,
@@ -54,6 +55,17 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers
     return int(rounds_and_block(kind, workers, nbytes=0.0, algorithm=algorithm)[0]) * workers
+
+
+def repeats_rounds(kind: str, algorithm: str) -> bool:
+    """Return whether all but a few rounds of an algorithm repeat the round before, so that simulating them is fast.
+
+    >>> repeats_rounds("all_reduce", "hierarchical"), repeats_rounds("all_reduce", "tree")
+    (True, False)
+    """
+    if algorithm in HIERARCHIES[kind]:
+        algorithm = HIERARCHIES[kind][algorithm].between
+    return algorithm == ORDERED_RING or (algorithm in FLAT[kind] and FLAT[kind][algorithm].repeats_rounds)
 
 
 def channel_links(topology: Topology) -> list[str]:

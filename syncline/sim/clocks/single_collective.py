@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from syncline.costmodel.collectives.algorithms import FLAT, Round
 from syncline.costmodel.collectives.cost import Rule, collective_s
-from syncline.costmodel.collectives.placed import ORDERED_RING
 from syncline.costmodel.collectives.table import TIMED_AS_A_WHOLE, default_algorithm
-from syncline.costmodel.collectives.volumes import most_messages
+from syncline.costmodel.collectives.volumes import most_messages, repeats_rounds
 from syncline.costmodel.layouts.groups import copies_of_groups, different_groups
 from syncline.costmodel.network.link import Link, MemberTopology, among, on_channels_of, topology
 from syncline.costmodel.network.paths import Floats, Ints, Network, Topology
@@ -137,14 +136,19 @@ def _finish_s(
     return events_finish_s(collective, joined, starts_s, rule)
 
 
-MAX_MESSAGES = {"lockstep": 4_000_000, "events": 1_000_000}
-"""Largest number of messages of a collective that each evaluator plays for a projection: so many take 0.2 to 2 s."""
+MAX_MESSAGES = {"lockstep": 12_000_000, "events": 1_000_000}
+"""Largest number of messages of a collective that each evaluator plays for a projection: so many take about 1 s."""
 
-MAX_RING_MESSAGES = {"lockstep": 2_000_000_000, "events": 4_000_000}
-"""Largest number of messages of a ring without shared channels: all of its rounds are equal, and so many take 1 s."""
+MAX_REPEATED_MESSAGES = {"lockstep": 2_000_000_000, "events": 4_000_000}
+"""The same for algorithms whose rounds are equal, such as a ring, if they share no channels: they take 1 s, too."""
 
 MAX_GROUP_MESSAGES = 300_000
-"""Largest number of messages of all groups that are played: they take up to 0.6 s, and `advise` asks for hundreds."""
+"""Largest number of messages of all groups that are played, because `advise` asks for hundreds of such collectives.
+
+In lockstep, so many take 0.03 s in a ring and 0.3 s if all rounds differ; events take 0.2 to 0.7 s."""
+
+MAX_REPEATED_GROUP_MESSAGES = 10_000_000
+"""The same in lockstep for groups whose rounds are equal and share no channels: so many take 0.02 s."""
 
 
 @lru_cache(maxsize=4096)
@@ -176,11 +180,10 @@ def simulated_s(
         return _groups_s(kind, workers, nbytes, cast(Network, network), algorithm, rule, group)
     joined = topology(network, workers)
     messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
-    if algorithm in ("ring", ORDERED_RING) and messages > min(limits.values()):
-        # All rounds of a ring are equal, so the first one tells whether its messages share channels.
-        first_round = rounds_on(kind, workers, nbytes, joined, algorithm)[:1]
-        if not shared_channels([first_round], joined).any():
-            limits = MAX_RING_MESSAGES
+    if repeats_rounds(kind, algorithm) and messages > min(limits.values()):
+        all_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
+        if not shared_channels([all_rounds], joined).any():
+            limits = MAX_REPEATED_MESSAGES
     for evaluator, limit in limits.items():  # lockstep first, because it is faster
         if messages > limit:
             return math.nan, _too_many_messages(kind, algorithm, f"{workers:,}", messages, evaluator, limit)
@@ -206,21 +209,26 @@ def _groups_s(
     """
     groups = different_groups(group, workers, network)
     joined, participants = topology(network, workers), f"{len(groups):,} groups of {len(group):,}"
-    messages = len(groups) * most_messages(kind, algorithm, len(group), network, nbytes)
+    group_messages, is_flat = most_messages(kind, algorithm, len(group), network, nbytes), algorithm in FLAT[kind]
     for evaluator in MAX_MESSAGES:
-        if messages > MAX_GROUP_MESSAGES:
-            reason = _too_many_messages(kind, algorithm, participants, messages, evaluator, MAX_GROUP_MESSAGES)
-            return math.nan, reason
+        played_groups, copies = groups, np.ones(len(groups), dtype=np.int64)
+        if is_flat and evaluator == "lockstep":
+            played_groups, copies = copies_of_groups(group, workers, network)
+        messages, limit = len(played_groups) * group_messages, MAX_GROUP_MESSAGES
+        members = among(joined, played_groups.ravel())
+        if messages > limit and is_flat and evaluator == "lockstep" and repeats_rounds(kind, algorithm):
+            different_rounds = {id(round_): round_ for round_ in rounds(kind, len(group), nbytes, algorithm)}
+            first_ranks = len(group) * np.arange(len(played_groups))
+            group_rounds = tuple(in_groups(different_rounds.values(), first_ranks, stride=1))
+            if not shared_channels([group_rounds], members).any():
+                limit = MAX_REPEATED_GROUP_MESSAGES
+        if messages > limit:
+            return math.nan, _too_many_messages(kind, algorithm, participants, messages, evaluator, limit)
         with contextlib.suppress(Contention):  # what lockstep cannot follow, the events simulate
-            members = among(joined, groups.ravel())
-            if algorithm not in FLAT[kind]:
+            if is_flat:
+                seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
+            else:
                 seconds = _groups_finish_s(kind, len(groups), nbytes, members, algorithm, rule, evaluator)
-                return float(seconds.max()), evaluator
-            copies = np.ones(len(groups), dtype=np.int64)
-            if evaluator == "lockstep":
-                representatives, copies = copies_of_groups(group, workers, network)
-                members = among(joined, representatives.ravel())
-            seconds = _flat_groups_finish_s(kind, nbytes, members, copies, algorithm, rule, evaluator)
             return float(seconds.max()), evaluator
     raise AssertionError("the events simulate every collective")
 

@@ -47,7 +47,7 @@ def rows_of(*overrides: str, algorithm: str | None = None, **fields: Any) -> dic
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is played, as on networks of many thousands."""
     monkeypatch.setattr(simulated_cost, "MAX_MESSAGES", {"lockstep": 10, "events": 10})
-    monkeypatch.setattr(simulated_cost, "MAX_RING_MESSAGES", {"lockstep": 10, "events": 10})
+    monkeypatch.setattr(simulated_cost, "MAX_REPEATED_MESSAGES", {"lockstep": 10, "events": 10})
     simulated_cost.simulated_s.cache_clear()
     yield
     simulated_cost.simulated_s.cache_clear()

@@ -81,6 +81,7 @@ class Algorithm:
         directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ.
         folds: whether ``directions`` holds for powers of two only.
         few_messages: whether workers send at most four messages each, on average; else each may send in every round.
+        repeats_rounds: whether all but a few rounds are the same object as the round before, as in a ring.
     """
 
     rounds: Callable[[int, float], Iterable[Round]]
@@ -91,6 +92,7 @@ class Algorithm:
     directions: int | None = 2
     folds: bool = False
     few_messages: bool = False
+    repeats_rounds: bool = False
 
 
 def tree_depth(workers: IntOrArray) -> IntOrArray:

@@ -57,15 +57,19 @@ RING = Algorithm(
     rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers, laps=2),
     messages=lambda workers: 2 * (workers - 1),
     nbytes=other_parts_bytes_twice,
+    repeats_rounds=True,
 )
 """The ring of an all-reduce: a reduce-scatter, then an all-gather."""
 
-RING_ALL_GATHER = Algorithm(rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=other_workers_bytes)
+RING_ALL_GATHER = Algorithm(
+    rounds=ring_rounds, messages=lambda workers: workers - 1, nbytes=other_workers_bytes, repeats_rounds=True
+)
 
 RING_REDUCE_SCATTER = Algorithm(
     rounds=lambda workers, nbytes: ring_rounds(workers, nbytes / workers),
     messages=lambda workers: workers - 1,
     nbytes=other_parts_bytes,
+    repeats_rounds=True,
 )
 
 
@@ -217,11 +221,13 @@ SCATTER_ALL_GATHER = Algorithm(
     nbytes=scatter_gather_bytes,
     sent=scatter_gather_sent_bytes,
     directions=None,
+    repeats_rounds=True,
 )
 
 REDUCE_SCATTER_GATHER = replace(
     SCATTER_ALL_GATHER,
     rounds=lambda workers, nbytes: reversed_rounds(tuple(SCATTER_ALL_GATHER.rounds(workers, nbytes))),
+    repeats_rounds=False,  # each reversed round is an object of its own
 )
 """A reduce: the broadcast backwards, a reduce-scatter and a gather to worker 0."""
 
