@@ -252,6 +252,7 @@ NCCL_TESTS_KINDS = {
 
 RANK = re.compile(r"#\s*Rank\s+\d+\s.*\son\s+(\S+)\s+device\s+\d+\s*(?:\[[^\]]*\])?\s*(.*?)\s*$")
 PROGRAM = re.compile(rf"({'|'.join(sorted(NCCL_TESTS_KINDS, key=len, reverse=True))})_perf")
+NAME_WITHOUT_PERF = re.compile("(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)")
 HEADER = re.compile(r"#\s+size\s+count\s.*\btime\b")
 NCCL_TESTS_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s")
 SAME = 0.02
@@ -260,9 +261,7 @@ SAME = 0.02
 
 def nccl_tests_log(text: str, file: Path) -> Iterator[Logged]:
     """Yield the timed collectives in the output of nccl-tests."""
-    program = PROGRAM.search(file.name) or re.search(
-        "(all_reduce|all_gather|reduce_scatter|alltoall|broadcast)", file.name
-    )
+    program = PROGRAM.search(file.name) or NAME_WITHOUT_PERF.search(file.name)
     kind = None if program is None else NCCL_TESTS_KINDS[program[1]]
     hosts: list[str] = []  # of each rank
     gpu, columns = "", dict[str, int]()
@@ -306,9 +305,9 @@ def _nccl_tests_row(
     time_us = number_of(time_text, "time", *place)
     algorithm_bandwidth = number_of(algorithm_text, "algbw", *place)
     bus_bandwidth = number_of(bus_text, "busbw", *place)
-    ratio = bus_bandwidth / algorithm_bandwidth
-    if kind is None and workers > 2 and abs(ratio / (2 * (workers - 1) / workers) - 1) < SAME:
-        kind = "all_reduce"  # no other collective has this ratio of the two bandwidths
+    ratio, ratio_of_all_reduce = bus_bandwidth / algorithm_bandwidth, 2 * (workers - 1) / workers
+    if kind is None and workers > 2 and abs(ratio / ratio_of_all_reduce - 1) < SAME:
+        kind = "all_reduce"  # among more than two workers no other collective has this ratio
     if not kind:
         raise log_error(
             *place,
@@ -340,7 +339,7 @@ def torch_comms_log(text: str, file: Path) -> Iterator[Logged]:
             kind, workers = DS_BENCH_KINDS.get(title[1].lower(), ""), int(title[2])
             if workers < 2:
                 raise log_error(file, number, f"{workers} device, where a collective has at least two")
-        elif kind and re.match(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x", line):
+        elif kind and re.match(r"\s*[\d.]+\s*[KMGT]?i?B?\s+\S*x", line):  # a row, which may be incomplete
             row = DS_BENCH_ROW.match(line)
             if row is None:
                 raise log_error(file, number, "expected size, ELEMENTSxBYTES, duration and two rates")

@@ -299,8 +299,8 @@ def measure(
     device = options.use_device(place.local_rank, place.local_processes)
     with group(store, place, devices.backend, options.group_timeout_s), torch.random.fork_rng(devices=[]):
         # Ranks agree on start times by tensors on the CPU, which NCCL does not send.
-        agreements = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
-        gate = Gate(clock_offset_ns(place, machines), agreements)
+        cpu_group = None if devices.backend == "gloo" else dist.new_group(backend="gloo")
+        gate = Gate(clock_offset_ns(place, machines), cpu_group)
         task = plan.problem.build(Rows((plan.seed,), (place.rank,), place.processes), device=device)
 
         window_s = plan.window_s

@@ -60,7 +60,7 @@ class ClusterFile:
         self._claim = lock_path(path, exact=exact, kind="file", suffix=path.suffix)
         self._claim.on_abandon = partial(self._claim.working().unlink, missing_ok=True)
         for remnant in self._claim.leftovers():
-            remnant.unlink()  # `write` writes the file at once, at the end
+            remnant.unlink()  # incomplete, of a process that died while it wrote
 
     def __enter__(self) -> ClusterFile:
         return self
@@ -265,7 +265,7 @@ def _fit_line(elements: np.ndarray, seconds: np.ndarray) -> tuple[float, float]:
 
 
 def constants_of(fit: LinkFit, user_provided: bool) -> list[Fields]:
-    """Return the constants, whether the user gave them, and their standard errors if known."""
+    """Return the constants but zeros that were not fitted: whether the user gave them, and standard errors if known."""
     values: dict[str, float] = {
         "latency": float(fit.link.latency_s),
         "bandwidth": float(fit.link.bandwidth_bytes_per_s),
@@ -303,7 +303,7 @@ def residuals_of(rows: Sequence[Fields]) -> list[Fields]:
 def quantity(value: float, units: dict[str, float]) -> str:
     """Return a value as text in the largest unit that makes it at least 1, with `DIGITS` significant digits."""
     rounded_value = float(f"{value:.{DIGITS}g}")
-    largest_unit, *_ = units  # of the smallest values
+    largest_unit, *_ = units  # the smallest of all, also for values below 1
     for unit, unit_value in units.items():
         if abs(rounded_value) >= unit_value:
             largest_unit = unit

@@ -211,7 +211,7 @@ def time_collectives(
         for number, point in enumerate(timing.points):
             on_point(turn * len(times_ns) + number)
             kind, size = point
-            if kind in too_slow and not repetitions.get(point):
+            if kind in too_slow and not repetitions.get(point):  # smaller sizes have repetitions
                 continue
             run = partial(_timed_run, build_work(kind, size, ranks, rank, device).run, gate, device)
             if point not in repetitions:

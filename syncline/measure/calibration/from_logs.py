@@ -162,7 +162,8 @@ def _fit(logged: Sequence[Logged], build_network: Callable[[float, float], Netwo
 def _lines(logged: Sequence[Logged]) -> tuple[Fields, list[Fields]]:
     """Return the network section of a matrix of lines between places, and a row for each measured rate.
 
-    A line without measurements has that of its other direction. All places have one worker, which a user changes.
+    A matrix uses a line also for its other direction if that was not measured. All places have one worker, which a user
+    changes.
     """
     lines = lines_by_ends(logged)
     laws = {ends: StreamLaw.from_line(line) for ends, line in lines.items()}

@@ -230,7 +230,8 @@ def write_launch(
     processes = options.processes(spec.workers)
     if spec.overlap == "ddp":  # launched processes send gradients when all exist, so the simulation does too
         spec = spec.model_copy(update={"overlap": "none"})
-    measured = read_parts(parts, spec, ended.wall_s, ended.interrupted or ended.failure is not None, processes)
+    is_incomplete = ended.interrupted or ended.failure is not None
+    measured = read_parts(parts, spec, ended.wall_s, interrupted=is_incomplete, processes=processes)
     simulated = None
     if measured is not None and measured.clock is not None:
         simulated = time_method(spec, measured.trained, spec.network)

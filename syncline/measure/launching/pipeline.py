@@ -289,7 +289,7 @@ def launch_pipeline(
         ended = run_local_processes(stage_process, spec.stages, args, options, parts, on_progress)
         record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
         record |= {"failed": None if ended.failure is None else str(ended.failure)}
-        record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write(folder, spec, parts)
+        record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write_results(folder, spec, parts)
         folder.json("run", environment() | record)
         if options.keep_parameters and ended.failure is None:
             parameters: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
@@ -328,7 +328,7 @@ def check_pipeline(spec: PipelineSpec, options: Launch) -> None:
         raise SpecError("backend", options.backend, "gloo: stages send through the host's memory")
 
 
-def _write(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
+def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record:
     """Write measured and simulated timelines, the trace and the losses; return measured and simulated rows."""
     lines: list[dict[str, list[Record]]] = []  # for each stage, the lines of its repeats by schedule
     for stage in range(spec.stages):

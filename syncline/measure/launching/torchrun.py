@@ -166,7 +166,7 @@ def _end_on_request(store: Store, rank: int, folder_to_send: Path | None) -> Non
 
 def _is_rank_0_alive(store: Store) -> bool:
     """Return whether rank 0 is alive to report the failure."""
-    try:
+    try:  # rank 0 sets this key once it has found the cause
         store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
     except RuntimeError:
         return False

@@ -81,7 +81,7 @@ def end_process(process: subprocess.Popen[Any]) -> None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal_number)
         with suppress(subprocess.TimeoutExpired):
-            process.wait(3)
+            process.wait(timeout=3.0)
 
 
 class Hosts(Protocol):

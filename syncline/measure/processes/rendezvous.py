@@ -77,7 +77,7 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
         if name not in os.environ:
             raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
     try:
-        # This process hosts the store, and only for processes of its machine.
+        # This process hosts the store, not torchrun's agent, and only for processes of its machine.
         if (
             os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
             and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
@@ -201,7 +201,7 @@ def clock_offset_ns(
             estimates = []
             for _ in range(PINGS):
                 start_ns = clock()
-                dist.send(time_of_rank_0, 0, group=group)
+                dist.send(time_of_rank_0, 0, group=group)  # a request, whatever its value
                 dist.recv(time_of_rank_0, 0, group=group)
                 end_ns = clock()
                 estimates.append((end_ns - start_ns, (start_ns + end_ns) // 2 - int(time_of_rank_0)))

@@ -132,7 +132,7 @@ class Stopwatch:
 
     def record_wait(self, start: Instant, end: Instant, label: str) -> None:
         """Record that this process waited for a collective."""
-        if self._activity:
+        if self._activity:  # between steps nothing is recorded
             self._end_lap(start)
             self._record_lap("compute", "wait", label, start, end, nbytes=0, step=self._step)
             self._lap_start = end

@@ -139,8 +139,8 @@ class Failure:
         if self.mistake:
             return self.reason
         where = "before the first step" if self.step is None else f"in step {self.step}"
-        name = "somebody" if self.rank is None else f"rank {self.rank}"
-        return f"{self.name or name} {self.reason} {where}"
+        rank_name = "somebody" if self.rank is None else f"rank {self.rank}"
+        return f"{self.name or rank_name} {self.reason} {where}"
 
 
 def write_failure(folder: Path, rank: int, error: BaseException) -> None:
@@ -154,7 +154,7 @@ def write_failure(folder: Path, rank: int, error: BaseException) -> None:
         first_line = text.splitlines()[0] if text else ""
         text = f"{type(error).__name__}: {first_line}"
     incomplete_file = folder / f"{rank}.failing"
-    failed_ns = getattr(error, FAILED_NS, None) or time.monotonic_ns()
+    failed_ns = getattr(error, FAILED_NS, time.monotonic_ns())
     incomplete_file.write_text(json.dumps([failed_ns, rank, is_mistake, text, traceback.format_exc()]))
     incomplete_file.replace(folder / f"{rank}.failed")
 

@@ -154,7 +154,7 @@ def new_group(
 def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     """Return the backend that the script requested for a group; torch itself gets that of the trace."""
     backend = original(group)
-    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # the caller of the wrapper that calls this function
+    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # a wrapper is between
         return backend
     requested = REQUESTED_BACKENDS["default"]
     if group is not None:
@@ -336,7 +336,7 @@ def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: 
     previous_default = GpuState.default_gpu
     if isinstance(map_location, dict):  # from the devices of the file to devices, which all are the CPU here
         map_location = CPU
-    elif map_location is not None and not callable(map_location):
+    elif map_location is not None and not callable(map_location):  # `CudaOnCpu` marks what is loaded
         GpuState.default_gpu = simulated_gpu(map_location) or previous_default
         map_location = on_cpu(map_location)
     try:

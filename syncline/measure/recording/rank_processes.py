@@ -57,9 +57,9 @@ def set_up_child() -> None:
     atexit._clear()  # drops the parent's functions; the caller runs those of the script
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(2, 1)
-    sys.stdout = os.fdopen(1, "w", 1, closefd=False)
-    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    os.dup2(2, 1)  # what goes to standard output, 1, goes to standard error, 2
+    sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace", closefd=False)
 
 
 def reset_child_state(num_threads: int, seed: int) -> None:

@@ -295,7 +295,7 @@ def run_script(program: ForeignScript) -> None:
 
 
 def split_command_lines(question: Trace) -> list[list[str]]:
-    """Return the words of each script that a command line names; an empty list for a question from Python.
+    """Return the words of each script that a question names in words, as the shell does; else an empty list.
 
     Raises:
         SpecError: the words of a script cannot be read.

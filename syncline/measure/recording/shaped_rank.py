@@ -117,7 +117,7 @@ class NeedsValues(Refusal):
 
 def is_called_by_optimizer() -> bool:
     """Return whether an optimizer of torch is the nearest caller outside torch's dispatch code."""
-    frame: Any = sys._getframe(2)
+    frame: Any = sys._getframe(2)  # the caller of the counter
     while frame is not None and "/torch/optim/" not in frame.f_code.co_filename:
         if "/torch/" not in frame.f_code.co_filename:
             return False

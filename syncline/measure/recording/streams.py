@@ -70,7 +70,7 @@ def _arithmetic_method(name: str) -> Callable[..., Any]:
     def method(self: float, *others: Any) -> Any:
         """Return the result of arithmetic with a clock's reading, as a point in time or an interval."""
         value = original(self, *others)
-        if type(value) is not float:
+        if type(value) is not float:  # NotImplemented, for example
             return value
         has_other_point = any(isinstance(other, ClockTime) for other in others)
         is_point = isinstance(self, ClockTime) and not has_other_point and name in KEEP_A_POINT

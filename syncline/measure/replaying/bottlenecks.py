@@ -106,7 +106,7 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in counted_keys:
                 counted_keys.add(event.key)
                 algorithm_name = algorithm_of(event) or default_algorithm(event.kind, network)
-                if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are a ring's
+                if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are those of a ring, the first algorithm
                     algorithm_name = ALGORITHMS[event.kind][0]
                 num_calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
 

@@ -283,7 +283,7 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
         if policy is None:
             return None
         nbytes = max(nbytes, 1.0)  # an empty message has no fastest algorithm
-        is_part = len(ranks) < workers and not isinstance(network, Link)
+        is_part = len(ranks) < workers and not isinstance(network, Link)  # on a link all groups are alike
         if is_part or policy == "auto":
             group = ranks if is_part else range(workers)
             return group_algorithm(kind, group, workers, nbytes, network, algorithms=policy, timer=simulated_s)

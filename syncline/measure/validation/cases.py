@@ -105,10 +105,10 @@ class _TransferRecorder:
         memory.take_carried()  # drops what was sent before
 
     def __call__(self, call: Call | None) -> None:
-        """Note what a collective sent, and the idle time that replaced the network."""
+        """Note what a collective sent, and the idle time that replaced the network, unless the ledger leaves it out."""
         requested, previous_ns = self._memory.take_carried(), self._read_idle_ns
         self._read_idle_ns = self._memory.stood_in_ns
-        if call is not None:  # the collectives of an evaluation are between steps
+        if call is not None:  # None: an evaluation's, between two steps
             self._step_idle_ns += self._read_idle_ns - previous_ns
             self._carried.append([call, requested])
 

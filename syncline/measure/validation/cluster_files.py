@@ -260,14 +260,15 @@ def collective_link(row: Mapping[str, str]) -> str:
 
 def _predict_l40s_step(row: Mapping[str, str]) -> _Row:
     """Return the predicted step of DDP or DiLoCo on L40S GPUs; its regime is the method and the link."""
-    rate = bandwidth_bytes_per_s(row["bw"])
-    flow = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
+    link_rate = bandwidth_bytes_per_s(row["bw"])  # None: not shaped
+    measured_rate = positive_number(row["bw_measured"], "bw_measured") / 8 if row.get("bw_measured") else None
     syncs = int(positive_number(row["n_sync"], "n_sync", minimum=0.0))
     method = re.sub("[-_ ]", "", row["algorithm"].lower())
     params, batch, sequence, steps = (positive_number(row[name], name) for name in ("params", "batch", "seq", "steps"))
-    step = l40s_step(method, params, batch, seq=sequence, steps=int(steps), syncs=syncs, link=g6e_nccl_link(rate, flow))
+    link = g6e_nccl_link(link_rate, measured_rate)
+    step = l40s_step(method, params, batch, seq=sequence, steps=int(steps), syncs=syncs, link=link)
     regime = "DDP" if row["algorithm"].lower() == "ddp" else "DiLoCo, local SGD"
-    regime += ", shaped" if rate else ", not shaped"
+    regime += ", shaped" if link_rate else ", not shaped"
     if syncs == 1:
         regime = "a first synchronisation, without its warm-up"
     return {"predicted_ms": 1e3 * step.sync_s, "predicted_mean_ms": 1e3 * step.mean_s, "regime": regime}

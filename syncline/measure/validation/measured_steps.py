@@ -149,7 +149,7 @@ def recomputes(points: list[Point], memory_bytes: float) -> bool:
 
 def layouts(points: list[Point], recomputed: bool = False) -> Layouts:
     """Return the configurations of points as arrays for the cost model."""
-    names = [name for name in COLUMNS if name not in ("gpus", "global_batch")]
+    names = [name for name in COLUMNS if name not in ("gpus", "global_batch")]  # which follow from the others
     columns = {name: np.array([getattr(point, name) for point in points]) for name in names}
     microbatches = np.array([point.microbatches for point in points])
     return Layouts(microbatches=microbatches, recomputed=recomputed, **columns)
@@ -201,14 +201,14 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
         the repeats; ``constants``, by name, with the spread of the fitted ones.
     """
     single_node_points = read_points(spec.data, spec.single_node, "single_node")
-    multi = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
+    several_node_points = read_points(spec.data, spec.multi_node, "multi_node") if spec.multi_node else []
     machine, memory_bytes = spec.hardware, spec.hardware.memory_bytes or np.inf
     are_recomputed = recomputes(single_node_points, memory_bytes)
     # Points that known constants were fitted to do not test these constants either.
-    fold = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
+    calibrated_on = spec.constants.calibrated_on if spec.constants else (spec.folds, spec.fold)
     calibration_points = []
-    if fold is not None:
-        num_parts, calibrated_part = fold
+    if calibrated_on is not None:
+        num_parts, calibrated_part = calibrated_on
         calibration_points = [point for point in single_node_points if point.part_index(num_parts) == calibrated_part]
     validation_points = [point for point in single_node_points if point not in calibration_points]
     spread: dict[str, float] = {}
@@ -221,7 +221,7 @@ def validate_step_times(spec: StepTimesSpec) -> dict[str, Any]:
     for part, role, points, recomputed in (
         ("single node", "calibration", calibration_points, are_recomputed),
         ("single node", "validation", validation_points, are_recomputed),
-        ("several nodes", "extrapolation", multi, recomputes(multi, memory_bytes)),
+        ("several nodes", "extrapolation", several_node_points, recomputes(several_node_points, memory_bytes)),
     ):
         if points:
             rows += _point_rows(part, role, layouts(points, recomputed), points, constants)

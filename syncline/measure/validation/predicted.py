@@ -47,7 +47,8 @@ class Software:
     def step_times(self, trained: Sequence[tuple[Call, ...]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the seconds of each step, and those inside collectives, for steps with these calls, ``(R, T, P)``.
 
-        If the same step has other calls, the median is over the steps with the same calls, else over all steps.
+        A step takes what the measured step of this number takes if that has the same calls; otherwise the median over
+        all measured steps with these calls, or over all measured steps if none has.
 
         Args:
             trained: the calls of each of the T steps, each as `without_place`.
@@ -81,8 +82,9 @@ def read_software(folder: Path, spec: RunSpec, repeats: int) -> Software:
     for line in step_lines(repeat=0, rank=0):
         calls = []
         for fields, requests in line["carried"]:
-            calls.append(without_place(Call.from_fields(fields)))
-            requests_by_call.setdefault(calls[-1], tuple((kind, size) for kind, size in requests))
+            call = without_place(Call.from_fields(fields))
+            calls.append(call)
+            requests_by_call.setdefault(call, tuple((kind, size) for kind, size in requests))
         calls_by_step.append(tuple(calls))
     step_s = np.stack([run.steps["step_s"] for run in runs]) - idle_s
     inside_s = np.stack([run.steps["exposed_communication_s"] for run in runs]) - idle_s

@@ -190,7 +190,7 @@ def _trainings(question: Question, workers: int) -> Iterator[PredictedTraining]:
             mode="json", exclude={"kind", "methods", "networks", "target_loss", "method", "network"}
         )
         spec_fields |= {"workers": workers, "eval_every": 0, "seeds": [spec.seeds[0]]}
-        first_network, *_ = _networks([spec])
+        first_network, *_ = _networks([spec])  # a run must name one; the processes use a real one
         spec_fields |= {"kind": "run", "network": first_network}
         methods = spec.methods if isinstance(spec, CompareSpec) else [spec.method]
         for method in methods:

@@ -81,7 +81,7 @@ STEPS = "steps of DDP and DiLoCo, all lines"
 def gpt_bases(row: Mapping[str, Any]) -> list[str]:
     """Return the sets of measurements that bound the step of a GPT, the most similar set first."""
     regime = row["regime"]
-    tensor = int(float(row[CELL_COLUMNS[0]]))
+    tensor = int(float(row["tensor parallelism"]))
     data = int(float(row["data parallelism"]))
     if "one node" in regime:
         cell = ", ".join(f"{name} {int(float(row[name]))}" for name in CELL_COLUMNS)
@@ -100,7 +100,7 @@ def with_uncertainty(row: dict[str, Any]) -> dict[str, Any]:
     """Return a predicted row with ``low_ms``, ``high_ms`` (``low_mean_ms``, ``high_mean_ms``), and their ``basis``."""
     if "basis" in row:
         return row  # a log's rows have the bounds of the commands that predict them
-    if "micro_batch" in row and not is_over_own_network(row):
+    if "micro_batch" in row and not is_over_own_network(row):  # a training unlike those measured: a projection's bounds
         low, high, basis = step_bounds(row)
         return row | {"low_ms": low * row["predicted_ms"], "high_ms": high * row["predicted_ms"], "basis": basis}
     uncertainty = known_uncertainty(bases_of(row))
@@ -241,6 +241,9 @@ STAGES = (
 )  # fmt: skip
 """Stages in the order of the fits."""
 
+FRACTIONS = ("efficiency", "stored_part", "pieces_part")
+"""Constants that are at most 1."""
+
 GROUPS_LEFT_OUT = ("nodes", "delay_ms", "megabytes")
 """Columns whose values are left out one by one."""
 
@@ -265,7 +268,7 @@ def _fit_stage(rows: _Rows, names: tuple[str, ...], fixed: P3Constants) -> P3Con
 
     measured_s = [float(row["time_ms"]) / 1e3 for row in rows]
     start = [getattr(P3, name) for name in names]
-    upper_limits = [1.0 if name in ("efficiency", "stored_part", "pieces_part") else np.inf for name in names]
+    upper_limits = [1.0 if name in FRACTIONS else np.inf for name in names]
     fit = relative_fit(predict_s, measured_s, start, upper=upper_limits, scale=SCALE)
     return replace(fixed, **dict(zip(names, fit.constants.tolist(), strict=True)))
 

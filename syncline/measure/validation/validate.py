@@ -203,7 +203,7 @@ def cluster_summary(rows: _Rows, within: Sequence[bool | None] = ()) -> list[dic
 
 
 def measured_and_predicted_s(rows: _Rows) -> dict[str, tuple[list[float], list[float]]]:
-    """Return the measured and the predicted seconds of each file, for the points of a figure."""
+    """Return the measured and the predicted seconds of each file's rows with an error out of sample, for a figure."""
     seconds: dict[str, tuple[list[float], list[float]]] = {}
     for row in rows:
         if _has_out_of_sample_error(row):

@@ -131,11 +131,11 @@ def _write_served(
     """Write the measurements into the folder, next to the simulator's results; see `write_launch`."""
     lines = ServerLines.from_folder(parts)
     record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
-    record["failed"] = lines.end.get("stuck") or record["failed"]
+    record["failed"] = lines.end.get("stuck") or record["failed"]  # the server knows best why it could not go on
     record["departures"] = [asdict(departure) for departure in departures]
     # The first P joins are the starts of the workers; later ones are returns.
     record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
-    measured = _measured(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
+    measured = _measured_and_simulated(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
     if measured is not None:
         record |= {"machines": 1, "problem": lines.facts["problem"]}
         record |= _rows_and_simulated(spec, measured, timed=step_s is not None)
@@ -155,7 +155,7 @@ def _write_served(
     return {name: record[name] for name in names}
 
 
-def _measured(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
+def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
     """Return the measured training and the simulated one; None if no step of the training was completed.
 
     Args:

@@ -116,9 +116,9 @@ class _Server(EventObserver):
         self.latest_update: tuple[list[Tensor], int] = ([], 0)
         self.place = 0  # number of steps of all workers that were begun before the current event
         self.last_evaluation = -1  # number of steps before the last evaluation; -1: no evaluation yet
-        self.waiting = False
+        self.waiting = False  # whether the last wait for messages was in vain
         self.losses: list[list[float]] = []
-        self.failed_s = 0.0
+        self.failed_s = 0.0  # when the last worker was lost
         self.zero_ns = time.monotonic_ns()
         self.file = LineFile(folder / FILE)
         self.facts = {
@@ -164,7 +164,8 @@ class _Server(EventObserver):
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0].due_s - time.monotonic()))
-        if self.timers or not self.waiting:  # a short wait while a timer is set; otherwise enter once
+        # Each wait for a timer counts as progress; of other waits one after another only the first does.
+        if self.timers or not self.waiting:
             self.progress.enter()
         messages = self.socket.receive(timeout_s)
         self.waiting = not messages
@@ -175,7 +176,7 @@ class _Server(EventObserver):
         for worker in list(self.connections):  # losing a worker changes the dict
             if self.register.num_ends(worker) > self.ended_processes[worker]:
                 self._lose_worker(worker)
-        if self.last_evaluation >= 0:
+        if self.last_evaluation >= 0:  # the training has begun
             self._remove_departed()
         while self.timers and self.timers[0].due_s <= time.monotonic():
             self._update_place()
@@ -244,7 +245,7 @@ class _Server(EventObserver):
         if worker in self.computing:
             self.computing.discard(worker)
             self.policy.fail(worker, for_good=False)  # the worker may come back
-        else:
+        else:  # it has no steps that the policy could take back
             self.fail(worker)
         self._wake_sleeping()
 

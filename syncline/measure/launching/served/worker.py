@@ -126,8 +126,9 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     """Run a worker's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
-    progress = Progress.shared(folder / "progress", spec.workers + 1, rank)
-    device = options.use_device(rank, spec.workers + 1)
+    processes = spec.workers + 1  # with the server
+    progress = Progress.shared(folder / "progress", processes, rank)
+    device = options.use_device(rank, processes)
     method = spec.method.in_precision(spec.number_format)
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None

@@ -173,7 +173,8 @@ class NodeBuilder:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
         nodes = [self._last_node[stream]] if stream in self._last_node else []
         nodes += self._awaited_nodes.get(stream, [])
-        nodes += self._host_nodes[self._num_host_nodes.get(stream, 0) :]
+        num_known = self._num_host_nodes.get(stream, 0)  # the stream's last node depends on these already
+        nodes += self._host_nodes[num_known:]
         return list(dict.fromkeys(nodes))
 
     def _new_node(self, node_type: int, name: str, stream: int) -> ChakraMessage:

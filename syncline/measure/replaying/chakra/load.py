@@ -212,7 +212,7 @@ class RecordBuilder:
         return self.record
 
     def _stream_for(self, node: OrderedNode, default: int | None) -> int:
-        """Return the stream of a node; a call that names no stream gets stream 0 or a new stream."""
+        """Return the stream that a node names, else ``default``; a call has no default: stream 0, or a new stream."""
         if "stream" in node.attributes or self._stored_segments is not None:
             return self._non_negative_int(node, "stream", default=0)
         if default is not None:
@@ -269,7 +269,8 @@ class RecordBuilder:
             raise self._error(node, f"a comm_type below {len(COLLECTIVE_TYPES)}", type_index)
         collective = COLLECTIVE_TYPES[type_index].lower()
         ranks = self._group_ranks(node)
-        group_name = str(node.attributes.get("group", node.attributes.get("pg_name", "") or "0"))
+        pg_name = node.attributes.get("pg_name", "") or "0"  # 0 is the group of all ranks
+        group_name = str(node.attributes.get("group", pg_name))
         started = Started(
             call, TIMED_AS.get(collective, collective), asked=str(node.attributes.get("asked", collective)),
             payload_bytes=nbytes, ranks=ranks, key=(group_name, self._next_number((group_name, ranks))), site=site,

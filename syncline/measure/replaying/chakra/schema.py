@@ -85,7 +85,7 @@ def _schema() -> Any:
     attribute.oneof_decl.add(name="value")
     add_field(attribute, "name", 1, "string")
     add_field(attribute, "doc_string", 2, "string")
-    for index, scalar in enumerate(SCALARS):  # each type has two field numbers, of a value and of a list
+    for index, scalar in enumerate(SCALARS):  # each type has two field numbers, of a value and of a list, from 3 on
         list_message = f"{scalar.capitalize()}List"
         add_field(attribute, f"{scalar}_val", 3 + 2 * index, scalar, is_one_of=True)
         add_field(attribute, f"{scalar}_list", 4 + 2 * index, list_message, is_one_of=True)
