@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -19,9 +19,6 @@ from syncline.methods.parts.compressors import CompressibleBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, SGDMRule, rule_name
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 class DataParallelBase(CompressibleBase):
@@ -65,14 +62,11 @@ class DataParallelBase(CompressibleBase):
         """Return the single period 1, because gradients are sent in each step."""
         return [1]
 
-    def _with_rule(
-        self, params: Iterable[Any], rule: optim.UpdateRule, comm: Communicator | None, worker_axis: bool
-    ) -> optim.Method:
+    def _with_rule(self, params: Iterable[Any], rule: optim.UpdateRule, **options: Any) -> optim.Method:
         """Build the optimizer that takes the step of ``rule`` along the averaged gradient."""
         reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
-        options = self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, rule, sync=optim.EveryStep(), reducer=reducer, **options)
 
 
@@ -136,8 +130,8 @@ class DDPSpec(DataParallelBase):
         return self.rule.state_elements(tensors) + self._compressor_elements(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return self._with_rule(params, self.rule.build(), comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return self._with_rule(params, self.rule.build(), **options)
 
 
 FEEDBACK = Passes(single=32, kernels=3)
@@ -231,8 +225,7 @@ class PowerSGDSpec(MethodBase):
         return elements([t for t in tensors_of(model) if self._rank(t)])
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         names = ("rank", "warm_start", "error_feedback", "warmup_steps", "compress_all_matrices")
         reducer = optim.FactorMean(**{name: getattr(self, name) for name in names})
-        options = self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, rule=self.rule.build(), sync=optim.EveryStep(), reducer=reducer, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -26,9 +26,6 @@ from syncline.methods.parts.method_spec import (
     tensors_of,
 )
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 @register
@@ -173,11 +170,10 @@ class DeMoSpec(MethodBase):
         return work + UpdateWork(messages=messages).every(self.period)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         from syncline.comm import SparsePairs
 
         names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")
         pairs = SparsePairs(self.index_bits, self.value_format)
         reducer = optim.CoefficientMean(**{name: getattr(self, name) for name in names}, pairs=pairs)
-        options = self.common_options(comm, worker_axis)
         return optim.Method(params, self.lr, optim.demo_rule(self.base), optim.EveryStep(), reducer=reducer, **options)

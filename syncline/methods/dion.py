@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -19,10 +19,6 @@ from syncline.methods.parts.method_spec import Presets, Tensors, elements, per_s
 from syncline.methods.parts.rules import OTHER_RULES, OtherRule
 from syncline.methods.registry import register
 from syncline.seeds import generator
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
-
 
 FACTORS_FORMULA = "{} (Σ (m + n) r + rest)"
 """Formula of the bytes of the factors, at rank r, of m by n matrices, and of all other parameters; {} is the bytes of a
@@ -175,14 +171,12 @@ class DionBase(CompressibleBase):
         work += others + self._step_work(tensors)
         return work.every(self._period) if self.local_step == "hold" else work
 
-    def _with_trigger(
-        self, params: Iterable[Any], trigger: optim.Trigger, comm: Communicator | None, worker_axis: bool
-    ) -> optim.Method:
+    def _with_trigger(self, params: Iterable[Any], trigger: optim.Trigger, **options: Any) -> optim.Method:
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule]().build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
         reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
-        options = {"reducer": reducer} | self._compressor_options() | self.common_options(comm, worker_axis)
+        options |= {"reducer": reducer} | self._compressor_options()
         return optim.DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
 
 
@@ -247,8 +241,8 @@ class DionSpec(DionBase):
         return self._exchanges_every(self.period, model, workers)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return self._with_trigger(params, optim.Every(self.period), comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return self._with_trigger(params, optim.Every(self.period), **options)
 
 
 class TriggeredDionBase(DionBase):
@@ -333,8 +327,8 @@ class CurvaDionSpec(TriggeredDionBase):
         return sum(tensor.is_matrix for tensor in tensors_of(model))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), **options)
 
 
 Placement = Literal["even", "random", "early"]
@@ -428,5 +422,5 @@ class PlacedDionSpec(DionBase):
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import model_validator
 from typing_extensions import override
@@ -24,9 +24,6 @@ from syncline.methods.parts.rules import (
     state_names,
 )
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 @register
@@ -101,10 +98,10 @@ class LocalSpec(CompressibleBase):
         return self.rule.state_elements(tensors) + compressor_elements
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rule = self.rule.build()
         sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
-        options = self._compressor_options() | self.common_options(comm, worker_axis)
+        options |= self._compressor_options()
         return optim.Method(params, self.lr, rule, sync, **options)
 
 
@@ -197,11 +194,11 @@ class DiLoCoSpec(CompressibleBase):
         return count + self._compressor_elements(tensors, reference=False)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         from syncline.comm import Details
 
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
-        options = self._compressor_options() | self.common_options(comm, worker_axis)
+        options |= self._compressor_options()
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
         names, _ = averaged_state_shapes(self.rule, [])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -17,9 +17,6 @@ from syncline.methods.parts.diloco import OuterSpec
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import MomentaFields, multi_momentum_work
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 @register
@@ -97,11 +94,9 @@ class DESLOCSpec(MethodBase):
         return multi_momentum_work(self.base, (1.0,), tensors) + self._step_work(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
-        return optim.Method(
-            params, self.lr, rule, sync=optim.Periodic(self.periods()), **self.common_options(comm, worker_axis)
-        )
+        return optim.Method(params, self.lr, rule, sync=optim.Periodic(self.periods()), **options)
 
 
 @register
@@ -243,7 +238,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         return multi_momentum_work(self.base, self.omegas, tensors) + self._step_work(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rule = self.momenta_rule(switch_step=self.switch_step, warmup_beta=self.warmup_beta)
         sync: optim.SyncPolicy
         if self.phase == "random":
@@ -251,7 +246,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         else:
             offsets = dict.fromkeys(rule.states, 1) if self.phase == "paper" else None
             sync = optim.Periodic(self.periods(), offsets)
-        options = self._compressor_options() | self.common_options(comm, worker_axis)
+        options |= self._compressor_options()
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 
     def _outer(self) -> optim.OuterOptimizer | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -24,9 +24,6 @@ from syncline.methods.parts.method_spec import (
     tensors_of,
 )
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 class OneBitBase(MethodBase):
@@ -66,10 +63,11 @@ class OneBitBase(MethodBase):
         """Return the exchange of uncompressed gradients every ``period`` steps."""
         return self._plain_exchange(elements(tensors_of(model)), period, "gradient", **phase)
 
-    def _options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """Return the options of the optimizer that 1-bit and 0/1 Adam share, by name."""
+    @property
+    def _adam(self) -> dict[str, Any]:
+        """Return the arguments of the optimizer that 1-bit and 0/1 Adam share, by name."""
         names = ("beta1", "beta2", "eps", "bias_correction", "scale")
-        return {name: getattr(self, name) for name in names} | self.common_options(comm, worker_axis)
+        return {name: getattr(self, name) for name in names}
 
 
 @register
@@ -121,8 +119,8 @@ class OneBitAdamSpec(OneBitBase):
         return UpdateWork(step.on(tensors), messages=signs.on(tensors)) + self._step_work(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._options(comm, worker_axis))
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._adam, **options)
 
 
 def chunks(model: Tensors, workers: int) -> list[int]:
@@ -257,8 +255,8 @@ class ZeroOneAdamSpec(OneBitBase):
         return UpdateWork(Passes(single=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         make_schedule = optim.CodeSchedule if self.variant == "code" else optim.ZeroOneSchedule
         names = ("freeze_step", "kappa", "double_every", "max_interval", "variant")
         schedule = make_schedule(**{name: getattr(self, name) for name in names})
-        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._options(comm, worker_axis))
+        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._adam, **options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -29,10 +29,6 @@ from syncline.fields import Period, Positive, Rate, refusal
 from syncline.methods.ddp import DataParallelBase
 from syncline.methods.parts.method_spec import Presets, Tensors, elements, tensors_of
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
-
 
 Allocation = Literal["uniform", "stage-aware", "reversed"]
 
@@ -144,7 +140,7 @@ class RotationBase(DataParallelBase):
         return dict(zip(delays, frequencies, strict=True))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         """Build the optimizer of a pipeline stage; the longer its gradient delay, the more often it renews its bases.
 
         A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The frequencies
@@ -158,7 +154,7 @@ class RotationBase(DataParallelBase):
                 delays |= {group.get("delay", 0), *group.get("delays", ())}
             frequency_of = self._frequency_by_delay(sorted(delays))
             groups = [{**group, "frequency": frequency_of[group.get("delay", 0)]} for group in groups]
-        return self._with_rule(groups, self._rule(), comm, worker_axis)
+        return self._with_rule(groups, self._rule(), **options)
 
 
 @register
@@ -377,7 +373,7 @@ class LDAdamSpec(DataParallelBase):
         return work
 
     @override
-    def build(self, params: Iterable[object], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
         rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
-        return self._with_rule(params, rule, comm, worker_axis)
+        return self._with_rule(params, rule, **options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -16,9 +16,6 @@ from syncline.methods.dion import TriggeredDionBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 Smoothing = Annotated[float, Field(gt=0, le=1)]
 
@@ -123,9 +120,8 @@ class SelSyncSpec(MethodBase):
         return 1
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         trigger = optim.GradientChange(self.threshold, self.smoothing)
-        options = self.common_options(comm, worker_axis)
         rule = self.rule.build()
         return optim.SelSyncMethod(params, self.lr, rule, trigger=trigger, aggregation=self.aggregation, **options)
 
@@ -163,5 +159,5 @@ class SelSyncDionSpec(TriggeredDionBase):
         return 1
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), **options)

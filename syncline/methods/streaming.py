@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, model_validator
 from typing_extensions import override
@@ -17,9 +17,6 @@ from syncline.methods.parts.diloco import StreamSpec
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Presets, Tensors, elements, tensors_of, wire_name
 from syncline.methods.parts.rules import AdamRule, RuleSpec
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
 
 
 @register
@@ -82,8 +79,8 @@ class StreamingMTDAOSpec(MTDAOSpec):
         return self.stream.exchanges(tensors_of(model), self.periods(), exchange_of_state)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
-        options = self.stream.model_dump() | self.common_options(comm, worker_axis)
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        options |= self.stream.model_dump()
         rule, outer = self.momenta_rule(), self._outer()
         return optim.Streaming(params, self.lr, rule, self.periods(), outer_optimizer=outer, **options)
 
@@ -164,9 +161,9 @@ class StreamingDiLoCoSpec(MethodBase):
         return self.rule.state_elements(tensors) + 2 * elements(tensors)
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
-        options = self.stream.model_dump() | self.common_options(comm, worker_axis)
+        options |= self.stream.model_dump()
         options["four_bits"] = self.wire == "e3m0"
         return optim.Streaming(
             params, self.lr, rule=self.rule.build(), periods={"params": self.period}, outer_optimizer=outer, **options

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import override
@@ -27,10 +27,6 @@ from syncline.methods.parts.method_spec import (
     tensors_of,
 )
 from syncline.methods.registry import register
-
-if TYPE_CHECKING:
-    from syncline.comm import Communicator
-
 
 Bits = Annotated[int, Field(ge=1, le=31)]
 
@@ -233,11 +229,9 @@ class SignSGDSpec(VotingBase):
         return self._voting_work(tensors, Passes(20 if self.momentum else 8))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
-        return optim.Method(
-            params, self.lr, rule, sync, reducer=self.build_vote(), **self.common_options(comm, worker_axis)
-        )
+        return optim.Method(params, self.lr, rule, sync, reducer=self.build_vote(), **options)
 
 
 @register
@@ -332,7 +326,7 @@ class LionCubSpec(VotingBase):
         return self._voting_work(tensors, Passes(single=24, kernels=2))
 
     @override
-    def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         return optim.LionCubMethod(
             params,
             self.lr,
@@ -340,5 +334,5 @@ class LionCubSpec(VotingBase):
             vote=self.build_vote(),
             momentum_period=self.momentum_period,
             momentum_layers=self.momentum_layers,
-            **self.common_options(comm, worker_axis),
+            **options,
         )

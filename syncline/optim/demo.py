@@ -249,17 +249,12 @@ class CoefficientMean(Reducer):
     With a ``period`` K workers exchange after steps ``K - 1``, ``2 K - 1``, ... Parameters do not move in other steps,
     because DeMo never averages parameters, so that local steps would make workers drift apart.
 
+    With ``per_node`` above 1, consecutive workers form a node. They average their gradients in full in every step, and
+    each node acts as one worker of DeMo. If there are fewer workers, all form one node.
+
     Args:
         k, chunk, basis, pairs: selection and encoding of the coefficients, see ``Coefficients``.
-        beta: decay rate of the momentum.
-        alpha: share of the sent components that is subtracted from the momentum: 1 in the public code, 0.2 in the
-            paper.
-        average: ``senders``, each coefficient is averaged over the workers that sent it (public code); ``all``, over
-            all workers (paper).
-        period: K, number of steps between exchanges; 1 for DeMo as published.
-        per_node: number of workers of a node; consecutive workers form a node. They average their gradients in full in
-            every step, and each node acts as one worker of DeMo. If there are fewer workers, all form one node. 1 for
-            DeMo without nodes.
+        beta, alpha, average, period, per_node: see `syncline.methods.demo.DeMoSpec`.
 
     Source: DeMo, section 2.1 and Algorithm 4; section 5 for nodes; defaults of its public code.
     """

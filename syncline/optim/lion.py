@@ -85,9 +85,7 @@ class LionCubMethod(Method):
     Args:
         rule: Lion with ``signed=False``.
         vote: vote that combines the workers' update vectors.
-        momentum_period: K, number of steps between averages of the momenta.
-        momentum_layers: layers whose momenta are averaged: ``all``, ``none``, ``first-and-last``, or patterns of
-            parameter names (``embedding*``). The layer of a parameter is its name up to the last dot.
+        momentum_period, momentum_layers: see `syncline.methods.voting.LionCubSpec`.
         **options: further options of ``Method``; ``wire`` is the format of averaged momenta.
 
     Raises:

@@ -93,14 +93,11 @@ def multi_momentum_rule(
 ) -> UpdateRule:
     """Return the rule of MT-DAO: several momenta of different time scales, mixed with the gradient and scaled.
 
+    The base ``sgdm`` does not scale the mixture; ``muon`` orthogonalises the mixtures of matrices and uses Adam's
+    scaling for other parameters.
+
     Args:
-        base: scaling of the mixture: ``adam``, ``adopt`` or ``sgdm`` (none); or ``muon``, which orthogonalises the
-            mixtures of matrices and uses Adam's scaling for other parameters.
-        betas: decay rates of the momenta.
-        omegas: weights of the momenta in the mixture; the gradient has the rest.
-        beta2: decay rate of the second moment; by default the base's.
-        eps: number added to the root of the second moment (Adam), or its lower bound (ADOPT); by default the base's.
-        bias_correction: whether Adam's moments are corrected for their start at zero; ADOPT and SGDM have none.
+        base, betas, omegas, beta2, eps, bias_correction: see `syncline.methods.parts.rules.MomentaFields`.
         **switch: ``switch_step`` and ``warmup_beta`` of ``MomentumRule``.
 
     Source: MT-DAO, Algorithms 1 to 3, and appendix H.7 for Muon.

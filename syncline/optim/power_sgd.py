@@ -27,13 +27,8 @@ class FactorMean(Reducer):
     embeddings; a convolution's weights are ``(out, rest)``. Matrices whose factors would be no smaller, vectors, and
     all gradients of the first ``warmup_steps`` steps are averaged uncompressed. At full rank this is data parallelism.
 
-    Args:
-        rank: r, rank of the factors.
-        warm_start: whether Q continues from the last step; otherwise it is random in each step, equal on all workers.
-        error_feedback: whether the error e is kept and added to the next gradient.
-        warmup_steps: number of first steps in which full gradients are averaged.
-        compress_all_matrices: whether matrices are compressed even if their factors are larger than the matrix (for
-            limit cases).
+    The arguments are the fields of `syncline.methods.ddp.PowerSGDSpec`: with ``warm_start`` Q continues from the last
+    step, otherwise it is random in each step, equal on all workers; without ``error_feedback`` e stays zero.
 
     Source: Vogels et al., "PowerSGD" (2019), Algorithms 1 and 2.
     """

@@ -35,11 +35,11 @@ class Seldom(MethodBase):
     def kept_elements(self, model, workers):
         return 0
 
-    def build(self, params, comm, worker_axis=True):
+    def optimizer(self, params, **options):
         from syncline.optim import Method, Periodic, sgdm
 
         sync = Periodic({"params": self.period})
-        return Method(params, self.lr, sgdm(), sync, **self.common_options(comm, worker_axis))
+        return Method(params, self.lr, sgdm(), sync, **options)
 
 
 class Offered(Seldom):

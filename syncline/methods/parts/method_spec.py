@@ -310,12 +310,21 @@ class MethodBase(Spec):
     def check_model(self, model: Sequence[TensorShape]) -> None:
         """Raise a SpecError if the method cannot train a model with parameters of these shapes."""
 
-    @abstractmethod
     def build(self, params: Iterable[Any], comm: Communicator | None, worker_axis: bool = True) -> optim.Method:
         """Build the method's optimizer for parameters, or parameter groups, and the communicator of the workers.
 
         ``worker_axis`` tells whether the parameters' first dimension is the worker axis.
         """
+        from syncline.comm import WIRE_FORMATS
+
+        return self.optimizer(
+            params, other_lr=self.other_lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm,
+            wire=WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"]), comm=comm, worker_axis=worker_axis,
+        )  # fmt: skip
+
+    @abstractmethod
+    def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
+        """Build the method's optimizer; ``options`` are the arguments of `optim.Method` that all methods have."""
 
     @property
     def sends_in_backward(self) -> bool:
@@ -369,16 +378,3 @@ class MethodBase(Spec):
         """Return an uncompressed exchange of ``count`` numbers, in the method's wire format, every ``period`` steps."""
         encoded = FP32_BYTES * count if self.converts_to_wire else 0
         return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
-
-    def common_options(self, comm: Communicator | None, worker_axis: bool) -> dict[str, Any]:
-        """Return the arguments of `optim.Method` that every method takes from its spec, by name."""
-        from syncline.comm import WIRE_FORMATS
-
-        return {
-            "other_lr": self.other_lr,
-            "weight_decay": self.weight_decay,
-            "clip_norm": self.clip_norm,
-            "wire": WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"]),
-            "comm": comm,
-            "worker_axis": worker_axis,
-        }

@@ -29,9 +29,9 @@ class Seldom(MethodBase):
         """Nothing."""
         return 0
 
-    def build(self, params: Iterable[Any], comm: Any, worker_axis: bool = True) -> Any:
+    def optimizer(self, params: Iterable[Any], **options: Any) -> Any:
         """Of Syncline's own parts."""
         from syncline.optim import Method, Periodic, sgdm
 
         sync = Periodic({"params": self.period})
-        return Method(params, self.lr, sgdm(), sync, **self.common_options(comm, worker_axis))
+        return Method(params, self.lr, sgdm(), sync, **options)
