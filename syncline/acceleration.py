@@ -74,19 +74,24 @@ def _is_in_cache(module: ModuleType) -> bool:
     return True
 
 
-def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], *, fused_multiply_add: bool = False) -> Callable[..., Any]:
     """Return a function compiled by numba.
 
     It is compiled once per machine, or once per process if numba cannot write its cache. It runs without Python's
     global lock, so that another thread can receive signals.
+
+    Args:
+        function: the function to compile.
+        fused_multiply_add: whether ``a + b * c`` is rounded once, as in matrix products, instead of twice.
     """
     from numba import njit
 
     function = unwrap(function)  # numba cannot compile a wrapper that checks calls
+    options: dict[str, Any] = {"nogil": True, "fastmath": {"contract"} if fused_multiply_add else False}
     try:
-        compiled_function: Callable[..., Any] = njit(cache=True, nogil=True)(function)
+        compiled_function: Callable[..., Any] = njit(cache=True, **options)(function)
     except RuntimeError:
-        compiled_function = njit(nogil=True)(function)
+        compiled_function = njit(**options)(function)
     return compiled_function
 
 

@@ -5,6 +5,7 @@ Each loop returns exactly the bits of the tensor operations that it replaces, bu
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -132,3 +133,84 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
                     out[r, num_taken] = positions[j]
                 num_taken += 1
         is_complete[r] = num_taken == k and top <= _INFINITY
+
+
+@compiled
+def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_index: Any, out_value: Any) -> None:
+    """Write the means of the sparse vectors of M workers, as rising indices and values.
+
+    Values are added in the order of the workers.
+
+    Args:
+        index: indices of the workers' entries of r vectors, ``(r, M, k)`` int64.
+        value: the entries, ``(r, M, k)`` float32.
+        size: length of a vector.
+        over_senders: whether an entry is averaged over the workers that have it, or over all.
+        out_index: array for the indices, ``(r, min(M k, size))`` int64; at the end the last index may be repeated.
+        out_value: array for the values, of the same shape; zeros where an index is repeated.
+    """
+    total, senders, positions = np.zeros(size, np.float32), np.zeros(size, np.int64), np.empty(size + 1, np.int64)
+    workers = index.shape[1]
+    for r in range(len(index)):
+        for m in range(workers):
+            for e in range(index.shape[2]):
+                total[index[r, m, e]] += value[r, m, e]
+                senders[index[r, m, e]] += 1
+        count = 0
+        for i in range(size):
+            positions[count] = i
+            count += senders[i] > 0
+        for e in range(count):
+            i = positions[e]
+            out_index[r, e] = i
+            out_value[r, e] = total[i] / np.float32(senders[i] if over_senders else workers)
+            total[i], senders[i] = 0, 0
+        out_index[r, count:] = positions[count - 1]
+        out_value[r, count:] = 0
+
+
+@partial(compiled, fused_multiply_add=True)
+def transform_sparse_blocks(index: Any, value: Any, left: Any, right: Any, out: Any) -> None:
+    """Write ``left^T S right`` to ``out`` for blocks S of which only k entries differ from zero.
+
+    The terms of each sum are added in rising order, as in most products of dense matrices; the others are zeros. Only
+    the columns of ``left^T S`` with entries are stored, in four of which ``out`` is updated at a time.
+
+    Args:
+        index: rising indices of the entries in each block's ``a b`` numbers, ``(r, k)`` int64.
+        value: the entries, ``(r, k)`` float32.
+        left: matrix ``(a, a)`` float32.
+        right: matrix ``(b, b)`` float32.
+        out: array for the results, ``(r, a, b)`` float32.
+    """
+    a, b = len(left), len(right)
+    columns = np.empty((b + 3, a), np.float32)
+    column_numbers = np.zeros(b + 3, np.int64)
+    position_of_column = np.empty(b, np.int64)
+    for r in range(len(index)):
+        has_entry = np.zeros(b, np.bool_)
+        for e in range(index.shape[1]):
+            has_entry[index[r, e] % b] = True
+        num_columns = 0
+        for j in range(b):
+            position_of_column[j] = num_columns
+            column_numbers[num_columns] = j
+            num_columns += has_entry[j]
+        columns[: num_columns + 3] = 0
+        column_numbers[num_columns : num_columns + 3] = 0  # columns of zeros change no sum
+        for e in range(index.shape[1]):
+            i, j = index[r, e] // b, index[r, e] % b
+            column, entry, row_of_left = columns[position_of_column[j]], value[r, e], left[i]
+            for x in range(a):
+                column[x] += entry * row_of_left[x]
+        block = out[r]
+        block[:] = 0
+        for c in range(0, num_columns, 4):
+            column_0, column_1, column_2, column_3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
+            j0, j1, j2, j3 = column_numbers[c : c + 4]
+            right_0, right_1, right_2, right_3 = right[j0], right[j1], right[j2], right[j3]
+            for x in range(a):
+                s0, s1, s2, s3 = column_0[x], column_1[x], column_2[x], column_3[x]
+                row = block[x]
+                for y in range(b):
+                    row[y] = row[y] + s0 * right_0[y] + s1 * right_1[y] + s2 * right_2[y] + s3 * right_3[y]

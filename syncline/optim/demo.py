@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -29,7 +30,7 @@ from syncline.comm import (
 from syncline.costmodel import largest_divisor
 from syncline.errors import SpecError
 from syncline.optim.base import ParamRow, Reducer, UpdateRule
-from syncline.optim.largest import largest_indices
+from syncline.optim.largest import KERNELS, compiled_loops, largest_indices
 from syncline.optim.matrices import MatrixSplit, Orthogonalised, Signed
 from syncline.optim.rules import MomentumRule
 from syncline.optim.scalings import Unscaled, check_unit
@@ -117,6 +118,68 @@ def _multiply_along(blocks: Tensor, matrix: Tensor, axis: int) -> Tensor:
     return torch.tensordot(blocks, matrix, dims=([axis], [1])).movedim(-1, axis)
 
 
+def transform_sparse(
+    loops: ModuleType, index: Tensor, value: Tensor, lengths: tuple[int, ...], matrices: Sequence[Tensor | None]
+) -> Tensor:
+    """Return ``change_basis`` of blocks of two dimensions, most of whose entries are zero, by a compiled loop.
+
+    Args:
+        loops: module of compiled loops, from `loops_for_sparse`.
+        index: rising indices of the entries in each flattened block, ``(R, n, k)``.
+        value: the entries, ``(R, n, k)``.
+        lengths: shape of a block.
+        matrices: a matrix for each dimension of a block.
+
+    Returns:
+        Blocks ``(R, n, *lengths)``.
+    """
+    k = index.shape[-1]
+    blocks = value.new_empty(*index.shape[:2], *lengths)
+    # The loop reads rows of the transposed matrices; for the inverse DCT this copies nothing.
+    left_rows, right_rows = (matrix.mT.contiguous().numpy() for matrix in matrices if matrix is not None)
+    loops.transform_sparse_blocks(
+        index.view(-1, k).numpy(), value.view(-1, k).numpy(), left_rows, right_rows, blocks.flatten(0, 1).numpy()
+    )
+    return blocks
+
+
+def loops_for_sparse(x: Tensor, lengths: tuple[int, ...], matrices: Sequence[Tensor | None]) -> ModuleType | None:
+    """Return the module of compiled loops if `transform_sparse` returns the bits of ``change_basis`` for blocks of x.
+
+    Args:
+        x: tensor that is cut into blocks, ``(R, *s)``.
+        lengths: shape of a block.
+        matrices: a matrix for each dimension of a block; None is the identity.
+    """
+    if len(lengths) != 2 or any(matrix is None for matrix in matrices):
+        return None
+    loops = compiled_loops(x)
+    num_blocks = x.numel() // math.prod(lengths)
+    if loops and loop_adds_like_products(min(num_blocks, MOST_TESTED_BLOCKS), lengths):
+        return loops
+    return None
+
+
+MOST_TESTED_BLOCKS = 64
+"""Number of blocks from which on the order of a product's additions does not depend on their number."""
+
+
+@lru_cache(maxsize=1024)
+def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
+    """Return whether the loop of `transform_sparse` has the bits of matrix products for blocks of this shape.
+
+    It does if the products add their terms in order. BLAS libraries mostly do, but for small matrices.
+    """
+    source = torch.Generator().manual_seed(0)
+    entries = torch.randn(1, num_blocks, math.prod(lengths), generator=source)
+    index = largest_indices(entries, entries.shape[-1] // 4)
+    value = entries.gather(-1, index)
+    matrices: list[Tensor | None] = [torch.randn(length, length, generator=source).mT for length in lengths]
+    blocks = torch.zeros_like(entries).scatter_(-1, index, value).unflatten(-1, lengths)
+    by_loop = transform_sparse(KERNELS.load(), index, value, lengths, matrices)
+    return torch.equal(by_loop, change_basis(blocks, matrices))
+
+
 MeanOver = Literal["senders", "all"]
 
 
@@ -167,24 +230,24 @@ class Coefficients:
         return matrices
 
     def encode(self, x: Tensor, t: int) -> tuple[Tensor, Callable[[], Tensor]]:
-        """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that returns their decoded tensor.
-
-        The function may be called once, because it overwrites the coefficients.
-        """
+        """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that returns their decoded tensor."""
         shape = tuple(x.shape[1:])
         block_lengths = block_shape(shape, self.chunk)
         coefficients = change_basis(to_blocks(x, block_lengths), self._matrices(x, t, inverse=False)).flatten(2)
-        if coefficients.data_ptr() == x.data_ptr():  # one block in the identity basis is x itself
-            coefficients = coefficients.clone()
         block_size = coefficients.shape[-1]
         index = largest_indices(coefficients, min(self.k, block_size))
         value = coefficients.gather(-1, index)
 
         def decode() -> Tensor:
-            # In the identity basis the coefficients may share memory with x, which must not change.
-            zeros = torch.zeros_like(coefficients) if self.basis == "identity" else coefficients.zero_()
-            sent_coefficients = zeros.scatter_(-1, index, self.pairs.rounded(value)).unflatten(-1, block_lengths)
-            return from_blocks(change_basis(sent_coefficients, self._matrices(x, t, inverse=True)), shape)
+            inverse_matrices, sent_value = self._matrices(x, t, inverse=True), self.pairs.rounded(value)
+            loops = loops_for_sparse(x, block_lengths, inverse_matrices)
+            if loops:
+                sent_blocks = transform_sparse(loops, index, sent_value, block_lengths, inverse_matrices)
+            else:
+                zeros = value.new_zeros(*value.shape[:2], block_size)
+                sent_coefficients = zeros.scatter_(-1, index, sent_value).unflatten(-1, block_lengths)
+                sent_blocks = change_basis(sent_coefficients, inverse_matrices)
+            return from_blocks(sent_blocks, shape)
 
         return self.pairs.encode(index.flatten(1), value.flatten(1), chunk=block_size), decode
 
@@ -203,17 +266,44 @@ class Coefficients:
         num_blocks, k = math.prod(shape) // block_size, min(self.k, block_size)
         replicas, workers = encoded.shape[:2]
         index, value = self.pairs.decode(encoded, num_blocks * k, chunk=block_size, dtype=like.dtype)
-        # The coefficients of all workers for a block become neighbours: (S, num_blocks, M * k).
-        index = index.view(replicas, workers, num_blocks, k).transpose(1, 2).flatten(2)
-        value = value.view(replicas, workers, num_blocks, k).transpose(1, 2).flatten(2)
+        # The coefficients of all workers for a block become neighbours: (S, num_blocks, M, k).
+        index = index.view(replicas, workers, num_blocks, k).transpose(1, 2)
+        value = value.view(replicas, workers, num_blocks, k).transpose(1, 2)
+        inverse_matrices = self._matrices(like, t, inverse=True)
+        loops = loops_for_sparse(like[:replicas], block_lengths, inverse_matrices)
+        if loops:
+            index, value = mean_pairs(loops, index, value, block_size, average)
+            return from_blocks(transform_sparse(loops, index, value, block_lengths, inverse_matrices), shape)
+        index, value = index.flatten(2), value.flatten(2)
         total = value.new_zeros(replicas, num_blocks, block_size).scatter_add_(-1, index, value)
         if average == "senders":
             senders = torch.zeros_like(total).scatter_add_(-1, index, torch.ones_like(value))
             total.div_(senders.clamp_(min=1))  # a coefficient without senders stays 0
         else:
             total.div_(workers)
-        inverse_matrices = self._matrices(like, t, inverse=True)
         return from_blocks(change_basis(total.unflatten(-1, block_lengths), inverse_matrices), shape)
+
+
+def mean_pairs(
+    loops: ModuleType, index: Tensor, value: Tensor, block_size: int, average: MeanOver
+) -> tuple[Tensor, Tensor]:
+    """Return rising indices and mean values ``(S, n, e)`` of the pairs ``(S, n, M, k)`` of M workers for each of n blocks.
+
+    There are ``e = min(M k, block_size)`` pairs; those that are too many repeat the last index with a value of zero.
+    """
+    replicas, num_blocks, workers, k = index.shape
+    num_entries = min(workers * k, block_size)
+    mean_index = torch.empty(replicas, num_blocks, num_entries, dtype=torch.int64)
+    mean_value = value.new_empty(replicas, num_blocks, num_entries)
+    loops.mean_of_pairs(
+        index.reshape(-1, workers, k).numpy(),
+        value.reshape(-1, workers, k).numpy(),
+        block_size,
+        average == "senders",
+        mean_index.flatten(0, 1).numpy(),
+        mean_value.flatten(0, 1).numpy(),
+    )
+    return mean_index, mean_value
 
 
 DEMO_MOMENTUM = "demo_momentum"
