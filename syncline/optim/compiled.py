@@ -107,7 +107,7 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
     n = x.shape[1]
     count = n // length
     maxima, values, other = np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype), np.empty(n + 1, x.dtype)
-    positions = np.empty(n + 1, np.int64)
+    positions, groups = np.empty(n + 1, np.int64), np.empty(count + 1, np.int64)
     for r in range(len(x)):
         row = x[r]
         for j in range(count):
@@ -116,9 +116,18 @@ def find_largest(x: Any, k: int, length: int, out: Any, is_complete: Any) -> Non
             part = row[i * count : (i + 1) * count]
             for j in range(count):
                 maxima[j] = max(maxima[j], part[j] & _MAGNITUDE)
-        bound = _kth_largest(maxima, count, k, other)
+        values[:count] = maxima[:count]
+        bound = _kth_largest(values, count, k, other)
+        num_groups = 0  # number of the groups that have an entry as large as the bound
+        for j in range(count):
+            groups[num_groups] = j
+            num_groups += maxima[j] >= bound
         reached = 0
-        for i in range(n):
+        for i in range(length):
+            for j in range(num_groups):
+                positions[reached] = i * count + groups[j]
+                reached += (row[i * count + groups[j]] & _MAGNITUDE) >= bound
+        for i in range(length * count, n):
             positions[reached] = i
             reached += (row[i] & _MAGNITUDE) >= bound
         for j in range(reached):

@@ -287,9 +287,10 @@ class Coefficients:
 def mean_pairs(
     loops: ModuleType, index: Tensor, value: Tensor, block_size: int, average: MeanOver
 ) -> tuple[Tensor, Tensor]:
-    """Return rising indices and mean values ``(S, n, e)`` of the pairs ``(S, n, M, k)`` of M workers for each of n blocks.
+    """Return the means over M workers of n sparse blocks each, as rising indices and values ``(S, n, e)``.
 
-    There are ``e = min(M k, block_size)`` pairs; those that are too many repeat the last index with a value of zero.
+    The workers' indices and values are ``(S, n, M, k)``. With ``e = min(M k, block_size)`` there is room for all of
+    their entries; the last index is repeated, with values of zero, where fewer differ.
     """
     replicas, num_blocks, workers, k = index.shape
     num_entries = min(workers * k, block_size)

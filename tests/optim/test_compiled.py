@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from unittest.mock import patch
 
@@ -12,9 +13,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from syncline.acceleration import Kernels
-from syncline.comm import SimulatedCommunicator
+from syncline.comm import SimulatedCommunicator, SparsePairs
 from syncline.optim import QSGD, TopK
 from syncline.optim import largest as loops
+from syncline.optim.demo import Basis, Coefficients, MeanOver, loop_adds_like_products
 from syncline.optim.largest import largest_indices
 from syncline.optim.quantisers import mean_of_levels, qsgd_levels
 from syncline.problems.random_draws import torch_generator
@@ -77,6 +79,48 @@ def test_compressors_are_the_same(compressor: QSGD | TopK) -> None:
     arrived = both(lambda: compressor.mean(xs, ["a", "b", "c"], SimulatedCommunicator(4), 3, "x"))
     for one, other in zip(*((*a.means, *a.sent) for a in arrived), strict=True):  # type: ignore[attr-defined]
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("average", ["senders", "all"])
+@pytest.mark.parametrize("basis", ["dct", "random", "identity"])
+@pytest.mark.parametrize(
+    ("shape", "k"),
+    [
+        ((64, 64), 32),
+        ((128, 96), 32),
+        ((10, 192), 5),
+        ((192, 10), 32),
+        ((7, 13), 200),
+        ((3, 3), 1),
+        ((64,), 4),
+        ((2, 32, 32), 9),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 4])
+def test_coefficients_are_decoded_alike(
+    basis: Basis, average: MeanOver, shape: tuple[int, ...], k: int, workers: int
+) -> None:
+    """Also of blocks with equal entries, of zeros and of what is not finite, and of both of two replicas."""
+    x = normal(2 * workers, *shape, seed=1)
+    x[0, ..., 0], x[-1, ..., -1] = 0.0, 1.0
+    coefficients = Coefficients(k, 64, basis, SparsePairs(64, "fp32"))
+
+    def decoded() -> tuple[Tensor, Tensor]:
+        message, decode = coefficients.encode(x, 3)
+        return decode(), coefficients.decode_mean(message.unflatten(0, (2, workers)), x, 3, average)
+
+    for by_loops, by_products in zip(*both(decoded), strict=True):  # type: ignore[call-overload]
+        assert torch.equal(by_loops, by_products)
+    x[0], x[-1].view(-1)[0] = 0.0, torch.inf
+    for by_loops, by_products in zip(*both(decoded), strict=True):  # type: ignore[call-overload]
+        assert torch.equal(by_loops.isfinite(), by_products.isfinite())
+        assert torch.equal(by_loops.nan_to_num(0, 0, 0), by_products.nan_to_num(0, 0, 0))
+
+
+@pytest.mark.skipif("MKL_CBWR" in os.environ, reason="MKL adds in another order with the kernels of old CPUs")
+@pytest.mark.skipif(not torch.backends.mkl.is_available(), reason="another library may add in another order")
+def test_large_blocks_are_transformed_by_the_loop() -> None:
+    assert loop_adds_like_products(64, (64, 64))
 
 
 def test_they_are_for_single_precision_on_a_cpu() -> None:
