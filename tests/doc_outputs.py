@@ -1,8 +1,9 @@
 """Commands whose output a page shows: run, held against the page, or written into it.
 
 A block ``console`` begins with ``$ `` and a command; below it is what that prints in a terminal of 80 characters, where
-a line ``...`` stands for any number of lines. A block ``yaml`` that begins with ``# NAME.yaml`` is a file beside the
-commands. ``python -m tests.doc_outputs PAGE`` writes the outputs anew, those with ``...`` excepted.
+a line ``...`` stands for any number of lines. A block ``yaml`` or ``python`` that begins with ``# NAME.yaml`` or
+``# NAME.py`` is a file beside the commands. ``python -m tests.doc_outputs PAGE`` writes the outputs anew, those with
+``...`` excepted.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from syncline.cli.application import app
 WIDTH = 80
 LEFT_OUT = "..."
 BLOCK = re.compile(r"^```console\n\$ (?P<command>.*)\n(?P<shown>(?:.*\n)*?)```$", re.MULTILINE)
-FILE = re.compile(r"^```yaml\n# (?P<name>\S+\.yaml)\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE)
+FILE = re.compile(r"^```(?:yaml|python)\n# (?P<name>\S+\.(?:yaml|py))\n(?P<text>(?:.*\n)*?)```$", re.MULTILINE)
 
 
 def write_files(text: str, folder: Path) -> None:

@@ -90,9 +90,14 @@ def shown_commands() -> list[Any]:
     """Each page that shows outputs, with each of its commands."""
     found = [(page, *one) for page in PAGES for one in commands(page.read_text(encoding="utf-8"))]
     return [
-        pytest.param(*one, id=f"{one[0].name}-{number}", marks=[pytest.mark.slow] if " advise " in one[1] else [])
+        pytest.param(*one, id=f"{one[0].name}-{number}", marks=[pytest.mark.slow] if is_long(one[1]) else [])
         for number, one in enumerate(found)
     ]
+
+
+def is_long(command: str) -> bool:
+    """Whether a command searches plans or starts ranks, which takes many seconds."""
+    return any(word in command for word in (" advise ", "--best", " trace "))
 
 
 @pytest.mark.parametrize(("page", "command", "shown"), shown_commands())

@@ -304,11 +304,16 @@ class GpuNodes(NamedTuple):
     costs: NvlinkCosts
 
 
+DATA_CENTRE_S = 250e-6
+"""Longest latency inside a data centre, in seconds: light takes as long for 50 km of fibre."""
+
+
 def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     """Return the nodes of a group's levels (`syncline.costmodel.collectives.hierarchical.Peers`).
 
     The result is None unless the innermost level has NVLink, and the other levels are of one data centre: none is
-    narrower than a node's network cards, which carry all bytes that leave a node.
+    narrower than a node's network cards, which carry all bytes that leave a node, and none above the cards is longer
+    than a data centre.
     """
     node_level, *network_levels = levels
     costs = node_level.link.nvlink
@@ -316,6 +321,8 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
         return None
     rates = [level.link.goodput_bytes_per_s for level in network_levels]
     if any(np.any(rate < rates[0]) for rate in rates):  # narrower than the network cards, rates[0]
+        return None
+    if any(np.any(level.link.latency_s > DATA_CENTRE_S) for level in network_levels[1:]):
         return None
     nodes: IntOrArray = 1
     latency_s: FloatOrArray = 0.0
