@@ -25,7 +25,7 @@ from pydantic import (
     field_validator,
 )
 from pydantic_core import CoreSchema, ErrorDetails, PydanticCustomError
-from pydantic_core.core_schema import no_info_plain_validator_function
+from pydantic_core.core_schema import is_instance_schema, no_info_plain_validator_function
 
 from syncline.errors import SpecError, error_text, one_of
 from syncline.units import parse_seconds
@@ -136,6 +136,21 @@ def validate(model: type[M], fields: Any) -> M:
         return model.model_validate(fields)
     except ValidationError as error:
         raise explain(error, lambda location: _known_fields(model, location)) from None
+
+
+class _Instance:
+    """Metadata of a class that is no model: a value must be an instance of it.
+
+    Pydantic's ``InstanceOf`` also builds a schema of the class's fields for JSON, which nobody reads and which takes a
+    sixth of the import of the specs.
+    """
+
+    def __get_pydantic_core_schema__(self, cls: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Return the schema of values that are instances of the class."""
+        return is_instance_schema(cls)
+
+
+INSTANCE = _Instance()
 
 
 class ByKind:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, InstanceOf, PlainSerializer, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from syncline.costmodel import HARDWARE, BatchTimes, Hardware, TensorShape, compute_s
 from syncline.costmodel.bases import computing_uncertainty
@@ -14,7 +14,7 @@ from syncline.costmodel.compute.transformer_operations import AttentionKind, Sof
 from syncline.costmodel.compute.update_work import UpdateKernels, Updating
 from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError, within
-from syncline.fields import Seconds, Spec, parsed, refusal
+from syncline.fields import INSTANCE, Seconds, Spec, parsed, refusal
 from syncline.methods import MethodBase
 from syncline.seeds import generator
 from syncline.specs.clock import BandwidthField
@@ -84,7 +84,7 @@ def _parse_batch_times(value: Any, path: str) -> BatchTimes:
 
 
 BatchTimesField = Annotated[
-    InstanceOf[BatchTimes], parsed(_parse_batch_times), PlainSerializer(lambda times: dict(times.times_s))
+    BatchTimes, INSTANCE, parsed(_parse_batch_times), PlainSerializer(lambda times: dict(times.times_s))
 ]
 """Seconds by batch size: ``{1: 12 ms, 8: 60 ms, 32: 210 ms}``."""
 

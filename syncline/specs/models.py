@@ -9,13 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
-from pydantic import InstanceOf, PlainSerializer, create_model
+from pydantic import PlainSerializer, create_model
 
 from syncline.costmodel.compute.configs import MODEL_TYPES, shape_of_config
 from syncline.costmodel.compute.model_shape import Model, ModelShape, ModuleShape
 from syncline.costmodel.compute.models import MODELS
 from syncline.errors import SpecError, one_of
-from syncline.fields import parsed
+from syncline.fields import INSTANCE, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
 from syncline.specs.cluster.reading import SUFFIXES, Description, Name, parse_fields, read_text
 
@@ -231,5 +231,5 @@ def _from_function(
 ModelField = Annotated[Any, parsed(model), PlainSerializer(model_fields)]
 """A preset's name, a config's file, fields, ``module:name`` or ``{kind: python, ...}``."""
 
-TransformerField = Annotated[InstanceOf[ModelShape], parsed(transformer), PlainSerializer(model_fields)]
+TransformerField = Annotated[ModelShape, INSTANCE, parsed(transformer), PlainSerializer(model_fields)]
 """A transformer as in `ModelField`, because a pipeline cuts its blocks into stages."""

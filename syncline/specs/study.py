@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, InstanceOf, PlainSerializer, model_validator
+from pydantic import Field, PlainSerializer, model_validator
 
 from syncline.checkout import has_replication, import_replication
 from syncline.costmodel.layouts.transformer_time import STEP_TIMES, StepConstants
 from syncline.errors import SynclineError, named
-from syncline.fields import Spec, kind_of_model, parsed, refusal
+from syncline.fields import INSTANCE, Spec, kind_of_model, parsed, refusal
 from syncline.registry import Registry
 from syncline.specs.clock import BandwidthField
 from syncline.specs.cluster.clusters import HardwareField, NetworkField
@@ -130,7 +130,7 @@ def _parse_constants(value: Any, path: str) -> StepConstants:
     return value if isinstance(value, StepConstants) else named(value, STEP_TIMES, path)
 
 
-ConstantsField = Annotated[InstanceOf[StepConstants], parsed(_parse_constants), PlainSerializer(lambda c: c.name)]
+ConstantsField = Annotated[StepConstants, INSTANCE, parsed(_parse_constants), PlainSerializer(lambda c: c.name)]
 """The name of published constants of step times."""
 
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import InstanceOf, PlainSerializer
+from pydantic import PlainSerializer
 
 from syncline.costmodel import Link
 from syncline.costmodel.compute.hardware import Hardware
@@ -20,7 +20,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.paths import Network
 from syncline.costmodel.network.two_level import Sites
 from syncline.errors import SpecError, one_of
-from syncline.fields import parsed, refusal
+from syncline.fields import INSTANCE, parsed, refusal
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import network, network_fields
 from syncline.specs.cluster.reading import SECTIONS, is_file, parse_fields, read_text, whole_number, with_tables_beside
@@ -211,8 +211,8 @@ def check_network_sizes(networks: Sequence[Network], workers: int) -> None:
 NetworkField = Annotated[Any, parsed(_named_network), PlainSerializer(network_fields)]
 """A preset's name, ``"latency,bandwidth"``, a mapping of a link, nodes, sites or a graph, a file, ``module:name``."""
 
-LinkField = Annotated[InstanceOf[Link], parsed(_single_link), PlainSerializer(network_fields)]
+LinkField = Annotated[Link, INSTANCE, parsed(_single_link), PlainSerializer(network_fields)]
 """One link that all workers have, for formulas that hold for no other network."""
 
-HardwareField = Annotated[InstanceOf[Hardware], parsed(hardware), PlainSerializer(hardware_fields)]
+HardwareField = Annotated[Hardware, INSTANCE, parsed(hardware), PlainSerializer(hardware_fields)]
 """A preset's name, a machine's fields, a file, ``module:name``; written to files as a name or as all fields."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
-from pydantic import InstanceOf, StrictBool
+from pydantic import StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel
 from syncline.costmodel.network.two_level import Sites, TwoLevel, levels_of
 from syncline.errors import SpecError, one_of
-from syncline.fields import parsed
+from syncline.fields import INSTANCE, parsed
 from syncline.specs.cluster.links import BY_NAME, NetworkDescription, Part, link_fields
 from syncline.specs.cluster.reading import Description, Name, Number, count_validator, user_field_names
 
@@ -98,7 +98,7 @@ class LevelsDescription(NetworkDescription):
     makes: ClassVar[type] = MultiLevel
     needs: ClassVar[str] = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
 
-    levels: Annotated[tuple[InstanceOf[Level], ...], parsed(_parse_levels)]
+    levels: Annotated[tuple[Annotated[Level, INSTANCE], ...], parsed(_parse_levels)]
     name: Name = ""
 
     @override

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import InstanceOf, model_validator
+from pydantic import model_validator
 
 from syncline.costmodel.network.software_costs import GLOO, GlooCosts, HivemindCosts, NcclCosts
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
-from syncline.fields import Seconds, parsed, refusal
+from syncline.fields import INSTANCE, Seconds, parsed, refusal
 from syncline.specs.cluster.reading import Bandwidth, Bytes, Description, Number, count_validator
 from syncline.units import parse_seconds
 
@@ -132,13 +132,13 @@ class HivemindDescription(CostsDescription):
     byte_overhead: Seconds | None = None
 
 
-TcpField = Annotated[InstanceOf[Tcp] | bool | None, parsed(TcpDescription.parse)]
+TcpField = Annotated[Annotated[Tcp, INSTANCE] | bool | None, parsed(TcpDescription.parse)]
 """TCP connections; ``true`` for Linux's defaults, ``false`` for no windows that limit the bandwidth, as with RDMA."""
 
-NcclField = Annotated[InstanceOf[NcclCosts] | bool | None, parsed(NcclDescription.parse)]
+NcclField = Annotated[Annotated[NcclCosts, INSTANCE] | bool | None, parsed(NcclDescription.parse)]
 """Costs of NCCL; ``true`` for its defaults, ``false`` for none, with textbook collectives."""
 
-HivemindField = Annotated[InstanceOf[HivemindCosts] | bool | None, parsed(HivemindDescription.parse)]
+HivemindField = Annotated[Annotated[HivemindCosts, INSTANCE] | bool | None, parsed(HivemindDescription.parse)]
 """Costs of hivemind's averaging; ``true`` for the measured ones."""
 
 
@@ -257,5 +257,5 @@ def gloo_fields(costs: GlooCosts) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-GlooField = Annotated[InstanceOf[GlooCosts], parsed(gloo_costs)]
+GlooField = Annotated[GlooCosts, INSTANCE, parsed(gloo_costs)]
 """Costs of gloo's software, see `GlooDescription`."""

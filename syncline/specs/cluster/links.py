@@ -7,14 +7,14 @@ from dataclasses import MISSING, fields, replace
 from typing import Annotated, Any, ClassVar, Literal, get_type_hints
 
 import numpy as np
-from pydantic import InstanceOf, create_model
+from pydantic import create_model
 
 from syncline.costmodel.network.link import FabricKind, Link
 from syncline.costmodel.network.presets import NETWORKS
 from syncline.costmodel.network.software_costs import NodeTimes, generation_of, nvlink_costs
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
-from syncline.fields import Seconds, parsed
+from syncline.fields import INSTANCE, Seconds, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
 from syncline.specs.cluster.library_costs import (
     GlooField,
@@ -220,7 +220,7 @@ def _parallel_links(link: Link, rails: int) -> Link:
 LINK_FIELDS = tuple(LinkDescription.names())
 """The names of a link's fields as users write them."""
 
-Part = Annotated[InstanceOf[Link], parsed(parse_network_link)]
+Part = Annotated[Link, INSTANCE, parsed(parse_network_link)]
 """A link that is a part of a network."""
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, InstanceOf
+from pydantic import Field
 from typing_extensions import override
 
 from syncline.costmodel.network.link import Link
@@ -17,7 +17,7 @@ from syncline.costmodel.network.matrix import Matrix, Per
 from syncline.costmodel.network.network_links import with_links
 from syncline.costmodel.network.tcp import Tcp
 from syncline.errors import SpecError, one_of
-from syncline.fields import Seconds, parsed
+from syncline.fields import INSTANCE, Seconds, parsed
 from syncline.specs.cluster.library_costs import GlooField, HivemindDescription, HivemindField, NcclField, TcpField
 from syncline.specs.cluster.links import LinkDescription, NetworkDescription, Part, link_fields
 from syncline.specs.cluster.reading import (
@@ -157,7 +157,7 @@ class MatrixDescription(NetworkDescription):
     rtt: Annotated[Rows | None, _table_validator(parse_seconds)] = None
     inside: Part | None = None
     per: Per = "connection"
-    host: Annotated[InstanceOf[Link] | None, parsed(_parse_shared_link)] = None
+    host: Annotated[Annotated[Link, INSTANCE] | None, parsed(_parse_shared_link)] = None
     uplink: Annotated[Any, parsed(_parse_uplinks)] = None
     tcp: TcpField = None
     gloo: GlooField | None = None

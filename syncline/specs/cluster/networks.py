@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
-from pydantic import Field, InstanceOf, StrictBool
+from pydantic import Field, StrictBool
 from typing_extensions import override
 
 from syncline.costmodel.network.graph import Edge, Graph
@@ -19,7 +19,7 @@ from syncline.costmodel.network.regions import regions
 from syncline.costmodel.network.software_costs import GlooCosts, NcclCosts
 from syncline.costmodel.network.two_level import Sites, TwoLevel
 from syncline.errors import SpecError, one_of
-from syncline.fields import parsed
+from syncline.fields import INSTANCE, parsed
 from syncline.registry import PYTHON, call_from_fields, error_text, is_reference, name_of_call
 from syncline.specs.cluster.levels import LevelsDescription
 from syncline.specs.cluster.library_costs import HivemindDescription, HivemindField
@@ -150,7 +150,9 @@ class GraphDescription(NetworkDescription):
     hosts: Annotated[
         tuple[str, ...], list_validator(lambda value, _: str(value), "names of nodes, in the order of their ranks")
     ]
-    edges: Annotated[tuple[InstanceOf[Edge], ...], list_validator(_parse_edge, "{from, to, latency, bandwidth} each")]
+    edges: Annotated[
+        tuple[Annotated[Edge, INSTANCE], ...], list_validator(_parse_edge, "{from, to, latency, bandwidth} each")
+    ]
     routes: Annotated[tuple[tuple[str, ...], ...], list_validator(_parse_route, "lists of nodes")] = ()
     forwards: bool | tuple[Name, ...] = ()
     name: Name = ""

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeGuard
 
-from pydantic import BeforeValidator, ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError
 
 from syncline.costmodel.numerics.uncertainty import RANGES, Scope, Uncertainty
 from syncline.errors import SpecError
-from syncline.fields import Spec, explain, parsed
+from syncline.fields import INSTANCE, Spec, explain, parsed
 from syncline.files import parse_yaml
 from syncline.registry import PYTHON, specs_are_data
 from syncline.units import parse_bandwidth, parse_bytes
@@ -219,5 +219,5 @@ def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
     return fields
 
 
-BoundsField = Annotated[InstanceOf[Uncertainty], parsed(parse_bounds)]
+BoundsField = Annotated[Uncertainty, INSTANCE, parsed(parse_bounds)]
 """The errors of predictions that the calibration found which wrote the file."""
