@@ -1,6 +1,6 @@
 """The commands of the shell: ``commands`` makes them of the questions, ``application`` runs them.
 
-``answers``, ``trainings`` and ``results`` print the answers; ``shell`` has the output that they share.
+``answers``, ``trainings``, ``results``, ``replays`` and ``catalogues`` print answers; ``shell`` has what they share.
 """
 
 

@@ -202,9 +202,9 @@ COMMANDS = {
     "compare": "trainings", "run": "trainings", "sweep": "trainings", "best": "trainings", "replicate": "trainings",
     "launch": "trainings", "calibrate": "trainings", "validate": "trainings", "project": "answers",
     "collectives": "answers", "pipeline": "trainings", "advise": "answers", "solve": "answers", "loss": "answers",
-    "goodput": "answers", "explore": "answers", "runs": "results", "show": "results", "verify": "results",
-    "rm": "results", "same": "results", "report": "results", "trace": "answers", "whatif": "answers",
-    "chakra": "answers", "list": "answers", "reproduce": "answers", "doctor": "answers",
+    "goodput": "answers", "explore": "catalogues", "runs": "results", "show": "results", "verify": "results",
+    "rm": "results", "same": "results", "report": "results", "trace": "replays", "whatif": "replays",
+    "chakra": "replays", "list": "catalogues", "reproduce": "replays", "doctor": "catalogues",
 }  # fmt: skip
 """The commands in the order of the help, each with the module of ``syncline.cli`` that prints its answer."""
 

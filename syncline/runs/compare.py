@@ -10,6 +10,7 @@ from typing import Any
 
 from syncline.costmodel import Network
 from syncline.costmodel.compute.hardware import HARDWARE
+from syncline.methods import MethodBase
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.folders.streams import TrainingStream
 from syncline.runs.processes.shared_progress import SharedProgress, shared_progress, side_by_side, watched
@@ -27,7 +28,7 @@ from syncline.runs.training.results import (
 from syncline.runs.training.tables import side_by_side_trace, timeline_columns, write_contributions, write_measurements
 from syncline.runs.training.train_and_time import TimedTraining, jobs_of, time_with_bounds, train_method, where_trained
 from syncline.runs.training.trained import Trained, depends_on_clock, with_measured_step
-from syncline.specs import CompareSpec, MethodBase
+from syncline.specs import CompareSpec
 
 Timings = dict[tuple[str, str], TimedTraining]
 """Timed trainings by (method, network)."""

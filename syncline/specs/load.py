@@ -18,11 +18,9 @@ from syncline.errors import SpecError, SynclineError, one_of
 from syncline.fields import kind_of_model, one_of_fields, validate
 from syncline.files import parse_yaml
 from syncline.methods import named
+from syncline.registry import import_reference
 from syncline.specs.compute import fields_from_shorthand
-from syncline.specs.experiment import CompareSpec, RunSpec
-from syncline.specs.pipeline import PipelineSpec
-from syncline.specs.projection import ProjectSpec
-from syncline.specs.study import STUDIES, VALIDATIONS, study_of_kind
+from syncline.specs.study import STUDIES, study_of_kind
 
 LIBRARY = Path(__file__).parent / "library"
 """Folder of the specs that come with the package."""
@@ -32,21 +30,29 @@ STANDARD_INPUT = "-"
 
 S = TypeVar("S", bound=BaseModel)
 
-_OWN: tuple[type[BaseModel], ...] = (RunSpec, CompareSpec, ProjectSpec, PipelineSpec, *VALIDATIONS)
+KINDS = {
+    "run": "syncline.specs.experiment:RunSpec", "compare": "syncline.specs.experiment:CompareSpec",
+    "project": "syncline.specs.projection:ProjectSpec", "pipeline": "syncline.specs.pipeline:PipelineSpec",
+    "step-times": "syncline.specs.validation:StepTimesSpec", "clusters": "syncline.specs.validation:ClustersSpec",
+}  # fmt: skip
+"""The classes of specs by kind, imported when a spec names the kind; those of studies are in `STUDIES`."""
 
-KINDS = {kind_of_model(spec): spec for spec in _OWN}
-"""The classes of specs, by kind; those of studies are in `syncline.specs.study.STUDIES`."""
+VALIDATED = ("step-times", "clusters")
+"""The kinds of the specs that ``syncline validate`` takes; of other kinds, a command has the same name."""
 
 
 def class_of_kind(kind: str) -> type[BaseModel]:
     """Return the class of the specs of a kind, including those of studies."""
-    return KINDS[kind] if kind in KINDS else study_of_kind(kind).spec
+    spec_class: type[BaseModel] = (
+        import_reference(KINDS[kind], installed=True) if kind in KINDS else study_of_kind(kind).spec
+    )
+    return spec_class
 
 
 def command_of_kind(kind: str) -> str:
     """Return the command that takes specs of a kind; empty text for an unknown kind."""
     if kind in KINDS:
-        return "validate" if KINDS[kind] in VALIDATIONS else kind
+        return "validate" if kind in VALIDATED else kind
     return study_of_kind(kind).command if kind in STUDIES else ""
 
 
@@ -121,15 +127,15 @@ def load_spec(
     """
     fields = with_overrides(read_fields(source, scale), overrides)
     kind = str(fields.get("kind"))
-    accepted = {kind_of_model(spec): spec for spec in specs or KINDS.values()}
-    if kind not in accepted and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of):
-        accepted[kind] = study_of_kind(kind).spec
-    if not isinstance(fields.get("kind"), str) or kind not in accepted:
+    accepted = {kind_of_model(spec): spec for spec in specs}
+    names = list(accepted or KINDS)
+    is_study = kind not in names and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of)
+    if not isinstance(fields.get("kind"), str) or not (kind in names or is_study):
         studies = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else replication_hint()
-        raise SpecError("kind", fields.get("kind"), one_of([*accepted, *studies], kind) + hint)
-    return validate(accepted[kind], fields)  # type: ignore[return-value]
+        raise SpecError("kind", fields.get("kind"), one_of([*names, *studies], kind) + hint)
+    return validate(accepted.get(kind) or class_of_kind(kind), fields)  # type: ignore[return-value]
 
 
 def read_fields(source: str | Path | Mapping[str, Any], scale: str | None = None) -> dict[str, Any]:

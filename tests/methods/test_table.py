@@ -15,10 +15,10 @@ from syncline.comm import Ledger, ShapesCommunicator, SimulatedCommunicator
 from syncline.costmodel import MODELS, Link, TensorShape, calls_at, calls_of
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.planner.projection.memory_plan import memory_of
 from syncline.problems import Rows
 from syncline.sim import clock
-from syncline.specs import MethodBase
 from syncline.training import parameter_groups, rows_of
 from tests.methods.table import METHODS, Serial
 from tests.methods.worlds import BOWLS, Outcome, in_simulator, relative_difference

@@ -9,7 +9,7 @@ import yaml
 
 from syncline.costmodel import GlooCosts, Hardware, Link
 from syncline.errors import SpecError
-from syncline.specs import KINDS, RunSpec, load_spec, validate
+from syncline.specs import RunSpec, class_of_kind, load_spec, validate
 
 CLUSTER = """
 name: lab
@@ -56,8 +56,8 @@ def test_a_preset_stays_a_name(cluster: Path) -> None:
     ],
 )  # fmt: skip
 def test_other_kinds_of_spec_take_it(kind: str, fields: dict, cluster: Path) -> None:
-    spec = validate(KINDS[kind], {"kind": kind, "name": "x", **fields})
-    assert validate(KINDS[kind], spec.model_dump(mode="json")) == spec
+    spec = validate(class_of_kind(kind), {"kind": kind, "name": "x", **fields})
+    assert validate(class_of_kind(kind), spec.model_dump(mode="json")) == spec
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """A study of Adam's slowdown under delayed gradients over the Hessian's alignment: Basis Rotation's Figures 3 and 4."""
 
 from replication.studies.alignment.spec import AlignmentSpec, RandomQuadraticsSpec, TrapSpec
-from syncline.specs import Study, lazy_function
+from syncline.registry import lazy_function
+from syncline.specs import Study
 
 __all__ = ["STUDY", "AlignmentSpec", "RandomQuadraticsSpec", "TrapSpec"]
 

@@ -1,7 +1,8 @@
 """A study of Lion Cub's quantisers: the sign of a sum when workers send small integers."""
 
 from replication.studies.quantisers.spec import QuantisersSpec
-from syncline.specs import Study, lazy_function
+from syncline.registry import lazy_function
+from syncline.specs import Study
 
 __all__ = ["STUDY", "QuantisersSpec"]
 

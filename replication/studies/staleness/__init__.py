@@ -1,7 +1,8 @@
 """A study of training with delayed gradients: losses after equal steps, and over the time of pipelines."""
 
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
-from syncline.specs import Study, lazy_function
+from syncline.registry import lazy_function
+from syncline.specs import Study
 
 __all__ = ["STUDY", "LateMethod", "StalenessSpec"]
 

@@ -12,9 +12,9 @@ import torch
 from replication.studies.staleness.spec import LateMethod, StalenessSpec
 from syncline.comm import SimulatedCommunicator
 from syncline.comm.devices import training_device
+from syncline.methods import MethodBase
 from syncline.runs.training.delayed_gradients import DelayedTraining, delayed_parts, train_by_events
 from syncline.runs.training.trained import histories_in_turn
-from syncline.specs import MethodBase
 from syncline.training import History, rows_of, train
 
 

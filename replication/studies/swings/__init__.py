@@ -4,7 +4,8 @@ It reproduces Basis Rotation's Figure 12.
 """
 
 from replication.studies.swings.spec import SwingsSpec
-from syncline.specs import Study, lazy_function
+from syncline.registry import lazy_function
+from syncline.specs import Study
 
 __all__ = ["STUDY", "SwingsSpec"]
 

@@ -1,7 +1,8 @@
 """A study without training: majority votes of independent workers, their ties and their agreement with the sum."""
 
 from replication.studies.vote_ties.spec import VoteTiesSpec
-from syncline.specs import Study, lazy_function
+from syncline.registry import lazy_function
+from syncline.specs import Study
 
 __all__ = ["STUDY", "VoteTiesSpec"]
 

@@ -12,6 +12,7 @@ from syncline.costmodel import Network, TensorShape
 from syncline.costmodel.network.link import topology
 from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.network.paths import Floats
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
@@ -27,7 +28,7 @@ from syncline.sim.online.server_interface import (
     places_of_handlers,
     with_server,
 )
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 
 
 class SampledPace:

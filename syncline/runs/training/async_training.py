@@ -18,6 +18,7 @@ from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.comm.devices import training_device
 from syncline.costmodel import Network
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.local import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, asynchronous_of
 from syncline.optim.asynchronous import ServerRule
@@ -41,7 +42,7 @@ from syncline.runs.training.async_workers import (
 )
 from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
 from syncline.sim.online.server_interface import EndSimulation, EventObserver
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
 
 

@@ -15,13 +15,14 @@ from torch import Tensor
 
 from syncline.comm import WIRE_FORMATS, SimulatedCommunicator
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.ddp import DDPSpec
 from syncline.methods.local import DiLoCoSpec
 from syncline.methods.parts.asynchronous import AsynchronousSpec, HierarchySpec, asynchronous_of
 from syncline.optim import Method, Nesterov
 from syncline.optim.asynchronous import DelayedNesterov, GradientServer, OuterServer, ServerRule
 from syncline.problems import Task
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.training import parameter_groups
 
 if TYPE_CHECKING:

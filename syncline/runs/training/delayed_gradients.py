@@ -22,6 +22,7 @@ from syncline.comm.devices import training_device
 from syncline.costmodel.layouts.partition import stage_flops
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import BackwardWeights, RemedySpec, remedy_of
 from syncline.optim import DelayCompensation, Method, discounted, look_ahead, wsd_factor
 from syncline.problems import (
@@ -39,7 +40,7 @@ from syncline.runs.training.trained import Trained, base_s, build_task, historie
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.sim.pipelines.gradients import PipelineMath
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.specs.experiment import ScheduleSpec
 from syncline.specs.pipeline import FREE
 from syncline.specs.stages import gpt_shape

@@ -14,9 +14,10 @@ import numpy as np
 from syncline.costmodel import TensorShape
 from syncline.costmodel.failures import group_mtbf_s
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.sim.failures.costs import no_progress
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.specs.failures import FailuresSpec
 from syncline.units import format_bytes, format_seconds
 

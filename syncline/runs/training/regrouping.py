@@ -19,6 +19,7 @@ from syncline.costmodel.failures import rejoin_s
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.traffic.exchanges import calls_of
 from syncline.errors import SynclineError
+from syncline.methods import MethodBase
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.runs.training.limits import BYTES
@@ -26,7 +27,7 @@ from syncline.sim import Clock
 from syncline.sim.clocks.phases_and_failures import delayed_clock
 from syncline.sim.failures.costs import CheckpointTimes, FailureCosts, SavedSteps
 from syncline.sim.failures.trainings import ElasticTraining
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 
 Present = NDArray[np.bool_]
 """A mask of the workers that take part, ``(P,)``, or in each step, ``(T, P)``."""

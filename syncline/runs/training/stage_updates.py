@@ -12,9 +12,9 @@ from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.layouts.partition import stage_blocks
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.costmodel.network.network_links import slow_down
+from syncline.methods import MethodBase
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
-from syncline.specs import MethodBase
 
 WARM_UP_LENGTH = 4
 """Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""

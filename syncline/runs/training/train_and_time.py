@@ -20,6 +20,7 @@ from syncline.costmodel.network.network_links import slow_down
 from syncline.costmodel.network.paths import Topology
 from syncline.costmodel.traffic.overlap import gradient_buckets
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.planner.bounds import AS_PREDICTED, Factors, StepTimeVariants
 from syncline.runs.folders.streams import SeedStream, TrainingStream
@@ -45,7 +46,7 @@ from syncline.runs.training.trained import (
 )
 from syncline.sim import Clock, clock, phased_clock
 from syncline.sim.clocks.phases_and_failures import failing_clock
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.training import History, Recorder, parameter_groups, rows_of, train
 
 

@@ -16,12 +16,13 @@ import torch
 from syncline.comm.devices import training_device
 from syncline.costmodel import Call, TensorShape
 from syncline.errors import SpecError
+from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.methods.parts.method_spec import FP32_BYTES
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.training.regrouping import TrainedGroup
 from syncline.runs.training.stage_updates import TrainedStages
-from syncline.specs import MethodBase, Training
+from syncline.specs import Training
 from syncline.specs.study import Report
 from syncline.training import History
 

@@ -9,14 +9,14 @@ import torch
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import MODELS, ModelShape, calls_at, ring_all_reduce_s
 from syncline.errors import SpecError
-from syncline.methods import method_of
+from syncline.methods import METHODS, method_of
 from syncline.planner.projection.project import project
 from syncline.problems.network import NetworkTask
 from syncline.problems.text_gpt import TextGPT
 from syncline.runs.catalogue import method_rows
 from syncline.runs.training.results import clock_record
 from syncline.runs.training.train_and_time import time_method, train_method
-from syncline.specs import METHODS, CompareSpec, ProjectSpec, load_spec
+from syncline.specs import CompareSpec, ProjectSpec, load_spec
 from syncline.training import parameter_groups, rows_of
 
 GPT = {"layers": 1, "width": 8, "heads": 2}
