@@ -106,7 +106,7 @@ def read_networks(flag: str, texts: list[str]) -> list[str]:
     """
     if not any("," in text for text in texts):
         return texts
-    from syncline.specs.cluster.links import BY_NAME
+    from syncline.specs.cluster.network_names import BY_NAME
 
     networks = []
     for text in texts:
@@ -137,7 +137,7 @@ The keys are the values that `syncline.questions.declare.Option.reader` can have
 """
 
 CATALOGUES = {
-    "networks": "syncline.specs.cluster.links:BY_NAME",
+    "networks": "syncline.specs.cluster.network_names:BY_NAME",
     "clusters": "syncline.specs.cluster.clusters:bundled_clusters",
     "hardware": "syncline.specs.cluster.hardware:BY_NAME",
     "models": "syncline.specs.models:BY_NAME",

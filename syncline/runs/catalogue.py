@@ -30,7 +30,7 @@ from syncline.specs import (
     network_fields,
 )
 from syncline.specs.cluster import hardware as machines
-from syncline.specs.cluster import links
+from syncline.specs.cluster import network_names
 from syncline.specs.load import command_of_kind
 from syncline.specs.study import study_of_kind
 
@@ -55,10 +55,10 @@ def network_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
             "bandwidth_bytes_per_s": None if link is None else link.bandwidth_bytes_per_s,
             "links": named_network.describe(), "fields": network_fields(named_network),
             "description": preset.description if preset else "",
-            "source": preset.source if preset else links.BY_NAME.origin(name),
+            "source": preset.source if preset else network_names.BY_NAME.origin(name),
         }  # fmt: skip
 
-    return _rows_of_registry(links.BY_NAME, network_row, report)
+    return _rows_of_registry(network_names.BY_NAME, network_row, report)
 
 
 def cluster_rows(report: ReportLine = _ignore_line) -> CatalogueRows:

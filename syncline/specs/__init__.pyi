@@ -6,7 +6,8 @@ from .cluster.clusters import (
     with_matrices as with_matrices,
 )
 from .cluster.hardware import hardware as hardware, hardware_fields as hardware_fields
-from .cluster.networks import from_networkx as from_networkx, network as network, network_fields as network_fields
+from .cluster.descriptions import from_networkx as from_networkx
+from .cluster.networks import network as network, network_fields as network_fields
 from .compute import ComputeSpec as ComputeSpec
 from .experiment import (
     CompareSpec as CompareSpec,

@@ -14,7 +14,8 @@ from syncline.costmodel.network.multi_level import CrossRail, Level, MultiLevel
 from syncline.costmodel.network.two_level import Sites, TwoLevel, levels_of
 from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, parsed
-from syncline.specs.cluster.links import BY_NAME, NetworkDescription, Part, link_fields
+from syncline.specs.cluster.links import NetworkDescription, Part, link_fields
+from syncline.specs.cluster.network_names import BY_NAME
 from syncline.specs.cluster.reading import Description, Name, Number, count_validator, user_field_names
 
 _EXAMPLE = "{units: 8, link: nvlink4}"

@@ -15,7 +15,7 @@ from syncline.costmodel.network.software_costs import NodeTimes, generation_of, 
 from syncline.costmodel.network.tcp import Tcp, goodput_fraction, tcp_bytes_per_s
 from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, Seconds, parsed
-from syncline.registry import PYTHON, Registry, call_from_fields, is_reference
+from syncline.registry import PYTHON, call_from_fields, is_reference
 from syncline.specs.cluster.library_costs import (
     GlooField,
     NcclDescription,
@@ -24,6 +24,7 @@ from syncline.specs.cluster.library_costs import (
     TcpField,
     gloo_fields,
 )
+from syncline.specs.cluster.network_names import BY_NAME
 from syncline.specs.cluster.reading import (
     Bandwidth,
     BoundsField,
@@ -34,12 +35,6 @@ from syncline.specs.cluster.reading import (
     count_validator,
     user_field_names,
 )
-
-BY_NAME: Registry[Any] = Registry(
-    "networks", "syncline.networks", {name: preset.network for name, preset in NETWORKS.items()}
-)
-"""Presets and registered networks: a network, or a description of one."""
-
 
 LINK_ATTRIBUTES = {
     "latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "upload": "upload_bytes_per_s",

@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncline.costmodel import NETWORKS, Edge, Graph, Link, Sites, Tcp, TwoLevel
+from syncline.costmodel import NETWORKS, Edge, Graph, Link, Network, Sites, Tcp, TwoLevel
 from syncline.costmodel.network.paths import Topology
 from syncline.errors import SpecError, SynclineError
 from syncline.specs import network, network_fields
-from syncline.specs.cluster.networks import DESCRIPTIONS, Network, describe_dataclass
+from syncline.specs.cluster.descriptions import DESCRIPTIONS
+from syncline.specs.cluster.links import describe_dataclass
 from syncline.units import parse_bandwidth
 
 LINKS = {
