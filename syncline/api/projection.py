@@ -13,14 +13,18 @@ from syncline.planner.assumptions import ASSUMPTION_COLUMNS, option_origins, pro
 from syncline.planner.projection import projections
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.project import FASTEST, SEARCH, placed_spec, project_all
-from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.transfer import Transfer, refuse_transfers, tables_after, transfers_of
 from syncline.questions.projections import Project
 from syncline.questions.shared import Projection
+from syncline.registry import lazy_function
 from syncline.specs import Experiment, ProjectSpec, resolve_cluster_options, with_matrices
 from syncline.specs.cluster.hardware import parse_prices
 from syncline.specs.failures import failures_of
 from syncline.units import parse_count
+
+# Losses, prices and failures of a whole training are imported only for a question about one.
+with_training = lazy_function("syncline.planner.projection.training_totals:with_training")
 
 
 def projection_options(question: Projection, studies_of: str = "") -> tuple[Experiment, projections.Options]:

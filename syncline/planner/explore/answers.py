@@ -30,7 +30,8 @@ from syncline.planner.projection.plan_columns import plan_columns
 from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
-from syncline.planner.projection.training_totals import WholeTraining, with_training
+from syncline.planner.projection.training_totals import with_training
+from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.tables.table import waiting
 from syncline.planner.transfer import Transfer, transfers_of
 from syncline.questions.explore import SITES, PageSettings

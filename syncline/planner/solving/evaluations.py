@@ -24,7 +24,8 @@ from syncline.planner.projection.bounds import by_link, communication_bounds, co
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.pricing import PriceCache, network_groups
 from syncline.planner.projection.project import project_all
-from syncline.planner.projection.training_totals import WholeTraining, loss_fit_method, with_training
+from syncline.planner.projection.training_totals import loss_fit_method, with_training
+from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.solving.targets import UNKNOWN_VALUE, BoundedValue, SolveTargets, margins, quantities
 from syncline.planner.solving.variables import DecisionVariable, ProjectionSetting, Sense, settings_on_networks
 from syncline.specs import ProjectSpec

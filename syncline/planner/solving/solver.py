@@ -22,7 +22,7 @@ from syncline.planner.advice.ranking_changes import PreparedPlan, prepare_plan
 from syncline.planner.advice.search import search_plans
 from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST
-from syncline.planner.projection.training_totals import WholeTraining
+from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.solving.answers import SolvedAnswer, answer_of, choose_network, ranked_answers, same_names
 from syncline.planner.solving.question import KNOWN, UNKNOWN, InverseProblem
 from syncline.planner.solving.variables import LATENCIES_S, DecisionVariable
