@@ -28,7 +28,7 @@ class DataParallelBase(CompressibleBase):
         remedy: correction for delayed gradients in the stages of a pipeline; by default none.
     """
 
-    family: ClassVar[str] = "data parallel"
+    family = "data parallel"
 
     remedy: RemedyField = None
 
@@ -82,8 +82,8 @@ class DDPSpec(DataParallelBase):
         asynchronous: settings of a server that replaces the all-reduce; by default, all workers step together.
     """
 
-    source: ClassVar[str] = "PyTorch Distributed (Li et al., 2020)"
-    sends_only_means: ClassVar[bool] = True
+    source = "PyTorch Distributed (Li et al., 2020)"
+    sends_only_means = True
 
     presets: ClassVar[Presets] = {
         "ddp-sgdm": {"rule": "sgdm", "lr": 0.05},
@@ -152,8 +152,8 @@ class PowerSGDSpec(MethodBase):
             limit cases).
     """
 
-    family: ClassVar[str] = "low rank"
-    source: ClassVar[str] = "PowerSGD (Vogels et al., 2019)"
+    family = "low rank"
+    source = "PowerSGD (Vogels et al., 2019)"
 
     presets: ClassVar[Presets] = {"powersgd": {"lr": 0.05}}
 

@@ -53,8 +53,8 @@ class DeMoSpec(MethodBase):
         per_node: number of workers of a node; 1 for DeMo without nodes.
     """
 
-    family: ClassVar[str] = "sparse"
-    source: ClassVar[str] = "DeMo, Algorithm 4"
+    family = "sparse"
+    source = "DeMo, Algorithm 4"
 
     presets: ClassVar[Presets] = {
         "demo": {"lr": 0.001},

@@ -55,7 +55,7 @@ class DionBase(CompressibleBase):
     trigger_passes: ClassVar[Passes] = Passes()
     """Elementwise operations by which a trigger decides about an exchange."""
 
-    family: ClassVar[str] = "low rank"
+    family = "low rank"
     flag_bytes: ClassVar[int] = 0
     """Bytes that a trigger sends in every step: 4 for an fp32 maximum, or 0 without a trigger."""
 
@@ -195,7 +195,7 @@ class DionSpec(DionBase):
     Source: Dion (Ahn et al., 2025); CurvaDion, Algorithms 1 and 2.
     """
 
-    source: ClassVar[str] = "Dion (Ahn et al., 2025), Algorithm 1"
+    source = "Dion (Ahn et al., 2025), Algorithm 1"
 
     presets: ClassVar[Presets] = {
         "dion": {"lr": 0.02, "other_lr": 0.003},
@@ -255,7 +255,7 @@ class TriggeredDionBase(DionBase):
             how often a training triggers.
     """
 
-    flag_bytes: ClassVar[int] = 4
+    flag_bytes = 4
 
     threshold: Annotated[float, Field(ge=0, allow_inf_nan=True)] = 0.1
     expected_sync_rate: Annotated[float, Field(ge=1e-9, le=1)] = 0.01
@@ -307,9 +307,9 @@ class CurvaDionSpec(TriggeredDionBase):
     Source: CurvaDion, Algorithm 2.
     """
 
-    trigger_passes: ClassVar[Passes] = Passes(single=20, kernels=12)
+    trigger_passes = Passes(single=20, kernels=12)
 
-    source: ClassVar[str] = "CurvaDion, Algorithm 2"
+    source = "CurvaDion, Algorithm 2"
 
     presets: ClassVar[Presets] = {"curvadion": {"lr": 0.02, "other_lr": 0.003}}
 
@@ -370,7 +370,7 @@ class PlacedDionSpec(DionBase):
     Source: CurvaDion, section 4.3 and appendix C (Scheduled Sync Dion: ``even``).
     """
 
-    source: ClassVar[str] = "CurvaDion, section 4.3"
+    source = "CurvaDion, section 4.3"
 
     presets: ClassVar[Presets] = {"dion-placed": {"label": "dion-placed", "lr": 0.02, "other_lr": 0.003}}
 

@@ -42,10 +42,10 @@ class LocalSpec(CompressibleBase):
     Source: Stich (2019) for SGD; Cheng & Glasgow (2025) for Adam, all states averaged.
     """
 
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "Stich (2019); Cheng & Glasgow (2025)"
-    sends_only_means: ClassVar[bool] = True
-    averages_states: ClassVar[bool] = True
+    family = "local"
+    source = "Stich (2019); Cheng & Glasgow (2025)"
+    sends_only_means = True
+    averages_states = True
 
     presets: ClassVar[Presets] = {
         "local-sgdm": {"rule": "sgdm", "lr": 0.05},
@@ -126,10 +126,10 @@ class DiLoCoSpec(CompressibleBase):
     Source: Douillard et al. (2023).
     """
 
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "DiLoCo (Douillard et al., 2023)"
-    sends_only_means: ClassVar[bool] = True
-    averages_states: ClassVar[bool] = True
+    family = "local"
+    source = "DiLoCo (Douillard et al., 2023)"
+    sends_only_means = True
+    averages_states = True
 
     presets: ClassVar[Presets] = {
         "diloco": {"lr": 0.003},

@@ -37,9 +37,9 @@ class DESLOCSpec(MethodBase):
     Source: Iacob et al. (2025); periods and rates as in MT-DAO, Table 3.
     """
 
-    family: ClassVar[str] = "time scales"
-    source: ClassVar[str] = "DES-LOC (Iacob et al., 2025)"
-    sends_only_means: ClassVar[bool] = True
+    family = "time scales"
+    source = "DES-LOC (Iacob et al., 2025)"
+    sends_only_means = True
 
     presets: ClassVar[Presets] = {"des-loc": {"lr": 0.003}, "des-loc-adopt": {"base": "adopt", "lr": 0.003}}
 
@@ -127,9 +127,9 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
     Source: MT-DAO, Algorithms 1 to 4. Algorithm 1 as printed does not use the averages; the form is that of 2 and 3.
     """
 
-    family: ClassVar[str] = "time scales"
-    source: ClassVar[str] = "MT-DAO, Algorithms 1 to 3"
-    sends_only_means: ClassVar[bool] = True
+    family = "time scales"
+    source = "MT-DAO, Algorithms 1 to 3"
+    sends_only_means = True
 
     presets: ClassVar[Presets] = {
         "mt-dao": {"lr": 0.003},

@@ -36,7 +36,7 @@ class OneBitBase(MethodBase):
         scale: magnitude of the signs: the root mean square (``rms``) or the mean magnitude (``mean``) of the tensor.
     """
 
-    family: ClassVar[str] = "one bit"
+    family = "one bit"
 
     freeze_step: Period
     beta1: Rate = 0.9
@@ -89,7 +89,7 @@ class OneBitAdamSpec(OneBitBase):
     Source: Tang et al. (2021), Algorithm 1.
     """
 
-    source: ClassVar[str] = "1-bit Adam (Tang et al., 2021)"
+    source = "1-bit Adam (Tang et al., 2021)"
 
     presets: ClassVar[Presets] = {"one-bit-adam": {"lr": 0.003, "eps": 0.001}}
 
@@ -169,7 +169,7 @@ class ZeroOneAdamSpec(OneBitBase):
     Source: Lu et al. (2023), Algorithm 1 and section 5.
     """
 
-    source: ClassVar[str] = "0/1 Adam (Lu et al., 2023)"
+    source = "0/1 Adam (Lu et al., 2023)"
 
     presets: ClassVar[Presets] = {"zero-one-adam": {"lr": 0.003, "eps": 0.001}}
 

@@ -172,7 +172,7 @@ class BasisRotationSpec(RotationBase):
         covariance_beta: decay rate of the moving averages of products of gradients; by default ``beta2``.
     """
 
-    source: ClassVar[str] = "Basis Rotation, Algorithms 1 and 2"
+    source = "Basis Rotation, Algorithms 1 and 2"
 
     presets: ClassVar[Presets] = {
         "basis-rotation": {"lr": 0.003},
@@ -214,7 +214,7 @@ class SOAPSpec(RotationBase):
     Source: N. Vyas et al., "SOAP: Improving and Stabilizing Shampoo using Adam" (2025), and its public code.
     """
 
-    source: ClassVar[str] = "SOAP (Vyas et al., 2025)"
+    source = "SOAP (Vyas et al., 2025)"
 
     presets: ClassVar[Presets] = {"soap": {"lr": 0.003}}
 
@@ -243,7 +243,7 @@ class EShampooSpec(RotationBase):
     Preconditioner" (2025), eigenvalue-corrected Shampoo, and its public code.
     """
 
-    source: ClassVar[str] = "EShampoo (Eschenhagen et al., 2025)"
+    source = "EShampoo (Eschenhagen et al., 2025)"
 
     presets: ClassVar[Presets] = {"eshampoo": {"lr": 0.003}}
 
@@ -268,7 +268,7 @@ class GaLoreSpec(RotationBase):
     Source: J. Zhao et al., "GaLore" (2024), Algorithm 2, with full rank and a scale of 1.
     """
 
-    source: ClassVar[str] = "GaLore (Zhao et al., 2024), full rank"
+    source = "GaLore (Zhao et al., 2024), full rank"
 
     presets: ClassVar[Presets] = {"galore": {"lr": 0.003}}
 
@@ -305,7 +305,7 @@ class LDAdamSpec(DataParallelBase):
     Source: LDAdam (Robert et al., 2025), Algorithms 1 and 2.
     """
 
-    source: ClassVar[str] = "LDAdam (Robert et al., 2025)"
+    source = "LDAdam (Robert et al., 2025)"
 
     presets: ClassVar[Presets] = {"ldadam": {"lr": 0.003}}
 

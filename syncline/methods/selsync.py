@@ -48,8 +48,8 @@ class SelSyncSpec(MethodBase):
     Algorithm 1.
     """
 
-    family: ClassVar[str] = "local"
-    source: ClassVar[str] = "SelSync (Tyagi & Swany, 2023), Algorithm 1"
+    family = "local"
+    source = "SelSync (Tyagi & Swany, 2023), Algorithm 1"
 
     presets: ClassVar[Presets] = {"selsync": {"lr": 0.003}, "selsync-sgdm": {"rule": "sgdm", "lr": 0.05}}
 
@@ -139,9 +139,9 @@ class SelSyncDionSpec(TriggeredDionBase):
     Source: CurvaDion, section 4.3; the trigger is SelSync's (Tyagi & Swany, 2023).
     """
 
-    source: ClassVar[str] = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
+    source = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
 
-    trigger_passes: ClassVar[Passes] = NORMS
+    trigger_passes = NORMS
 
     presets: ClassVar[Presets] = {"selsync-dion": {"lr": 0.02, "other_lr": 0.003}}
 

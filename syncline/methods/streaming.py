@@ -33,9 +33,9 @@ class StreamingMTDAOSpec(MTDAOSpec):
     Source: MT-DAO, Algorithm 5.
     """
 
-    family: ClassVar[str] = "streaming"
-    source: ClassVar[str] = "MT-DAO, Algorithm 5"
-    sends_only_means: ClassVar[bool] = False
+    family = "streaming"
+    source = "MT-DAO, Algorithm 5"
+    sends_only_means = False
 
     presets: ClassVar[Presets] = {
         "streaming-mt-dao": {"lr": 0.003},
@@ -104,8 +104,8 @@ class StreamingDiLoCoSpec(MethodBase):
     Source: Streaming DiLoCo (Douillard et al., 2025).
     """
 
-    family: ClassVar[str] = "streaming"
-    source: ClassVar[str] = "Streaming DiLoCo (Douillard et al., 2025)"
+    family = "streaming"
+    source = "Streaming DiLoCo (Douillard et al., 2025)"
 
     presets: ClassVar[Presets] = {"streaming-diloco": {"lr": 0.003}}
 

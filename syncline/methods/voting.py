@@ -66,7 +66,7 @@ class VotingBase(MethodBase):
         ties: the result if as many workers vote plus as minus, for votes that leave it open.
     """
 
-    family: ClassVar[str] = "votes"
+    family = "votes"
 
     vote: Literal["one-bit", "direct", "server-naive", "server-efficient", "quantised"] = "quantised"
     bits: Bits | None = None
@@ -184,7 +184,7 @@ class SignSGDSpec(VotingBase):
     Source: Bernstein et al., "signSGD with Majority Vote" (2019).
     """
 
-    source: ClassVar[str] = "signSGD (Bernstein et al., 2019)"
+    source = "signSGD (Bernstein et al., 2019)"
 
     presets: ClassVar[Presets] = {"sign-sgd": {"lr": 0.0005}}
 
@@ -253,7 +253,7 @@ class LionCubSpec(VotingBase):
     Source: Lion Cub, Algorithm 1 and section 5.
     """
 
-    source: ClassVar[str] = "Lion Cub, Algorithm 1"
+    source = "Lion Cub, Algorithm 1"
 
     presets: ClassVar[Presets] = {
         "distributed-lion": {"vote": "server-efficient", "lr": 0.0005},

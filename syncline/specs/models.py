@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, asdict, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import PlainSerializer, create_model
 
@@ -39,7 +39,7 @@ _TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": Name}
 
 
 class _Described(Description):
-    needs: ClassVar[str] = "a value: a model's shape has layers, width, heads, vocabulary and sequence"
+    needs = "a value: a model's shape has layers, width, heads, vocabulary and sequence"
 
 
 _FIELDS: dict[str, Any] = {

@@ -109,8 +109,8 @@ class TopKCompressor(CompressorBase):
         value_format: number format of a value.
     """
 
-    source: ClassVar[str] = "top-k (Stich et al., 2018)"
-    passes: ClassVar[Passes] = Passes(single=53, kernels=16)
+    source = "top-k (Stich et al., 2018)"
+    passes = Passes(single=53, kernels=16)
 
     kind: Literal["top-k"] = "top-k"
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
@@ -154,8 +154,8 @@ class LpCompressor(CompressorBase):
         p: exponent of the power mean of magnitudes that gives the scale; ``inf`` for their maximum.
     """
 
-    source: ClassVar[str] = "Lion Cub, equation 1"
-    passes: ClassVar[Passes] = Passes(single=148, kernels=35)
+    source = "Lion Cub, equation 1"
+    passes = Passes(single=148, kernels=35)
 
     kind: Literal["lp"] = "lp"
     bits: int = Field(default=8, ge=2, le=31)
@@ -199,8 +199,8 @@ class QSGDCompressor(CompressorBase):
         bits: bits of an integer with its sign, 2 to 16.
     """
 
-    source: ClassVar[str] = "QSGD (Alistarh et al., 2017)"
-    passes: ClassVar[Passes] = Passes(single=466, kernels=62)
+    source = "QSGD (Alistarh et al., 2017)"
+    passes = Passes(single=466, kernels=62)
 
     kind: Literal["qsgd"] = "qsgd"
     error_feedback: bool = False
@@ -233,7 +233,7 @@ class BlockTopKCompressor(CompressorBase):
         value_format: number format of a value.
     """
 
-    source: ClassVar[str] = "DeMo, section 2.1"
+    source = "DeMo, section 2.1"
 
     kind: Literal["block-top-k"] = "block-top-k"
     k: int = Field(default=32, ge=1)
@@ -282,8 +282,8 @@ def _pairs(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
 class OneBitCompressor(CompressorBase):
     """A compressor to signs and one scale per tensor, see `optim.OneBit`."""
 
-    source: ClassVar[str] = "EF-SignSGD (Karimireddy et al., 2019)"
-    passes: ClassVar[Passes] = Passes(single=110, kernels=35)
+    source = "EF-SignSGD (Karimireddy et al., 2019)"
+    passes = Passes(single=110, kernels=35)
 
     kind: Literal["one-bit"] = "one-bit"
 

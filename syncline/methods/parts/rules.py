@@ -106,9 +106,9 @@ class MomentaFields(Spec):
 class QHMRule(RuleBase):
     """The spec of `optim.qhm`, quasi-hyperbolic momentum, with its recommended rates."""
 
-    builder: ClassVar[str] = "qhm"
-    num_states: ClassVar[int] = 1
-    passes: ClassVar[Passes] = Passes(32)
+    builder = "qhm"
+    num_states = 1
+    passes = Passes(32)
 
     kind: Literal["qhm"] = "qhm"
     momentum: Rate = 0.999
@@ -118,8 +118,8 @@ class QHMRule(RuleBase):
 class QHAdamRule(RuleBase):
     """The spec of `optim.qhadam`, with its recommended rates; MT-DAO's has beta1 0.999 and nu1 0.95 to 0.98."""
 
-    builder: ClassVar[str] = "qhadam"
-    passes: ClassVar[Passes] = Passes(92)
+    builder = "qhadam"
+    passes = Passes(92)
 
     kind: Literal["qhadam"] = "qhadam"
     beta1: Rate = 0.995
@@ -132,8 +132,8 @@ class QHAdamRule(RuleBase):
 class QHAdoptRule(RuleBase):
     """The spec of `optim.qhadopt`, with the rates of MT-DAO's baseline."""
 
-    builder: ClassVar[str] = "qhadopt"
-    passes: ClassVar[Passes] = Passes(32, single=72, kernels=7)
+    builder = "qhadopt"
+    passes = Passes(32, single=72, kernels=7)
 
     kind: Literal["qhadopt"] = "qhadopt"
     beta1: Rate = 0.999
@@ -145,7 +145,7 @@ class QHAdoptRule(RuleBase):
 class AggMoRule(RuleBase):
     """The spec of `optim.aggmo`, aggregated momentum."""
 
-    builder: ClassVar[str] = "aggmo"
+    builder = "aggmo"
 
     kind: Literal["aggmo"] = "aggmo"
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.0, 0.9, 0.99)
@@ -168,9 +168,9 @@ class AggMoRule(RuleBase):
 class AdEMAMixRule(RuleBase):
     """The spec of `optim.AdEMAMix`; its authors let alpha and beta3 grow over a whole training."""
 
-    builder: ClassVar[str] = "AdEMAMix"
-    num_states: ClassVar[int] = 3
-    passes: ClassVar[Passes] = Passes(single=104, kernels=10)
+    builder = "AdEMAMix"
+    num_states = 3
+    passes = Passes(single=104, kernels=10)
 
     kind: Literal["ademamix"] = "ademamix"
     beta1: Rate = 0.9
@@ -219,8 +219,8 @@ class MultiMomentumRule(MomentaFields, defer_build=False):
 class SGDMRule(RuleBase):
     """The spec of `optim.sgdm`, SGD with momentum; heavy-ball is the form of torch's ``SGD``, ema that of MT-DAO."""
 
-    builder: ClassVar[str] = "sgdm"
-    passes: ClassVar[Passes] = Passes(28)
+    builder = "sgdm"
+    passes = Passes(28)
 
     kind: Literal["sgdm"] = "sgdm"
     momentum: Rate = 0.9
@@ -234,7 +234,7 @@ class SGDMRule(RuleBase):
 class AdamRule(RuleBase):
     """The spec of `optim.adam`; with the method's ``weight_decay`` it is AdamW."""
 
-    builder: ClassVar[str] = "adam"
+    builder = "adam"
 
     kind: Literal["adam"] = "adam"
     beta1: Rate = 0.9
@@ -246,8 +246,8 @@ class AdamRule(RuleBase):
 class AdaSGDRule(RuleBase):
     """The spec of `optim.ada_sgd`: Adam with one second moment per tensor."""
 
-    builder: ClassVar[str] = "ada_sgd"
-    passes: ClassVar[Passes] = Passes(56, single=28, kernels=4)
+    builder = "ada_sgd"
+    passes = Passes(56, single=28, kernels=4)
 
     kind: Literal["ada-sgd"] = "ada-sgd"
     beta1: Rate = 0.9
@@ -258,8 +258,8 @@ class AdaSGDRule(RuleBase):
 class NesterovAdamRule(RuleBase):
     """The spec of `optim.NesterovAdam` (NAdam), with the rates of asynchronous Nesterov pipelines."""
 
-    builder: ClassVar[str] = "NesterovAdam"
-    passes: ClassVar[Passes] = Passes(single=100, kernels=10)
+    builder = "NesterovAdam"
+    passes = Passes(single=100, kernels=10)
 
     kind: Literal["nadam"] = "nadam"
     beta1: Rate = 0.99
@@ -271,8 +271,8 @@ class NesterovAdamRule(RuleBase):
 class AdoptRule(RuleBase):
     """The spec of `optim.adopt`, with its published defaults."""
 
-    builder: ClassVar[str] = "adopt"
-    passes: ClassVar[Passes] = Passes(20, single=72, kernels=7)
+    builder = "adopt"
+    passes = Passes(20, single=72, kernels=7)
 
     kind: Literal["adopt"] = "adopt"
     beta1: Rate = 0.9
@@ -283,9 +283,9 @@ class AdoptRule(RuleBase):
 class LionRuleSpec(RuleBase):
     """The spec of `optim.lion`, with its published rates."""
 
-    builder: ClassVar[str] = "lion"
-    num_states: ClassVar[int] = 1
-    passes: ClassVar[Passes] = Passes(single=44, kernels=4)
+    builder = "lion"
+    num_states = 1
+    passes = Passes(single=44, kernels=4)
 
     kind: Literal["lion"] = "lion"
     beta1: Rate = 0.9
@@ -332,8 +332,8 @@ class MuonRule(Spec):
 class ScionRule(RuleBase):
     """The spec of `optim.scion` without its constraint, which the method's ``weight_decay: 1`` adds."""
 
-    builder: ClassVar[str] = "scion"
-    passes: ClassVar[Passes] = Passes(20)
+    builder = "scion"
+    passes = Passes(20)
 
     kind: Literal["scion"] = "scion"
     momentum: Rate = 0.9

@@ -37,9 +37,9 @@ from syncline.specs.cluster.reading import Name, count_validator, list_validator
 class NodesDescription(NetworkDescription):
     """A network of nodes of ``per_node`` workers: a link ``inside``, a link ``between``, optionally ``nics``."""
 
-    makes: ClassVar[type] = TwoLevel
+    makes = TwoLevel
     attributes: ClassVar[Mapping[str, str]] = {"inside": "inner", "between": "outer", "nics": "nics_per_node"}
-    needs: ClassVar[str] = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
+    needs = "a value: nodes have 'per_node' workers, a link 'inside' and one 'between' them"
 
     per_node: Annotated[int, count_validator("workers")]
     inside: Part
@@ -66,8 +66,8 @@ def _parse_uplinks(value: Any, path: str) -> Link | tuple[Link, ...]:
 class SitesDescription(NetworkDescription):
     """A network of sites: their number or sizes, the ``lan`` inside, one ``uplink`` for all or one for each."""
 
-    makes: ClassVar[type] = Sites
-    needs: ClassVar[str] = "a value: sites have a 'lan' inside and an 'uplink' each"
+    makes = Sites
+    needs = "a value: sites have a 'lan' inside and an 'uplink' each"
 
     sites: Annotated[Any, parsed(_parse_sites)]
     lan: Part
@@ -83,7 +83,7 @@ def _parse_regions(value: Any, path: str) -> dict[str, int]:
 class RegionsDescription(NetworkDescription):
     """A network of a cloud's regions: the workers of each by its name, optionally a ``lan`` inside and ``hivemind``."""
 
-    needs: ClassVar[str] = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
+    needs = "a value: regions have workers each, as in {oregon: 4, frankfurt: 4}"
 
     sites: Annotated[Any, parsed(_parse_regions)]
     lan: Part | None = None
@@ -98,7 +98,7 @@ class RegionsDescription(NetworkDescription):
 class EdgeDescription(LinkDescription):
     """An edge of a graph: a link and the nodes that it leads ``from`` and ``to``."""
 
-    needs: ClassVar[str] = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
+    needs = "a value: an edge has nodes that it is 'from' and 'to', a 'latency' and a 'bandwidth'"
 
     source: Name = Field(alias="from")
     to: Name
@@ -126,8 +126,8 @@ class GraphDescription(NetworkDescription):
     ``forwards``: hosts that forward messages of others, or ``true`` for all.
     """
 
-    makes: ClassVar[type] = Graph
-    needs: ClassVar[str] = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
+    makes = Graph
+    needs = "a value: a graph has 'hosts', in the order of their ranks, and 'edges'"
 
     hosts: Annotated[
         tuple[str, ...], list_validator(lambda value, _: str(value), "names of nodes, in the order of their ranks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, ClassVar, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import Field, create_model
 
@@ -43,7 +43,7 @@ class HardwareDescription(Description):
     the errors of the calibration that wrote the file.
     """
 
-    needs: ClassVar[str] = f"a number: {FIELD_EXAMPLES['hardware']}"
+    needs = f"a number: {FIELD_EXAMPLES['hardware']}"
 
     name: Name = ""
     peak_flops: float
@@ -61,7 +61,7 @@ class HardwareDescription(Description):
 class ChangedHardware(Description):
     """A preset with other fields: ``{preset: h100, power_w: 500}``. With ``mfu`` its kernels no longer count."""
 
-    needs: ClassVar[str] = f"a value: {FIELD_EXAMPLES['hardware']}"
+    needs = f"a value: {FIELD_EXAMPLES['hardware']}"
 
     preset: Any
     name: Name | None = None

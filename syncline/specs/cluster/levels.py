@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import StrictBool
 from typing_extensions import override
@@ -28,7 +28,7 @@ class LevelDescription(Description):
     fields replace those of the preset's outermost level.
     """
 
-    needs: ClassVar[str] = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
+    needs = f"a value: a level has a 'link', as in {_EXAMPLE}, or is the 'preset' of a network"
 
     units: Annotated[int | None, count_validator("units of the level below")] = None
     link: Part | None = None
@@ -96,8 +96,8 @@ def _parse_levels(value: Any, path: str) -> tuple[Level, ...]:
 class LevelsDescription(NetworkDescription):
     """A network of any number of levels, from the inside out."""
 
-    makes: ClassVar[type] = MultiLevel
-    needs: ClassVar[str] = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
+    makes = MultiLevel
+    needs = f"a value: 'levels' from the inside out, as in [{_EXAMPLE}, {{units: 4, link: ib-ndr}}]"
 
     levels: Annotated[tuple[Annotated[Level, INSTANCE], ...], parsed(_parse_levels)]
     name: Name = ""

@@ -66,10 +66,8 @@ class TcpDescription(CostsDescription):
     True
     """
 
-    makes: ClassVar[type] = Tcp
-    needs: ClassVar[str] = (
-        "true (one connection with Linux's buffers), or fields, as in {connections: 16, window: 3 MiB}"
-    )
+    makes = Tcp
+    needs = "true (one connection with Linux's buffers), or fields, as in {connections: 16, window: 3 MiB}"
     attributes: ClassVar[Mapping[str, str]] = {
         "window": "window_bytes", "connections": "connections", "slow_start": "slow_start", "loss": "loss",
         "mss": "segment_bytes", "max_flow_rate": "flow_bytes_per_s", "queue": "queue_bytes",
@@ -94,8 +92,8 @@ class NcclDescription(CostsDescription):
     True
     """
 
-    makes: ClassVar[type] = NcclCosts
-    needs: ClassVar[str] = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer_size: 4 MiB}"
+    makes = NcclCosts
+    needs = "true (NCCL's defaults over sockets), or fields, as in {channels: 2, buffer_size: 4 MiB}"
     attributes: ClassVar[Mapping[str, str]] = {
         "buffer_size": "buffer_bytes", "channels": "channels", "slices": "slices", "call_overhead": "call_s",
         "ring_latencies": "ring_latencies", "chain_latencies": "chain_latencies", "stored": "stored_part",
@@ -121,8 +119,8 @@ class NcclDescription(CostsDescription):
 class HivemindDescription(CostsDescription):
     """The costs of hivemind: ``call_overhead``, ``peer_overhead`` and ``byte_overhead``, see `HivemindCosts`."""
 
-    makes: ClassVar[type] = HivemindCosts
-    needs: ClassVar[str] = "true (as measured), or fields, as in {call_overhead: 6 s, byte_overhead: 6 ns}"
+    makes = HivemindCosts
+    needs = "true (as measured), or fields, as in {call_overhead: 6 s, byte_overhead: 6 ns}"
     attributes: ClassVar[Mapping[str, str]] = {
         "call_overhead": "call_s", "peer_overhead": "peer_s", "byte_overhead": "byte_s",
     }  # fmt: skip
@@ -199,7 +197,7 @@ class GlooDescription(Description):
     messages wait longer. ``connection``: the TCP connection to each peer, see `TcpDescription`.
     """
 
-    needs: ClassVar[str] = f"fields, as in {GLOO_EXAMPLE}"
+    needs = f"fields, as in {GLOO_EXAMPLE}"
 
     message_overhead: Seconds | None = None
     latency_part: Number = 0.0

@@ -55,7 +55,7 @@ class LinkDescription(Description):
     errors of the calibration that wrote the file.
     """
 
-    needs: ClassVar[str] = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
+    needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
 
     preset: Any = None
     latency: Seconds | None = None

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from typing_extensions import override
@@ -45,7 +45,7 @@ Rows = tuple[tuple[float | None, ...], ...]
 class LineDescription(LinkDescription):
     """A line from a place to another: a link with the places ``from`` and ``to``."""
 
-    needs: ClassVar[str] = "a value: a line has places that it is 'from' and 'to', a 'bandwidth', a 'latency' or 'rtt'"
+    needs = "a value: a line has places that it is 'from' and 'to', a 'bandwidth', a 'latency' or 'rtt'"
 
     source: Name = Field(alias="from")
     to: Name
@@ -54,7 +54,7 @@ class LineDescription(LinkDescription):
 class SharedLinkDescription(Description):
     """The link of a host or a place that its messages share: a ``bandwidth``, at will ``upload`` and ``latency``."""
 
-    needs: ClassVar[str] = "a value: a host or a place has a 'bandwidth', and optionally an 'upload' and a 'latency'"
+    needs = "a value: a host or a place has a 'bandwidth', and optionally an 'upload' and a 'latency'"
 
     bandwidth: Bandwidth
     upload: Bandwidth | None = None
@@ -145,8 +145,8 @@ class MatrixDescription(NetworkDescription):
     library that averages. ``bounds``: the errors of the calibration that wrote the file.
     """
 
-    makes: ClassVar[type] = Matrix
-    needs: ClassVar[str] = "a value: a matrix has 'places', and 'lines' or a 'bandwidth' and a 'latency' between them"
+    makes = Matrix
+    needs = "a value: a matrix has 'places', and 'lines' or a 'bandwidth' and a 'latency' between them"
 
     kind: Literal["matrix"] = "matrix"
     places: Annotated[dict[str, int], parsed(_parse_places)]
