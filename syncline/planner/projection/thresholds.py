@@ -28,7 +28,10 @@ PER_DECADE = 5
 """Number of bandwidths per decade that are tried first."""
 
 INNER_POINTS, NUM_SPLITS = 9, 6
-"""Points inside the interval with a crossing, and how often it is split: ten to the sixth parts of it."""
+"""Points inside the interval with a crossing, and how often it is split, an even number: into a million parts."""
+
+FEW_ROWS = 512
+"""Number of thresholds up to which pricing at the points of two splits costs less than pricing twice."""
 
 ROUNDING = 1e-15
 """Relative difference that sums of the same times may have."""
@@ -150,13 +153,23 @@ def thresholds(speedups: Speedups, count: int, ratios: dict[str, float] = RATIOS
         low, high = grid[last], grid[last + 1]
         reached_at_high = reached[ratio_index, combination, -1][:, None]
         row = np.arange(len(combination))
-        for _ in range(NUM_SPLITS):
+        target = targets[ratio_index][:, None]
+        # A few rows are priced at the points of two splits at once, because a call costs more than their numbers.
+        splits_at_once = 2 if len(combination) <= FEW_ROWS else 1
+        for _ in range(NUM_SPLITS // splits_at_once):
             points = np.geomspace(low, high, INNER_POINTS + 2, axis=-1)
-            reached_at_points = _reached(speedups(combination, points[:, :-1]), targets[ratio_index][:, None])
+            tried = points[:, :-1, None]  # the lower end of each part, and points inside it
+            if splits_at_once == 2:
+                tried = np.geomspace(points[:, :-1], points[:, 1:], INNER_POINTS + 2, axis=-1)[..., :-1]
+            is_reached = _reached(speedups(combination, tried.reshape(len(row), -1)), target).reshape(tried.shape)
             # The crossing follows the last point where the answer differs from that at the highest bandwidth.
-            differs = reached_at_points != reached_at_high
-            last = INNER_POINTS - np.argmax(differs[:, ::-1], axis=-1)
-            low, high = points[row, last], points[row, last + 1]
+            differs = is_reached != reached_at_high[..., None]
+            part = INNER_POINTS - np.argmax(differs[:, ::-1, 0], axis=-1)
+            low, high = points[row, part], points[row, part + 1]
+            if splits_at_once == 2:
+                inside = np.append(tried[row, part], high[:, None], axis=-1)
+                last = INNER_POINTS - np.argmax(differs[row, part, ::-1], axis=-1)
+                low, high = inside[row, last], inside[row, last + 1]
         bytes_per_s[ratio_index, combination] = high
     return {name: Thresholds(when[index], bytes_per_s[index]) for index, name in enumerate(names)}
 
