@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Group
 from rich.text import Text
@@ -71,8 +71,17 @@ class Finding:
     without: str = ""
 
 
-Answer = tuple[str] | tuple[str, bool, str]
-"""The result of a check: ``found``, or ``found``, ``ok`` and ``without`` of `Finding`."""
+class Answer(NamedTuple):
+    """The result of a check, as in `Finding`."""
+
+    found: str
+    ok: bool = True
+    without: str = ""
+
+
+def _not_working(without: str, found: str = "none") -> Answer:
+    """Return the result of a check that has found a part missing, or not working for all that needs it."""
+    return Answer(found, ok=False, without=without)
 
 
 def findings() -> list[Finding]:
@@ -83,9 +92,9 @@ def findings() -> list[Finding]:
             try:
                 answer = check()
             except Exception as error:  # any error of another package or of the system
-                answer = f"is unknown ({error_text(error)})", False, ""
+                answer = _not_working(without="", found=f"is unknown ({error_text(error)})")
             if answer is not None:
-                results.append(Finding(group, name, *answer))
+                results.append(Finding(group, name, answer.found, answer.ok, answer.without))
     return results
 
 
@@ -106,7 +115,7 @@ def finding_tables(results: Iterable[Finding]) -> list[Group]:
 def _package(name: str) -> Answer:
     """Check whether a Python package is installed, and which version."""
     version = installed_version(name)
-    return ("none", False, f"pip install {name}") if version is None else (version,)
+    return _not_working(f"pip install {name}") if version is None else Answer(version)
 
 
 def _cores() -> Answer:
@@ -118,14 +127,14 @@ def _cores() -> Answer:
     if threads:
         text += f", OMP_NUM_THREADS={threads}"
     if usable == 1:
-        return text, False, "trainings run one after another, and launched processes take turns"
-    return (text,)
+        return _not_working("trainings run one after another, and launched processes take turns", found=text)
+    return Answer(text)
 
 
 def _memory() -> Answer:
     """Check the memory that this process can have."""
     nbytes = memory_bytes()
-    return (format_bytes(nbytes) if nbytes is not None else "unknown on this system",)
+    return Answer(format_bytes(nbytes) if nbytes is not None else "unknown on this system")
 
 
 def _folder() -> Answer:
@@ -137,10 +146,12 @@ def _folder() -> Answer:
             if lock is not None:
                 lock.release()
     except OSError as error:
-        return "none", False, f"this folder is not writable ({error.strerror}); --out names another folder"
+        return _not_working(f"this folder is not writable ({error.strerror}); --out names another folder")
     if has_locks:
-        return ("can be written to, has locks",)
-    return "can be written to", False, "no file locks: two commands must not write the same name at the same time"
+        return Answer("can be written to, has locks")
+    return _not_working(
+        "no file locks: two commands must not write the same name at the same time", found="can be written to"
+    )
 
 
 def _gpus() -> Answer:
@@ -149,9 +160,9 @@ def _gpus() -> Answer:
 
     if not torch.cuda.is_available():
         reason = "torch is built without CUDA" if torch.version.cuda is None else "torch finds none"
-        return "none", False, f"device: cuda is refused, auto means cpu ({reason})"
+        return _not_working(f"device: cuda is refused, auto means cpu ({reason})")
     names = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    return (f"{', '.join(names)} (CUDA {torch.version.cuda})",)
+    return Answer(f"{', '.join(names)} (CUDA {torch.version.cuda})")
 
 
 def _gloo() -> Answer:
@@ -159,8 +170,8 @@ def _gloo() -> Answer:
     import torch.distributed as dist
 
     if dist.is_available() and dist.is_gloo_available():
-        return ("there",)
-    return "none", False, "no processes on CPUs: launch, calibrate, validate (this torch is built without it)"
+        return Answer("there")
+    return _not_working("no processes on CPUs: launch, calibrate, validate (this torch is built without it)")
 
 
 def _nccl() -> Answer:
@@ -169,17 +180,17 @@ def _nccl() -> Answer:
     import torch.distributed as dist
 
     if not dist.is_available() or not dist.is_nccl_available():
-        return "none", False, "--backend nccl is refused (this torch is built without it)"
+        return _not_working("--backend nccl is refused (this torch is built without it)")
     if not torch.cuda.is_available():
-        return "built in", False, "--backend nccl is refused (no GPU)"
-    return ("there",)
+        return _not_working("--backend nccl is refused (no GPU)", found="built in")
+    return Answer("there")
 
 
 def _torchrun() -> Answer:
     """Check whether the command ``torchrun`` is beside Python's interpreter or on the shell's path."""
     beside_python = Path(sys.executable).with_name("torchrun")
     path = str(beside_python) if beside_python.is_file() else shutil.which("torchrun")
-    return (path,) if path else ("none", False, "start processes by 'python -m torch.distributed.run' instead")
+    return Answer(path) if path else _not_working("start processes by 'python -m torch.distributed.run' instead")
 
 
 def _namespaces() -> Answer:
@@ -193,8 +204,8 @@ def _namespaces() -> Answer:
     }
     missing = [requirement for requirement, is_present in requirements.items() if not is_present]
     if missing:
-        return "none", False, f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(missing)})"
-    return ("there",)
+        return _not_working(f"'python -m benchmarks.shaped' is skipped (it lacks {', '.join(missing)})")
+    return Answer("there")
 
 
 def _extra(name: str) -> Answer:
@@ -205,10 +216,10 @@ def _extra(name: str) -> Answer:
         remedy = f"pip install 'syncline[{name}]'"
         if len(missing) < len(packages):
             remedy += f" (lacks {', '.join(missing)})"
-        return "none", False, f"{CONSEQUENCES[name]}: {remedy}"
+        return _not_working(f"{CONSEQUENCES[name]}: {remedy}")
     if len(packages) == 1:
-        return (f"{packages[0]} {installed_version(packages[0])}",)
-    return (f"{len(packages)} packages",)
+        return Answer(f"{packages[0]} {installed_version(packages[0])}")
+    return Answer(f"{len(packages)} packages")
 
 
 def _browser() -> Answer:
@@ -216,28 +227,28 @@ def _browser() -> Answer:
     for command in ("xdg-open", "open", "firefox", "chromium", "google-chrome"):
         path = shutil.which(command)
         if path is not None:
-            return (path,)
-    return "none", False, "open trace.json in ui.perfetto.dev, and figures, on another machine"
+            return Answer(path)
+    return _not_working("open trace.json in ui.perfetto.dev, and figures, on another machine")
 
 
 def _names_of_others(kind: str) -> Answer | None:
     """Return the names of a kind, such as methods, that other packages add; None without any."""
     names = sorted(entry_point.name for entry_point in metadata.entry_points(group=f"syncline.{kind}"))
-    return (", ".join(names),) if names else None
+    return Answer(", ".join(names)) if names else None
 
 
 GROUPS: dict[str, dict[str, Callable[[], Answer | None]]] = {
     "versions": {
-        "syncline": lambda: (version_line(),),
-        "python": lambda: (f"{platform.python_version()} ({sys.executable})",),
+        "syncline": lambda: Answer(version_line()),
+        "python": lambda: Answer(f"{platform.python_version()} ({sys.executable})"),
         **{name: partial(_package, name) for name in (*PACKAGES, "pandas", "scipy")},
     },
     "machine": {
-        "system": lambda: (f"{platform.system()} {platform.release()}, {platform.machine()}",),
+        "system": lambda: Answer(f"{platform.system()} {platform.release()}, {platform.machine()}"),
         "cores": _cores,
         "memory": _memory,
         "GPU": _gpus,
-        "disk": lambda: (f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here",),
+        "disk": lambda: Answer(f"{format_bytes(shutil.disk_usage(Path.cwd()).free)} free here"),
         "this folder": _folder,
     },
     "processes": {"gloo": _gloo, "nccl": _nccl, "torchrun": _torchrun, "network namespaces": _namespaces},
