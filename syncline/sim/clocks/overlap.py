@@ -248,14 +248,14 @@ def lockstep_spans(
         Contention: transfers share a channel in a way that only the events can follow.
     """
     steps, workers = times.compute_s.shape
-    joined = topology(network, workers)
-    if knows_library(joined):
+    worker_topology = topology(network, workers)
+    if knows_library(worker_topology):
         calls = [
-            call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, joined))
+            call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, worker_topology))
             for call in calls
         ]
     calls_by_step = CallsByStep(calls, steps)
-    streams = Streams(GroupedMaps(joined, calls_by_step.calls, rule), start_times(starts_s, workers), times)
+    streams = Streams(GroupedMaps(worker_topology, calls_by_step.calls, rule), start_times(starts_s, workers), times)
     for step in range(steps):
         yield from streams.step(step, calls_by_step[step])
 

@@ -166,8 +166,8 @@ def _joined_timeline(phases: Sequence[_Phase], workers: int) -> Timeline:
         columns = phase.clock.timeline.to_columns()
         step = np.where(columns["step"] >= 0, columns["step"] + phase.first_step, columns["step"])
         tables.append(columns | {"worker": phase.members[columns["worker"]], "step": step})
-    joined = {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
-    return Timeline.from_columns(joined, workers)
+    all_columns = {name: np.concatenate([columns[name] for columns in tables]) for name in tables[0]}
+    return Timeline.from_columns(all_columns, workers)
 
 
 FAILURES = "failures"
@@ -255,9 +255,9 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
                 nbytes=0.0, step=min(stretch.first, last_step),
             ))  # fmt: skip
     failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
-    joined = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
-    order = np.lexsort((joined["start_s"], joined["stream"], joined["worker"]))
-    return Timeline.from_columns({name: column[order] for name, column in joined.items()}, timeline.workers)
+    all_columns = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
+    order = np.lexsort((all_columns["start_s"], all_columns["stream"], all_columns["worker"]))
+    return Timeline.from_columns({name: column[order] for name, column in all_columns.items()}, timeline.workers)
 
 
 def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:

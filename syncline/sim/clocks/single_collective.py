@@ -67,15 +67,15 @@ def collective_finish_s(
     >>> collective_finish_s("all_gather", 3, 4.0, Link(10.0, 1.0), starts_s=[100.0, 0.0, 0.0]).tolist()
     [108.0, 118.0, 128.0]
     """
-    joined = topology(network, workers)
-    algorithm = default_algorithm(kind, joined) if algorithm is None else algorithm
+    worker_topology = topology(network, workers)
+    algorithm = default_algorithm(kind, worker_topology) if algorithm is None else algorithm
     if algorithm in TIMED_AS_A_WHOLE:
-        seconds = float(collective_s(kind, workers, nbytes, joined, algorithm))
+        seconds = float(collective_s(kind, workers, nbytes, worker_topology, algorithm))
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
-    collective_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
+    collective_rounds = rounds_on(kind, workers, nbytes, worker_topology, algorithm)
     join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
-    routed = partial(routed_rounds, Key(kind, nbytes, algorithm), joined)
-    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
+    routed = partial(routed_rounds, Key(kind, nbytes, algorithm), worker_topology)
+    return _finish_s(join, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def rounds_finish_s(
@@ -105,14 +105,14 @@ def rounds_finish_s(
     sizes = [round_.nbytes for round_ in rounds]
     nbytes = sum(size if isinstance(size, float) else float(np.sum(size)) for size in sizes)
     join = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
-    joined = topology(network, workers)
-    routed = partial(RoutedRounds.from_rounds, rounds, joined, copies=copies)
-    return _finish_s(join, joined, start_times(starts_s, workers), evaluator, rule, routed)
+    worker_topology = topology(network, workers)
+    routed = partial(RoutedRounds.from_rounds, rounds, worker_topology, copies=copies)
+    return _finish_s(join, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def _finish_s(
     collective: Collective,
-    joined: Topology,
+    worker_topology: Topology,
     starts_s: Floats,
     evaluator: str,
     rule: Rule,
@@ -126,14 +126,14 @@ def _finish_s(
         raise SpecError("evaluator", evaluator, one_of(EVALUATORS, evaluator))
     if evaluator != "events":
         try:
-            ports = Ports.at_entry(starts_s, len(joined.bandwidth_bytes_per_s))
+            ports = Ports.at_entry(starts_s, len(worker_topology.bandwidth_bytes_per_s))
             key = Key(collective.kind, collective.nbytes, collective.algorithm)
-            run_collective(key, collective.rounds or (), routed, joined, ports, rule)
+            run_collective(key, collective.rounds or (), routed, worker_topology, ports, rule)
             return ports.done_s
         except Contention:
             if evaluator == "lockstep":
                 raise
-    return events_finish_s(collective, joined, starts_s, rule)
+    return events_finish_s(collective, worker_topology, starts_s, rule)
 
 
 MAX_MESSAGES = {"lockstep": 12_000_000, "events": 1_000_000}
@@ -178,11 +178,11 @@ def simulated_s(
     """
     if group is not None:
         return _groups_s(kind, workers, nbytes, cast(Network, network), algorithm, rule, group)
-    joined = topology(network, workers)
+    worker_topology = topology(network, workers)
     messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
     if repeats_rounds(kind, algorithm) and messages > min(limits.values()):
-        all_rounds = rounds_on(kind, workers, nbytes, joined, algorithm)
-        if not shared_channels([all_rounds], joined).any():
+        all_rounds = rounds_on(kind, workers, nbytes, worker_topology, algorithm)
+        if not shared_channels([all_rounds], worker_topology).any():
             limits = MAX_REPEATED_MESSAGES
     for evaluator, limit in limits.items():  # lockstep first, because it is faster
         if messages > limit:
@@ -208,14 +208,16 @@ def _groups_s(
     simulation runs all groups that share channels.
     """
     groups = different_groups(group, workers, network)
-    joined, participants = topology(network, workers), f"{len(groups):,} groups of {len(group):,}"
-    group_messages, is_flat = most_messages(kind, algorithm, len(group), network, nbytes), algorithm in FLAT[kind]
+    worker_topology = topology(network, workers)
+    participants = f"{len(groups):,} groups of {len(group):,}"
+    group_messages = most_messages(kind, algorithm, len(group), network, nbytes)
+    is_flat = algorithm in FLAT[kind]
     for evaluator in MAX_MESSAGES:
         played_groups, copies = groups, np.ones(len(groups), dtype=np.int64)
         if is_flat and evaluator == "lockstep":
             played_groups, copies = copies_of_groups(group, workers, network)
         messages, limit = len(played_groups) * group_messages, MAX_GROUP_MESSAGES
-        members = among(joined, played_groups.ravel())
+        members = among(worker_topology, played_groups.ravel())
         if messages > limit and is_flat and evaluator == "lockstep" and repeats_rounds(kind, algorithm):
             different_rounds = {id(round_): round_ for round_ in rounds(kind, len(group), nbytes, algorithm)}
             first_ranks = len(group) * np.arange(len(played_groups))
@@ -234,41 +236,41 @@ def _groups_s(
 
 
 def _flat_groups_finish_s(
-    kind: str, nbytes: float, joined: Topology, copies: Ints, algorithm: str, rule: Rule, evaluator: str
+    kind: str, nbytes: float, members: Topology, copies: Ints, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
     """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
 
     The algorithm's rounds are the same for all groups, whatever their places. Each group stands for ``copies`` groups,
-    and has as many workers of the topology ``joined`` as the others, one group after another.
+    and has as many workers of the topology ``members`` as the others, one group after another.
     """
-    group_size = joined.workers // len(copies)
+    group_size = members.workers // len(copies)
     group_rounds = rounds(kind, group_size, nbytes, algorithm)
     all_rounds = tuple(in_groups(group_rounds, first_ranks=group_size * np.arange(len(copies)), stride=1))
     distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
-    used_topology = joined
-    if distinct_rounds and isinstance(joined, MemberTopology):
+    used_topology = members
+    if distinct_rounds and isinstance(members, MemberTopology):
         senders = np.concatenate([round_.senders for round_ in distinct_rounds])
         receivers = np.concatenate([round_.receivers for round_ in distinct_rounds])
-        used_topology = on_channels_of(joined, senders, receivers)  # fewer channels take less time to simulate
+        used_topology = on_channels_of(members, senders, receivers)  # fewer channels take less time to simulate
     worker_copies = None if (copies == 1).all() else np.repeat(copies, group_size)
     return rounds_finish_s(
-        all_rounds, joined.workers, used_topology, evaluator=evaluator, rule=rule, copies=worker_copies
+        all_rounds, members.workers, used_topology, evaluator=evaluator, rule=rule, copies=worker_copies
     )
 
 
 def _groups_finish_s(
-    kind: str, groups: int, nbytes: float, joined: Topology, algorithm: str, rule: Rule, evaluator: str
+    kind: str, groups: int, nbytes: float, members: Topology, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
     """Return the end of a collective that all groups run at once, in seconds, an array of several ends.
 
-    Each of the ``groups`` has as many workers of the topology ``joined``, one group after another.
+    Each of the ``groups`` has as many workers of the topology ``members``, one group after another.
     """
-    group_size = joined.workers // groups
-    times = StepTimes.checked(np.zeros((1, joined.workers)))  # one step, without computing
+    group_size = members.workers // groups
+    times = StepTimes.checked(np.zeros((1, members.workers)))  # one step, without computing
     calls = []
-    for first in range(0, joined.workers, group_size):
+    for first in range(0, members.workers, group_size):
         group = range(first, first + group_size)
         calls.append(Call(step=0, collective=kind, payload_bytes=nbytes, group=group, algorithm=algorithm))
     if evaluator == "lockstep":
-        return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, joined, rule=rule)])
-    return run_events(data_parallel(times, calls), joined, rule=rule).end_s
+        return np.array([float(spans.end_s.max()) for spans in lockstep_spans(times, calls, members, rule=rule)])
+    return run_events(data_parallel(times, calls), members, rule=rule).end_s

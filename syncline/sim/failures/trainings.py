@@ -331,13 +331,14 @@ class ElasticTraining:
             The time at which the group trains again, or at which the simulation ends.
         """
         roster, costs, group, since_s = self._roster, self._costs, self.group, now_s
+        needed_workers = max(group.min_workers, 1)
         self._failures_in_a_row += 1
         while True:
-            if roster.count < max(group.min_workers, 1):
+            if roster.count < needed_workers:
                 if not roster.count:
                     self._return_to_checkpoint()
                 most_workers = group.workers - len(roster.lost)
-                if math.isinf(roster.next_s()) or most_workers < max(group.min_workers, 1):
+                if math.isinf(roster.next_s()) or most_workers < needed_workers:
                     reason = f"{roster.count} workers are left, and {group.min_workers} are needed"
                     costs.stuck = no_progress(since_s, reason)
                     return now_s

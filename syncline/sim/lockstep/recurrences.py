@@ -307,7 +307,7 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return a value for each worker's message in the order of rings, ``(G, M, 1)``, or the number itself if equal."""
+    """Return the values of the workers' messages in the order of rings, ``(G, M, 1)``; one number for all as it is."""
     if isinstance(values, float):
         return values
     worker_values = np.empty(order.size)

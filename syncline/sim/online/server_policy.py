@@ -216,15 +216,15 @@ class ServerPolicy:
         return not server.under_way and (self.settings.synchronous or not self.steps_left)
 
     def _apply_updates_if_ready(self, server: ServerState) -> None:
-        """Make a version once the quorum has arrived or no further update can arrive."""
+        """Make a version if the buffer is full, after the grace period if any, or if no further update can arrive."""
         is_full = len(server.buffered) >= self.settings.buffer_size
         if self._is_last_version(server) or (is_full and not self.settings.grace_period_s):
             self._make_version(server)
         elif is_full and server.closing != server.versions + 1:  # the next version's grace period has not begun
             server.closing = server.versions + 1
-            self.timing.later(self.settings.grace_period_s, partial(self._close, server, server.closing))
+            self.timing.later(self.settings.grace_period_s, partial(self._end_grace_period, server, server.closing))
 
-    def _close(self, server: ServerState, version: int) -> None:
+    def _end_grace_period(self, server: ServerState, version: int) -> None:
         """End the grace period of a version: make the version from the updates so far, unless it exists already."""
         if server.versions < version:
             self.end_s = self.timing.time_s()

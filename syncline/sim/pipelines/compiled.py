@@ -228,6 +228,7 @@ def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float
     """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
     if not pipeline.num_changed:  # the first of this instant; the event is the pipeline's, and needs no stage
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
+    # The changed links are in a list, which is stored in pairs in the records of the stages: at most 2 K links.
     for i in range(pipeline.num_changed):
         if stages[i // 2].changed_links[i % 2] == link:
             return
@@ -352,7 +353,8 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
         _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
     elif state.awaits_any and not state.choosing:
         may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
-        if number == pipeline.microbatches + state.backwards or (may_forward and number == state.forwards):
+        next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
+        if number == next_backward or (may_forward and number == next_forward):
             _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
 
 
