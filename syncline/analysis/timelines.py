@@ -235,11 +235,11 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, h
         seconds_per_inch: scale of the time axis.
         has_numbers: whether the tasks show the numbers of their micro-batches.
     """
-    for is_odd_chunk, colors in ((False, COLORS), (True, LATER_CHUNKS)):
+    for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # of even and of odd chunks
         for kind, color in colors.items():
             patches, edges = [], []
             for task in panel.tasks:
-                if task.kind == kind and (task.chunk % 2 == 1) == is_odd_chunk:
+                if task.kind == kind and task.chunk % 2 == parity:
                     length_s = task.end_s - task.start_s
                     patches.append(Rectangle((task.start_s, task.stage - 0.42), width=length_s, height=0.84))
                     is_wide = length_s >= LEAST_EDGED_WIDTH_IN * seconds_per_inch

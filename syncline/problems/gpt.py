@@ -160,7 +160,7 @@ class Block(nn.Module):
     """A transformer block: attention, then an MLP or experts, each after a norm and added to the residual path."""
 
     def __init__(self, width: int, heads: int, routing: Routing | None = None) -> None:
-        """Create the layers; the MLP is four times as wide as the block."""
+        """Create the layers: experts with a ``routing``, else an MLP with a hidden layer of four times the width."""
         super().__init__()
         self.attention_norm = nn.LayerNorm(width, bias=False)
         self.attention = Attention(width, heads)

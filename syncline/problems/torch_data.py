@@ -136,7 +136,8 @@ def _loader_reader(loader: DataLoader[Any], field: str, batch_size: int, shuffle
     draws_each_item_once = type(sampler) is RandomSampler and not sampler.replacement and sampler._num_samples is None
     # The reader can draw these orders by itself; any other sampler is kept.
     has_default_order = type(sampler) is SequentialSampler or draws_each_item_once
-    inner = data_reader(loader.dataset, field, loader.batch_size, type(sampler) is RandomSampler, loader.drop_last)
+    is_random = type(sampler) is RandomSampler
+    inner = data_reader(loader.dataset, field, loader.batch_size, shuffle=is_random, drop_last=loader.drop_last)
     has_own_order = not has_default_order and not inner.is_stream
 
     settings = {"batch_size": (loader.batch_size, batch_size)}

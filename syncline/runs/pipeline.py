@@ -331,17 +331,21 @@ def bounds_columns(spec: PipelineSpec, schedule: str, placed: PlacedPipeline) ->
         computing = computing_uncertainty(spec.hardware, spec.model.width)
     messages = pipeline_uncertainty() if spec.networks else FREE_MESSAGES
     makespan_s = placed.timeline.makespan_s
-    # Makespans with computing at its lower and its upper bound, then with messages at theirs.
-    variants_s = [makespan_s, makespan_s, makespan_s * messages.low, makespan_s * messages.high]
-    if computing is not EXACT:
+
+    def with_computing(factor: float) -> float:
+        """Return the seconds of the makespan if all computing takes ``factor`` times as long."""
+        if computing is EXACT:
+            return makespan_s
         pipeline = spec.pipeline(schedule)
-        for variant, factor in enumerate((computing.low, computing.high)):
-            durations = Durations(
-                factor * np.asarray(pipeline.durations.forward_s),
-                factor * np.asarray(pipeline.durations.backward_s),
-                factor * np.asarray(pipeline.durations.weight_s),
-            )
-            variants_s[variant] = run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
-    low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(seconds) for seconds in variants_s])
+        durations = Durations(
+            factor * np.asarray(pipeline.durations.forward_s),
+            factor * np.asarray(pipeline.durations.backward_s),
+            factor * np.asarray(pipeline.durations.weight_s),
+        )
+        return run_pipeline(replace(pipeline, durations=durations), placed.network).makespan_s
+
+    computing_s = [with_computing(factor) for factor in (computing.low, computing.high)]
+    messages_s = [makespan_s * factor for factor in (messages.low, messages.high)]
+    low_s, high_s = combined_bounds(np.array(makespan_s), [np.array(seconds) for seconds in computing_s + messages_s])
     basis = basis_text(computing.basis, messages.basis)
     return {"makespan_low_s": float(low_s), "makespan_high_s": float(high_s), "basis": basis}

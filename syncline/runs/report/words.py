@@ -209,10 +209,14 @@ def in_a_sentence(names: Iterable[str]) -> str:
 
 def warnings_of(result: Reported) -> list[str]:
     """Return the warnings about a result as sentences, the most serious first."""
-    return [
-        *_unfinished(result), *_diverged(result), *_unknown(result), *_single_seed(result), *_equal_speed(result),
-        *_other_code(result),
-    ]  # fmt: skip
+    kinds = (
+        _completeness_warnings, _divergence_warnings, _value_warnings, _single_seed_warning, _equal_speed_warnings,
+        _code_warnings,
+    )  # fmt: skip
+    sentences: list[str] = []
+    for warnings_of_kind in kinds:
+        sentences += warnings_of_kind(result)
+    return sentences
 
 
 def caveats_of(result: Reported) -> list[str]:
@@ -232,7 +236,7 @@ def caveats_of(result: Reported) -> list[str]:
     return caveats
 
 
-def _unfinished(result: Reported) -> Iterator[str]:
+def _completeness_warnings(result: Reported) -> Iterator[str]:
     """Yield warnings about a failed process, an interrupt, failed runs, and missing trainings of a replication."""
     failure = result.output.get("failed") or result.stored_facts.get("failed")
     if failure:
@@ -246,7 +250,7 @@ def _unfinished(result: Reported) -> Iterator[str]:
         yield f"{result.output['left']:,} trainings of the replication are still to be made."
 
 
-def _diverged(result: Reported) -> Iterator[str]:
+def _divergence_warnings(result: Reported) -> Iterator[str]:
     """Yield a warning for each method and seed that diverged."""
     seen_trainings = set()
     for row in result.rows:
@@ -259,7 +263,7 @@ def _diverged(result: Reported) -> Iterator[str]:
         yield f"{row.get('method')}{seed_text} diverged at step {row['diverged_at']}{count_text}."
 
 
-def _unknown(result: Reported) -> Iterator[str]:
+def _value_warnings(result: Reported) -> Iterator[str]:
     """Yield warnings about unknown times and losses, too little memory, extrapolated losses, and missed targets."""
     for column, missing_text in (("not_timed", "no time"), ("loss_unknown", "no loss")):
         methods_by_reason: dict[str, list[str]] = {}
@@ -283,14 +287,14 @@ def _unknown(result: Reported) -> Iterator[str]:
         yield f"{_few_names(methods)}: a loss of {target} is not reached."
 
 
-def _single_seed(result: Reported) -> Iterator[str]:
+def _single_seed_warning(result: Reported) -> Iterator[str]:
     """Yield a warning if the losses are those of a single seed."""
     seeds = result.stored_facts.get("seeds")
     if isinstance(seeds, list) and len(seeds) == 1 and any(row.get("loss") is not None for row in result.rows):
         yield "One seed: the spread between seeds is unknown."
 
 
-def _equal_speed(result: Reported) -> Iterator[str]:
+def _equal_speed_warnings(result: Reported) -> Iterator[str]:
     """Yield a warning for each network on which the bounds of a speedup include 1."""
     methods_by_network: dict[str, list[str]] = {}
     for row in result.rows:
@@ -302,7 +306,7 @@ def _equal_speed(result: Reported) -> Iterator[str]:
         yield f"{names} on {network}: by its bounds a step may be longer or shorter than the first method's."
 
 
-def _other_code(result: Reported) -> Iterator[str]:
+def _code_warnings(result: Reported) -> Iterator[str]:
     """Yield warnings if the code differed from its commit, or if another version of Syncline made the result."""
     commit, version = result.stored_facts.get("git_commit"), result.stored_facts.get("syncline")
     if isinstance(commit, str) and commit.endswith("+"):  # "+": files differ from the commit

@@ -194,10 +194,10 @@ class SweepFolder:
             self._results[name] = {"row": content["row"], "error": content.get("error")}
         return self._results[name]
 
-    def write(self, about: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
+    def write(self, facts: Mapping[str, Any], requests: Sequence[SweptRun]) -> list[dict[str, Any]]:
         """Write ``sweep.json`` and ``sweep.parquet``, and return the rows."""
         rows = self.rows(requests)
-        content = {**about, "runs": [run.request() for run in requests], "rows": rows}
+        content = {**facts, "runs": [run.request() for run in requests], "rows": rows}
         working = self.path / f".{SWEEP_FILE}.partial"
         working.write_text(json_text(content), encoding="utf-8")
         if rows:

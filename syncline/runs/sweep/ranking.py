@@ -149,15 +149,16 @@ def effort_line(effort: Mapping[str, int]) -> str:
 def _median_text(column: Column, row: Mapping[str, Any]) -> str:
     """Return the median of a number over the seeds, and its range if there are several."""
 
-    def text(value: float) -> str:
+    def text_of(value: float) -> str:
+        """Return a value as text; one that is not finite belongs to a seed that failed or diverged."""
         if math.isfinite(value):
             return column.text(value)
         return "failed" if row["failed"] else "diverged"
 
-    median_text = text(row[column.name])
+    median_text = text_of(row[column.name])
     if row["seeds"] == 1:
         return median_text
-    lowest, highest = text(row[f"{column.name}_min"]), text(row[f"{column.name}_max"])
+    lowest, highest = text_of(row[f"{column.name}_min"]), text_of(row[f"{column.name}_max"])
     return f"{median_text} ({lowest})" if lowest == highest else f"{median_text} ({lowest} to {highest})"
 
 

@@ -72,10 +72,10 @@ def sweep(
     base = SweptSpec.from_spec(spec, overrides, grid)
     sweep_seeds = seeds_of(seeds)
     grids = [*base.grids, *grid]
-    about = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
+    sweep_facts = {"name": base.name, "grids": {_full_path(field): field.shown for field in grids}}
     if search != NO_SEARCH:
         batches, num_configurations = search.batches(base, grids, sweep_seeds, equal_effort=equal_effort)
-        about["tuned"] = {_full_path(field): field.shown for field in search.tuned}
+        sweep_facts["tuned"] = {_full_path(field): field.shown for field in search.tuned}
     else:
         all_configurations = configurations(base, grids, sweep_seeds)
         if equal_effort:
@@ -84,7 +84,7 @@ def sweep(
     client = client_of(dask) if dask else None
     try:
         running = _Sweep(
-            batches, num_configurations, about, jobs, client,
+            batches, num_configurations, sweep_facts, jobs, client,
             allowance=allowance or Allowance(), listener=listener or Listener(),
         )  # fmt: skip
         if not search.tuned:  # a search over integers may propose the same values twice
@@ -129,7 +129,7 @@ class _Sweep:
     Args:
         batches: generator of the configurations to run; it receives their rows.
         num_configurations: number of configurations of all batches.
-        about: facts for ``sweep.json``.
+        sweep_facts: facts for ``sweep.json``.
         jobs: number of processes; one per core if None.
         client: client of a dask cluster; None if the runs train on this machine.
         allowance: limit on the trainings.
@@ -137,11 +137,11 @@ class _Sweep:
     """
 
     def __init__(
-        self, batches: Batches, num_configurations: int, about: dict[str, Any], jobs: int | None, client: Any,
+        self, batches: Batches, num_configurations: int, sweep_facts: dict[str, Any], jobs: int | None, client: Any,
         allowance: Allowance, listener: Listener,
     ) -> None:  # fmt: skip
         """Make the runs of the first batch, so that errors show before any training."""
-        self._batches, self._about, self._jobs, self._client = batches, about, jobs, client
+        self._batches, self._sweep_facts, self._jobs, self._client = batches, sweep_facts, jobs, client
         self._allowance, self._listener, self._code = allowance, listener, code_version()
         configurations = next(batches)
         self.first_runs = self._runs_of(configurations)
@@ -158,19 +158,19 @@ class _Sweep:
         Args:
             out: the folder; ``runs/NAME-sweep`` if None.
         """
-        self._about |= {"code": self._code} | environment()
+        self._sweep_facts |= {"code": self._code} | environment()
         warnings: list[str] = []
         for run in self.first_runs:
             warnings += run.spec.warnings()
         self._listener.warns(list(dict.fromkeys(warnings)))
         batch, stopped = self.first_runs, False
         with SweepFolder(Path(out) if out else Path("runs") / f"{name}-sweep", exact=out is not None) as folder:
-            self._about["measured_step_s"] = folder.previous_record().get("measured_step_s", {})
+            self._sweep_facts["measured_step_s"] = folder.previous_record().get("measured_step_s", {})
             while True:
                 self._requests += batch
                 for run in batch:
                     self._with_measured_step(run)  # stored before any run uses it
-                folder.write(self._about, self._requests)
+                folder.write(self._sweep_facts, self._requests)
                 stopped = self._make_runs(folder, batch)
                 if stopped:
                     break
@@ -178,7 +178,7 @@ class _Sweep:
                     batch = self._runs_of(self._batches.send(folder.rows(batch)))
                 except StopIteration:
                     break
-            rows = folder.write(self._about, self._requests)
+            rows = folder.write(self._sweep_facts, self._requests)
         requests = [run.request() for run in self._requests]
         return Swept(name, requests, rows, folder=str(folder.path), repeated=self._repeated, interrupted=stopped)
 
@@ -245,7 +245,7 @@ class _Sweep:
         """
         if not run.spec.compute.measure:
             return run
-        name, measured_s = measured_name(run.spec), self._about["measured_step_s"]
+        name, measured_s = measured_name(run.spec), self._sweep_facts["measured_step_s"]
         if name not in measured_s:
             _, measured_s[name] = with_measured_step(run.spec)
         return replace(run, spec=with_seconds(run.spec, measured_s[name]), measured=True)

@@ -55,6 +55,8 @@ def speedup_bounds(
 ) -> dict[str, float]:
     """Return the bounds of a step's speedup over the baseline, if one machine and one network run both.
 
+    The speedup of steps that take no time counts as 1.
+
     Args:
         clock: clock of the method.
         varied: the method's mean step times at the bounds.

@@ -35,7 +35,7 @@ from syncline.problems import (
     parameter_stages,
     split_into_stages,
 )
-from syncline.runs.training.stage_updates import StageWork, TrainedStages, added_update_s
+from syncline.runs.training.stage_updates import BACKWARD_FORWARDS, StageWork, TrainedStages, added_update_s
 from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
@@ -297,8 +297,6 @@ FP32_BYTES, OTHER_BYTES = 4, 2
 def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps: int) -> TrainedStages:
     """Return the work of a run's stages; each has a share of a batch's seconds in proportion to its FLOPs.
 
-    A third of the seconds is the forward pass, because a backward pass has twice its FLOPs.
-
     Args:
         method: method whose update adds to the seconds.
         flops: FLOPs of a batch; None if they cannot be counted.
@@ -309,7 +307,8 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     if spec.compute.mfu is not None:
         machine = replace(machine, mfu=spec.compute.mfu)
     flops_by_stage = np.array(stage_flops(model, pipeline.stages))
-    forward_s = base_s(spec, flops) / 3 * flops_by_stage / flops_by_stage.sum()
+    all_forwards_s = base_s(spec, flops) / (1 + BACKWARD_FORWARDS)
+    forward_s = all_forwards_s * flops_by_stage / flops_by_stage.sum()
     width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
     activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
     update_s = added_update_s(method, model, machine, pipeline.stages)

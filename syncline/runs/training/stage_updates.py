@@ -16,6 +16,9 @@ from syncline.methods import MethodBase
 from syncline.planner.bounds import AS_PREDICTED, Factors
 from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, schedule
 
+BACKWARD_FORWARDS = 2
+"""Forward passes that take as long as a backward pass, which has twice the FLOPs."""
+
 WARM_UP_LENGTH = 4
 """Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""
 
@@ -43,7 +46,7 @@ class StageWork:
     """The computing time and the traffic of a batch in a pipeline of K stages.
 
     Args:
-        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes twice that.
+        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times that.
         activation_bytes: bytes of a batch from one stage to the next, and of its gradient back.
         update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
@@ -117,7 +120,7 @@ def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, m
     """
     stages = len(work.forward_s)
     forward_s = np.asarray(work.forward_s)[:, None] * np.ones((stages, microbatches))
-    backward_s = 2 * forward_s
+    backward_s = BACKWARD_FORWARDS * forward_s
     if schedule_name == "async-1f1b":
         for stage, update_s in enumerate(work.update_s):
             # The update delays the next forward pass, but not the gradient, which the stage sends on at once. Before
@@ -158,7 +161,7 @@ class TrainedStages:
         stages = len(work.forward_s)
         ends_s = updates_of(work, network, self.microbatches).seconds_until(np.arange(1, self.steps + 1))
         wall_s = float(ends_s[-1])
-        compute_s = (3 * sum(work.forward_s) + sum(work.update_s)) / stages
+        compute_s = ((1 + BACKWARD_FORWARDS) * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
         if self.microbatches is None:
             shown_steps = min(self.steps, max(self.kept_steps, 1))

@@ -173,9 +173,10 @@ def jobs_of(spec: Training) -> int | None:
 
 
 def time_method(spec: Training, trained: Trained, network: Network, factors: Factors = AS_PREDICTED) -> Clock | None:
-    """Return the simulated clock of a training on one network; None if no step was completed.
+    """Return the simulated clock of a training on one network.
 
-    The jitter of computing is drawn from the first seed, the same for every method and network.
+    The result is None if no step was completed, or if the training belongs to another network. The jitter of computing
+    is drawn from the first seed, the same for every method and network.
 
     Args:
         trained: results of the training, with its collectives.
@@ -221,7 +222,7 @@ class TimedTraining(NamedTuple):
 def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
     """Return a training's clock on a network with the bounds of its times.
 
-    The result is None if no step was completed, or if the training belongs to another network.
+    The result is None where `time_method` returns None.
 
     Args:
         trained: results of the training, with its collectives.
