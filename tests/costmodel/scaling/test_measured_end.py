@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from replication.growth import growth_exponent
 from syncline.costmodel.scaling.measured_end import (
     CURVES,
     GrownError,
     end_of,
     fitted_curve,
-    growth_exponent,
     measured_end,
     measured_ratios,
 )
