@@ -302,6 +302,9 @@ def ages_and_contributions(ages: Mapping[str, Sequence[int]], contributions: Map
 _SECONDS_COLORS = LinearSegmentedColormap.from_list("seconds", ["#FFFFFF", "#0072B2", "#00202F"])
 _MATRICES_PER_ROW = 4
 
+_LONGEST_NAME = 28
+"""Letters of a method's name that fit above its matrix."""
+
 
 def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
     """Draw how long each worker (row) waited for each other worker (column) at the server, as a matrix per method.
@@ -325,7 +328,8 @@ def waiting_matrix(waiting_s: Mapping[str, np.ndarray]) -> Figure:
         axes = panel_grid(fig, len(waiting_s), num_columns, shared=False)
         for ax, (name, seconds) in zip(axes, waiting_s.items(), strict=True):
             image = ax.imshow(seconds, cmap=_SECONDS_COLORS, vmin=0.0, vmax=longest_s, origin="upper")
-            ax.set_title(name if len(name) <= 28 else f"{name[:27]}…", fontsize="small")
+            title = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+            ax.set_title(title, fontsize="small")
             ax.set_xlabel("for worker")
             ax.set_ylabel("worker waits")
             ax.grid(False)

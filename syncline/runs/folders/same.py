@@ -92,6 +92,24 @@ class FolderComparison:
         return "within tolerance" if is_within else "different"
 
 
+def _lines_about_columns(file_a: _FileColumns, file_b: _FileColumns, a: Path, b: Path) -> list[str]:
+    """Return a line for each column that is only in a file of one folder, or has different types in both."""
+    lines = [f"{column} is only in {a}" for column in file_a.columns if column not in file_b.columns]
+    lines += [f"{column} is only in {b}" for column in file_b.columns if column not in file_a.columns]
+    for column, type_a in file_a.types.items():
+        type_b = file_b.types.get(column, type_a)
+        if type_a != type_b:
+            lines.append(f"{column} has the type {type_a} in {a} and {type_b} in {b}")
+    return lines
+
+
+def _step_of_row(file: _FileColumns, row: int) -> int | None:
+    """Return the number of the step that a row of a file is about; None without such a number."""
+    steps = file.read("step") if "step" in file.columns else ()
+    step = steps[row] if row < len(steps) else None
+    return None if step is None or math.isnan(step) else int(step)
+
+
 def compare_folders(a: Path, b: Path) -> FolderComparison:
     """Compare all tables, JSON files and specs of two folders; no code that they name is imported or run."""
     names_a, names_b = _compared_names(a), _compared_names(b)
@@ -105,12 +123,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
         file_a, file_b = _open_columns(a / name), _open_columns(b / name)
         is_spec = Path(name).name == SPEC_FILE
         skipped += [f"{name}: {column}" for column in sorted(file_a.skipped | file_b.skipped)]
-        lines = [f"{name}: {column} is only in {a}" for column in file_a.columns if column not in file_b.columns]
-        lines += [f"{name}: {column} is only in {b}" for column in file_b.columns if column not in file_a.columns]
-        for column, type_a in file_a.types.items():
-            type_b = file_b.types.get(column, type_a)
-            if type_a != type_b:
-                lines.append(f"{name}: {column} has the type {type_a} in {a} and {type_b} in {b}")
+        lines = [f"{name}: {line}" for line in _lines_about_columns(file_a, file_b, a, b)]
         for column in file_a.columns:
             if column not in file_b.columns:
                 continue
@@ -125,11 +138,7 @@ def compare_folders(a: Path, b: Path) -> FolderComparison:
             if is_spec:
                 lines.append(f"{name}: {column} is {_short_text(difference.a)} and {_short_text(difference.b)}")
                 continue
-            steps = file_a.read("step") if "step" in file_a.columns else ()
-            step = steps[difference.row] if difference.row < len(steps) else None
-            if step is not None and not math.isnan(step):
-                difference = replace(difference, step=int(step))
-            differences.append(difference)
+            differences.append(replace(difference, step=_step_of_row(file_a, difference.row)))
         if is_spec:
             specs += lines
         else:

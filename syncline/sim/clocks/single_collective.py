@@ -73,9 +73,9 @@ def collective_finish_s(
         seconds = float(collective_s(kind, workers, nbytes, worker_topology, algorithm))
         return np.full(workers, start_times(starts_s, workers).max() + seconds)
     collective_rounds = rounds_on(kind, workers, nbytes, worker_topology, algorithm)
-    join = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
+    collective = Collective(kind, nbytes, key="", algorithm=algorithm, rounds=collective_rounds)
     routed = partial(routed_rounds, Key(kind, nbytes, algorithm), worker_topology)
-    return _finish_s(join, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
+    return _finish_s(collective, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def rounds_finish_s(
@@ -104,10 +104,10 @@ def rounds_finish_s(
     """
     sizes = [round_.nbytes for round_ in rounds]
     nbytes = sum(size if isinstance(size, float) else float(np.sum(size)) for size in sizes)
-    join = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
+    collective = Collective("rounds", nbytes, key="", rounds=tuple(rounds))
     worker_topology = topology(network, workers)
     routed = partial(RoutedRounds.from_rounds, rounds, worker_topology, copies=copies)
-    return _finish_s(join, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
+    return _finish_s(collective, worker_topology, start_times(starts_s, workers), evaluator, rule, routed)
 
 
 def _finish_s(

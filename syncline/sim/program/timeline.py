@@ -279,16 +279,16 @@ def chrome_trace(timeline: Timeline, names: Sequence[str] | None = None) -> dict
                 _metadata("thread_name", worker + 1, tid=stream + 1, args={"name": streams[stream]}),
                 _metadata("thread_sort_index", worker + 1, tid=stream + 1, args={"sort_index": stream}),
             ]
-    start_ns, end_ns = (np.rint(times_s * 1e9).astype(np.int64) for times_s in (timeline.start_s, timeline.end_s))
+    starts_ns, ends_ns = (np.rint(times_s * 1e9).astype(np.int64) for times_s in (timeline.start_s, timeline.end_s))
     rows = zip(
         timeline.worker.tolist(), stream_index.tolist(), timeline.what.tolist(), timeline.label.tolist(),
-        start_ns.tolist(), end_ns.tolist(), timeline.nbytes.tolist(), timeline.step.tolist(), strict=True,
+        starts_ns.tolist(), ends_ns.tolist(), timeline.nbytes.tolist(), timeline.step.tolist(), strict=True,
     )  # fmt: skip
-    for worker, stream, kind, label, start, end, nbytes, step in rows:
-        if end > start:  # in whole nanoseconds
+    for worker, stream, kind, label, start_ns, end_ns, nbytes, step in rows:
+        if end_ns > start_ns:
             events.append({
                 "ph": "X", "name": label or kind, "cat": kind, "pid": worker + 1, "tid": stream + 1,
-                "ts": start / 1000, "dur": (end - start) / 1000, "args": {"step": step, "bytes": nbytes},
+                "ts": start_ns / 1000, "dur": (end_ns - start_ns) / 1000, "args": {"step": step, "bytes": nbytes},
             })  # fmt: skip
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
