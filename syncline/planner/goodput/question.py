@@ -244,10 +244,17 @@ def _expected_goodput(
 
 
 def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the remarks to print below the rows: stuck trainings and missing checkpoint costs."""
+    """Return the remarks to print below the rows: stuck trainings, and what takes no time because none is given."""
     remarks = [f"{row['recovery']} on {row['workers']:,} workers: {row['stuck']}." for row in rows if row["stuck"]]
-    if not question.failures.checkpoint.write_s(None) and any(row["recovery"] != "alone" for row in rows):
-        remarks.append("Checkpoints take no time, as none is given for them.")
+    failures, recoveries = question.failures, {row["recovery"] for row in rows}
+    free = []
+    if recoveries != {"alone"} and not failures.checkpoint.write_s(None):
+        free.append("checkpoints")
+    if "restart" in recoveries and not failures.restart_time:
+        free.append("restarts")
+    if free:
+        subject = " and ".join(free).capitalize()
+        remarks.append(f"{subject} take no time, as none is given for them: the goodput is an upper bound.")
     return remarks + question.failures.assumptions()
 
 
