@@ -86,15 +86,28 @@ def within(path: str) -> Iterator[None]:
         raise SpecError(f"{path}.{error.path}", error.value, error.expected) from None
 
 
+MOST_NAMES = 40
+"""Number of accepted names that an error line lists in full."""
+
+MOST_CLOSEST = 5
+"""Number of names that an error line lists if more are accepted: those closest to the given one."""
+
+
 def one_of(options: Iterable[str], value: object) -> str:
     """Return the end of an error line that lists the accepted names, and suggests the closest match to ``value``.
+
+    Of more than `MOST_NAMES` names it lists only the closest ones.
 
     >>> one_of(["infiniband", "10gbe", "wan"], "10gb")
     "one of '10gbe', 'infiniband', 'wan' (did you mean '10gbe'?)"
     """
-    names = sorted(options)
-    line = "one of " + ", ".join(repr(name) for name in names)
-    similar_names = difflib.get_close_matches(value, names, n=1) if isinstance(value, str) else []
+    names, text = sorted(options), value if isinstance(value, str) else ""
+    similar_names = difflib.get_close_matches(text, names, n=1)
+    if len(names) > MOST_NAMES:
+        closest_names = difflib.get_close_matches(text, names, n=MOST_CLOSEST, cutoff=0.0) or names[:MOST_CLOSEST]
+        line = f"one of {len(names)} names, such as " + ", ".join(repr(name) for name in closest_names)
+    else:
+        line = "one of " + ", ".join(repr(name) for name in names)
     return line + (f" (did you mean {similar_names[0]!r}?)" if similar_names else "")
 
 
