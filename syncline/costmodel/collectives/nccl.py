@@ -56,20 +56,25 @@ and t_n between nodes, and the levels of a tree t_t and t_m. There are ``L = cei
 | tree, several nodes          | t + t_0 + 2 ((g - 1) t_t + L max(t_m, alpha)) + 2 S/(0.92 p B) + 2 w t_l             |
 | NVLS, one node               | t + t_v + S (1 + 1/g)/(e b NVLink) + w g t_s                                         |
 | NVLSTree, several nodes      | t + t_v + 2 L max(t_x, alpha) + max(that of NVLS, 2 (P - 1)/P S/C) + w g t_s         |
+| NVLS with SHARP              | t + t_v + max(t_h, alpha) + max(that of NVLS, S/C) + w g t_s                         |
+| CollNetDirect                | t + t_d + max(2 (g - 1)/g S/(e_d b NVLink), S/C) + 2 w t_l                           |
 
 t is the time of a call, larger between nodes, and alpha the latency between nodes. Only Simple pays t_l, the time that
 a lap of large tensors takes on top. A switch reads a GPU's S bytes and returns its part S/g, then the GPU sends its
-part and receives S bytes: S (1 + 1/g) each way. NCCL runs the fastest of these by its own model, which has the same
-rates and latencies (`nvlink_algorithm` names it). NCCL's corrections for trees of medium sizes, its longer latencies of
-rings between nodes, CollNet and PAT (one GPU per node) are left out, and so is the double rate that newer releases
-count on for NVLSTree among two nodes: our two nodes do not reach it.
+part and receives S bytes: S (1 + 1/g) each way. The last two algorithms need a network whose switches sum tensors
+(SHARP, `Link.sharp`): each card sends its part of the bytes once and receives as much, with latencies t_h and t_d. The
+fastest of all these counts (`nvlink_algorithm` names it). NCCL runs the one that its own model expects to be fastest,
+which has the same rates and latencies, but neither t_l nor t_s; docs/clusters.md says what that choice would change.
+NCCL's corrections for trees of medium sizes and its longer latencies of rings between nodes are left out, and so is the
+double rate that newer releases count on for NVLSTree among two nodes: our two nodes do not reach it. PAT (one GPU per
+node) is in `syncline.costmodel.collectives.algorithms.pat`.
 
 Sources: NCCL's src/graph/tuning.cc (latencies, parts of protocols and trees, limits of LL, efficiencies of switches),
 topo.h (part of NVLink's rate). Six constants, t, its part between nodes, t_l, t_s, S_h and the part of b, are fitted to
 84 published times (nccl-tests and torch.distributed) on A100, H200, B200, GB200 and H20, see
 `syncline.measure.validation.published`. b_c is set by published all-reduces of several nodes of H100 and H200, which
 reach 0.89 to 0.97 of the cards' rate. From how many GPUs on switches reduce: NCCL 2.27 on H200 and B200
-(stas00/ml-engineering).
+(stas00/ml-engineering). No published time of SHARP is among ours.
 
 **Measured all-reduces** among the GPUs of a node (`measured_all_reduce_s`) are interpolated between sizes and between
 numbers of GPUs. The time is linear between measured sizes. For a number P of GPUs without measurements, the time is
@@ -260,11 +265,17 @@ NETWORK_POST_US = (1.0, 1.0, 3.0)
 SWITCH_US, SWITCH_TREE_LEVEL_US = 25.0, 20.9
 """NCCL's latency of a reduction by switches, and of a level of a tree of such nodes one way, in microseconds."""
 
-LL_BYTES_PER_S = {3: 87.7e9, 4: 141e9, 5: 282e9}
+LL_BYTES_PER_S = {2: 39e9, 3: 87.7e9, 4: 141e9, 5: 282e9}
 """The maximum bytes per second of protocol LL in a node, by generation of NVLink."""
 
 NETWORK_LL_BYTES_PER_S = (39e9, 20.4e9)
 """The maximum bytes per second of protocol LL on two and on more nodes, with Intel's processors."""
+
+SHARP_US, COLLNET_US, COLLNET_GPU_US = 18.0, 31.0, 0.4
+"""NCCL's latency of a sum by the network's switches, on top of NVLS and alone, and for each other GPU of a node."""
+
+COLLNET_STEP_US, COLLNET_PART = 3.7, {2: 1.0, 3: 1.0, 4: 0.85, 5: 0.85}
+"""NCCL's latency of a step of CollNetDirect in a node, and the part of NVLink's rate it reaches, by generation."""
 
 RING_PARTS, TREE_PARTS, TREE_PART = (0.5, 0.92, 1.0), (1 / 3.8, 120 / 128, 1.0), 0.92
 """Parts of the rate that a protocol's rings and trees between nodes reach; trees reach `TREE_PART` of that."""
@@ -294,6 +305,7 @@ class GpuNodes(NamedTuple):
         card_bytes_per_s: rate of a GPU's share of its node's network cards; not used in one node.
         card_latency_s: latency of a message between nodes, overhead included.
         costs: NCCL's constants.
+        sharp: whether the switches between nodes sum tensors.
     """
 
     gpus: IntOrArray
@@ -302,6 +314,7 @@ class GpuNodes(NamedTuple):
     card_bytes_per_s: FloatOrArray
     card_latency_s: FloatOrArray
     costs: NvlinkCosts
+    sharp: bool = False
 
 
 DATA_CENTRE_S = 250e-6
@@ -330,7 +343,8 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
         nodes = nodes * level.size
         latency_s = np.maximum(latency_s, level.link.latency_s + level.link.overhead_s)
     card = rates[0] if rates else np.inf
-    return GpuNodes(node_level.size, nodes, node_level.link.goodput_bytes_per_s, card, latency_s, costs)
+    sharp = bool(network_levels) and all(level.link.sharp for level in network_levels)
+    return GpuNodes(node_level.size, nodes, node_level.link.goodput_bytes_per_s, card, latency_s, costs, sharp)
 
 
 def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> FloatOrArray:
@@ -368,7 +382,7 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
     """Return the seconds of each algorithm and protocol of NCCL; infinite where NCCL does not have the algorithm."""
     if gpu_nodes is None or kind not in LAPS:
         raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
-    gpus, nodes, link_rate, card_rate, alpha_s, costs = gpu_nodes
+    gpus, nodes, link_rate, card_rate, alpha_s, costs, sharp = gpu_nodes
     laps, workers = LAPS[kind], np.multiply(gpus, nodes)
     factor, microsecond = costs.factor, 1e-6 * costs.factor
     # S: an all-gather's n is the part of each worker.
@@ -415,8 +429,27 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
         can_switch = np.greater_equal(gpus, costs.switches.fewest_gpus)
         times["NVLS"] = np.where(can_switch & ~is_multi_node, fixed_s + switches_s, np.inf)
         times["NVLSTree"] = np.where(can_switch & is_multi_node, tree_s, np.inf)
+        if sharp:  # the network's switches, too
+            sharp_s = np.maximum(microsecond * SHARP_US, alpha_s) + np.maximum(switches_s, total_bytes / network_rate)
+            times["NVLS with SHARP"] = np.where(can_switch & is_multi_node, fixed_s + sharp_s, np.inf)
+    if kind == "all_reduce" and sharp:
+        times["CollNetDirect"] = np.where(
+            is_multi_node, call_s + _collnet_s(gpu_nodes, total_bytes, large_part), np.inf
+        )
     has_messages = (workers > 1) & (total_bytes > 0)
     return {name: np.where(has_messages, seconds, 0.0)[()] for name, seconds in times.items()}
+
+
+def _collnet_s(gpu_nodes: GpuNodes, total_bytes: FloatOrArray, large_part: FloatOrArray) -> FloatOrArray:
+    """Return the seconds of CollNetDirect without those of a call: each GPU's part is summed by the network."""
+    gpus, _, link_rate, card_rate, alpha_s, costs, _ = gpu_nodes
+    microsecond = 1e-6 * costs.factor
+    steps_us = 2 * (np.minimum(1, np.subtract(gpus, 1)) * COLLNET_STEP_US + np.subtract(gpus, 1) * COLLNET_GPU_US)
+    node_rate = COLLNET_PART[costs.generation] * costs.nvlink_part * link_rate
+    node_bytes_s = 2 * total_bytes * (np.subtract(gpus, 1) / gpus) / node_rate
+    bytes_s = np.maximum(node_bytes_s, total_bytes / (costs.card_part * gpus * card_rate))
+    latency_s = microsecond * steps_us + np.maximum(microsecond * COLLNET_US, alpha_s)
+    return latency_s + bytes_s + 2 * costs.factor * large_part * costs.lap_s
 
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]

@@ -5,21 +5,23 @@
 | `auto` | the fastest by the closed form            | the same          | the same                                   |
 | `gloo` | `gloo-ring`                               | `gloo-all-reduce` | `gloo-ring`, `gloo-tree`, `gloo-posted`    |
 | `nccl` | on NVLink: `nccl-nvlink`                  | the same          | all-gather the same                        |
-|        | ring or double binary tree, by its tables | ring              | all-gather ring, pairwise, gather tree     |
+|        | ring or double binary tree, by its tables | ring or PAT, same | all-gather the same, pairwise, gather tree |
 |        | on a link with `nccl`: `nccl-ring` or     | `nccl-ring`       | `nccl-ring`, `nccl-chain`, `nccl-posted`   |
 |        | double binary tree, by its tables         |                   |                                            |
 
 **gloo**, as torch.distributed calls it, has one algorithm for each collective, whatever the size: the algorithms of
 `syncline.costmodel.collectives.gloo`, whose messages wait for their receiver's notice.
 
-**NCCL** estimates the time of each algorithm and protocol for an all-reduce from constants for the hardware, and takes
+**NCCL** estimates the time of each algorithm and protocol of a collective from constants for the hardware, and takes
 the fastest; `nccl_estimates_s` is that model with the inputs that a network's description has:
 
     time = lat + n / bw,   ring: lat = base + (steps - inter) intra + inter net,      bw = bus x P / steps
                            tree: lat = base + 2 ((P / nodes - 1) intra + log2(nodes) net),  bw = bus x correction / 2
+                           PAT:  lat = 8 us + log2(P) net / 3.5 + P 2.8 us,                 bw = 0.75 bus
 
-The model leaves out channel counts and their caps, NVLS and CollNet (switches that reduce), PAT, and the constants of
-other GPUs and CPUs than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are.
+PAT carries gathers and reduce-scatters among nodes of one GPU each, on links without ``Link.nccl``. The model leaves
+out channel counts and their caps, NVLS and CollNet (switches that reduce), and the constants of other GPUs and CPUs
+than Hopper and Intel. NCCL's tables assume a data centre's latencies, whatever the network's are.
 If a link carries NCCL's piece sizes (``Link.nccl``), its rings and chains are those of
 `syncline.costmodel.collectives.nccl`, which pipeline the pieces. On other networks, and if the tables choose a
 tree, the nearest algorithm without pieces stands for NCCL's: a broadcast is a scatter and an all-gather; NCCL pipelines
@@ -88,6 +90,13 @@ NCCL = {
 }
 """The algorithm nearest to NCCL's by collective, except for an all-reduce."""
 
+PAT_KINDS = ("all_gather", "reduce_scatter")
+"""The collectives for which NCCL has PAT, since release 2.23."""
+
+PAT_BASE_US, PAT_LEVEL_PART, PAT_WORKER_US, PAT_PART = 8.0, 1 / 3.5, 2.8, 0.75
+"""Latency of PAT, part of a step's latency per level, latency per worker, and part of the rate, in NCCL 2.27."""
+
+
 TREE_CORRECTION = (
     (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
     (1, 1, 1, 1, 1, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9, 0.9, 0.9, 0.9, 1, 1),
@@ -130,11 +139,17 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the algorithms that policy ``nccl`` may choose on a flat network: two for an all-reduce, else one."""
+    """Return the algorithms that policy ``nccl`` may choose on a flat network: NCCL's ring or its like, and the other.
+
+    The other algorithm is a tree for an all-reduce, PAT between nodes of one GPU each, or none.
+    """
     name = NCCL.get(kind, "ring")
     if nccl_on(network) is not None:
         name = NCCL_RUNS.get(kind, name)
-    return (name,) if kind in NCCL else (name, "double-binary-tree")
+    if kind not in NCCL:
+        return name, "double-binary-tree"
+    is_card = isinstance(network, Link) and network.fabric == "network" and network.nccl is None
+    return (name, "pat") if kind in PAT_KINDS and is_card else (name,)
 
 
 def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
@@ -195,9 +210,9 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
-    if workers < 2 or kind in NCCL:
+    if workers < 2 or len(names) < 2:
         return names[0]
-    estimates = nccl_estimates_s(workers, nbytes, network)
+    estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
     if "hierarchical" in algorithms_on("all_reduce", network, workers):
@@ -205,26 +220,32 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     return names[0] if is_ring else names[1]
 
 
-def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -> dict[tuple[str, str], FloatOrArray]:
-    """Return the seconds of an all-reduce by NCCL's model for each pair of an algorithm and a protocol.
+def nccl_estimates_s(
+    workers: int, nbytes: float, network: Network | Topology, kind: str = "all_reduce"
+) -> dict[tuple[str, str], FloatOrArray]:
+    """Return the seconds of a collective by NCCL's model for each pair of an algorithm and a protocol.
 
-    The algorithms are ``ring`` and ``tree``. The module has the formulas; the numbers are those of NCCL's
-    src/graph/tuning.cc. Workers with a plain link are nodes of one GPU each; if the link's ``fabric`` is ``nvlink`` or
-    ``pcie``, they are one node. Nodes have NVLink inside unless their inner link's fabric is ``pcie``. Without NVLink
-    there is no estimate for protocol LL128, because NCCL disables it by default.
+    The algorithms are ``ring``, and ``tree`` for an all-reduce or ``pat`` for `PAT_KINDS`. The module has the formulas;
+    the numbers are those of NCCL's src/graph/tuning.cc. Workers with a plain link are nodes of one GPU each; if the
+    link's ``fabric`` is ``nvlink`` or ``pcie``, they are one node. Nodes have NVLink inside unless their inner link's
+    fabric is ``pcie``. Without NVLink there is no estimate for protocol LL128, because NCCL disables it by default.
 
     Args:
         workers: number of workers, at least 2.
-        nbytes: bytes of the tensor.
+        nbytes: bytes of the collective.
         network: a link, whose fields may be arrays, or nodes. The bandwidth of any other network counts as infinite,
             so that only the latencies count.
+        kind: ``all_reduce``, or one of `PAT_KINDS` among nodes of one GPU each.
     """
     nodes, fabric, bus_rate = _nccl_view(network, workers)  # bus: all channels of a node together
     node_workers = workers // nodes
-    steps, network_steps = 2 * (workers - 1), 2 * (nodes - 1)  # of a ring, in all and between nodes
+    is_all_reduce = kind == "all_reduce"
+    laps = 2 if is_all_reduce else 1
+    steps, network_steps = laps * (workers - 1), laps * (nodes - 1)  # of a ring, in all and between nodes
+    nbytes = nbytes * workers if kind == "all_gather" else nbytes
+    size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     ll_limit = LL_BYTES_PER_S[4] if nodes == 1 else NETWORK_LL_BYTES_PER_S[min(nodes, 3) - 2]
     tree_doublings = nodes.bit_length() - 1
-    size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and fabric != "nvlink":
@@ -234,7 +255,7 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
         ring_us = max(inner_us["ring"], NETWORK_POST_US[index] if nodes > 1 else 0.0)
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
         ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
-        if protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:  # NCCL's factor for rings between nodes
+        if is_all_reduce and protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:  # NCCL's factor
             ring_s *= 1.4
         tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
@@ -243,10 +264,16 @@ def nccl_estimates_s(workers: int, nbytes: float, network: Network | Topology) -
         tree_rate = TREE_PART * tree_part * bus_rate
         if protocol == "LL":
             ring_rate, tree_rate = np.minimum(ll_limit, ring_rate), np.minimum(ll_limit, tree_rate)
+        estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
+        if not is_all_reduce:
+            continue
         corrections = TREE_CORRECTION[index]
         correction = corrections[size_index] if nbytes >= 64 and size_index < len(corrections) else 1.0
-        estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
         estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
+    if not is_all_reduce:
+        level_us = PAT_LEVEL_PART * STEP_US["net"]["tree"][PROTOCOLS.index("Simple")]
+        pat_us = PAT_BASE_US + tree_doublings * level_us + workers * PAT_WORKER_US
+        estimates["pat", "Simple"] = 1e-6 * pat_us + nbytes / (PAT_PART * bus_rate)
     return estimates
 
 

@@ -20,7 +20,6 @@ from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
 from syncline.costmodel.collectives.nccl import LAPS, NVLINK, is_measured, measured_all_reduce_s, nodes_of, nvlink_s
 from syncline.costmodel.collectives.policies import (
-    NCCL,
     Algorithms,
     algorithm_for,
     algorithm_of,
@@ -187,17 +186,16 @@ def link_prices(
         if rule != "eager":
             seconds = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
         return _fastest_prices(eager_s, seconds)
-    # An all-reduce is the only collective for which NCCL chooses between algorithms.
-    if policy == "nccl" and kind not in NCCL:
-        is_tree = _nccl_takes_tree(workers, nbytes, link)
-        ring, tree = nccl_names(kind, link)
+    if policy == "nccl" and len(nccl_names(kind, link)) > 1:
+        is_other = _nccl_takes_other(kind, workers, nbytes, link)
+        ring, other = nccl_names(kind, link)
         ring_s: FloatOrArray = np.nan  # an algorithm that no setting chooses may have no closed form
-        tree_s: FloatOrArray = np.nan
-        if np.any(is_tree == 0):
+        other_s: FloatOrArray = np.nan
+        if np.any(is_other == 0):
             ring_s = collective_s(kind, workers, nbytes, link, ring, rule=rule)
-        if np.any(is_tree == 1):
-            tree_s = collective_s(kind, workers, nbytes, link, tree, rule=rule)
-        return CollectivePrices(np.where(is_tree, tree_s, ring_s), (ring, tree), is_tree)
+        if np.any(is_other == 1):
+            other_s = collective_s(kind, workers, nbytes, link, other, rule=rule)
+        return CollectivePrices(np.where(is_other, other_s, ring_s), (ring, other), is_other)
     # Any other policy has one algorithm for every number of workers and bytes.
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
     return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
@@ -217,16 +215,16 @@ def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, F
     return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 
 
-def _nccl_takes_tree(workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
-    """Return 1 in the settings in which NCCL's model chooses the tree for an all-reduce, else 0."""
-    is_tree_by_setting = []
+def _nccl_takes_other(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
+    """Return 1 in the settings in which NCCL's model chooses a tree or PAT for a collective, and 0 for a ring."""
+    is_other_by_setting = []
     for count, size, setting_link in _settings(workers, nbytes, link):
         # A single worker sends nothing, and has no estimates; the ring stands for it.
-        estimates = nccl_estimates_s(count, size, setting_link) if count > 1 else {("ring", ""): np.zeros(())}
+        estimates = nccl_estimates_s(count, size, setting_link, kind) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
-        is_tree = np.array([algorithm == "tree" for algorithm, _ in estimates], dtype=np.int64)
-        is_tree_by_setting.append(is_tree[fastest])
-    return np.stack(np.broadcast_arrays(*is_tree_by_setting))
+        is_other = np.array([algorithm != "ring" for algorithm, _ in estimates], dtype=np.int64)
+        is_other_by_setting.append(is_other[fastest])
+    return np.stack(np.broadcast_arrays(*is_other_by_setting))
 
 
 def _node_prices(

@@ -52,6 +52,7 @@ class Link:
         measured: measured times of all-reduces on this link, which the policy ``auto`` prefers to closed forms.
         nvlink: NCCL's constants if the link is NVLink inside a node; the policies ``auto`` and ``nccl`` then use NCCL's
             algorithms among GPUs with NVLink.
+        sharp: whether the network's switches sum tensors, as SHARP does; NCCL uses them between nodes with NVLink.
         bounds: errors of predictions on this link, from the calibration that measured it; None: nobody measured it.
 
     Numbers may be arrays, so that one call prices many networks (such links cannot be compared or hashed).
@@ -73,6 +74,7 @@ class Link:
     fabric: FabricKind = "network"
     measured: NodeTimes | None = None
     nvlink: NvlinkCosts | None = None
+    sharp: bool = False
     bounds: Uncertainty | None = None
 
     def __post_init__(self) -> None:
@@ -167,6 +169,8 @@ class Link:
             details.append("measured all-reduces")
         if self.nvlink is not None:
             details.append(f"NVLink {self.nvlink.generation}")
+        if self.sharp:
+            details.append("switches that sum")
         return ", ".join(details)
 
     def among(self, workers: int) -> Topology:

@@ -171,6 +171,7 @@ def _rails(link: Link, rails: int) -> Link:
 
 
 _NVLINK2 = Link(0.6e-6, 150e9, "nvlink2", fabric="nvlink", measured=NodeTimes("v100"))
+_NVSWITCH2 = Link(0.6e-6, 150e9, "nvlink2-switched", fabric="nvlink", nvlink=nvlink_costs(2))
 _NVLINK3 = Link(0.6e-6, 300e9, "nvlink3", fabric="nvlink", measured=NodeTimes("a100"), nvlink=nvlink_costs(3))
 _NVLINK4 = Link(0.6e-6, 450e9, "nvlink4", fabric="nvlink", nvlink=nvlink_costs(4))
 _NVLINK5 = Link(0.6e-6, 900e9, "nvlink5", fabric="nvlink", nvlink=nvlink_costs(5))
@@ -356,6 +357,12 @@ NETWORKS: dict[str, Preset] = {
         "machines of 8 MI300X or MI325X, one card of 400 Gbit/s each",
         "AMD Instinct MI300X platform data sheet: 8 accelerators, all connected; cards: assumed, one for each. Links: "
         "infinity-fabric, roce-400.",
+    ),
+    "dgx-2": Preset(
+        TwoLevel(16, _NVSWITCH2, Link(2e-6, 12.5e9, "infiniband"), 8, "dgx-2"),
+        "DGX-2 machines: 16 V100 behind switches, 8 EDR cards",
+        "NVIDIA DGX-2 data sheet: 16 V100 on NVSwitch, 300 GB/s for both directions together; 8 cards of 100 Gbit/s. "
+        "Latencies: as nvlink4 and infiniband.",
     ),
     "dgx-a100": Preset(
         TwoLevel(8, _NVLINK3, _HDR, name="dgx-a100"),

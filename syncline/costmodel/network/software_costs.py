@@ -308,21 +308,24 @@ class Switches(NamedTuple):
 SWITCHES: dict[int, Switches] = {4: Switches(0.85, 5), 5: Switches(0.74, 6)}
 """Switches that reduce, by generation of NVLink. Source of the efficiencies: NCCL 2.30, src/graph/tuning.cc."""
 
-LINK_PARTS = {3: 20.0 / 25, 4: 20.6 / 25, 5: 40.1 / 50}
+LINK_PARTS = {2: 20.0 / 25, 3: 20.0 / 25, 4: 20.6 / 25, 5: 40.1 / 50}
 """Part of a link's rate that NCCL counts on, by generation of NVLink. Source: NCCL 2.30, src/graph/topo.h."""
 
-GENERATIONS = {3: 300e9, 4: 450e9, 5: 900e9}
-"""Bytes per second of a GPU in one direction, by generation of NVLink through switches (data sheets of A100, H100,
-B200). Most nodes of V100 have no switches: pairs of GPUs have one link, two or none."""
+GENERATIONS = {2: 150e9, 3: 300e9, 4: 450e9, 5: 900e9}
+"""Bytes per second of a GPU in one direction, by generation of NVLink through switches (data sheets of V100,
+A100, H100, B200). Most nodes of V100 have no switches: pairs of GPUs have one link, two or none."""
 
 
 def generation_of(bytes_per_s: float) -> int | None:
     """Return the newest generation of NVLink whose rate per GPU and direction is at most a rate, or None.
 
+    The second generation, whose GPUs switches seldom join, is for users to name.
+
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]
     """
-    return max((generation for generation, rate in GENERATIONS.items() if rate <= bytes_per_s), default=None)
+    known = (generation for generation, rate in GENERATIONS.items() if generation > 2 and rate <= bytes_per_s)
+    return max(known, default=None)
 
 
 @dataclass(frozen=True)

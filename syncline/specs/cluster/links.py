@@ -39,7 +39,7 @@ from syncline.specs.cluster.reading import (
 LINK_ATTRIBUTES = {
     "latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "upload": "upload_bytes_per_s",
     "overhead": "overhead_s", "efficiency": "efficiency", "duplex": "duplex", "gloo": "gloo", "nccl": "nccl",
-    "fabric": "fabric", "name": "name",
+    "fabric": "fabric", "sharp": "sharp", "name": "name",
 }  # fmt: skip
 """The attribute of a `Link` that each field of a description sets."""
 
@@ -51,8 +51,8 @@ class LinkDescription(Description):
     that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
     windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
     ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
-    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth. ``bounds``: the
-    errors of the calibration that wrote the file.
+    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth. ``sharp``:
+    whether the network's switches sum tensors. ``bounds``: the errors of the calibration that wrote the file.
     """
 
     needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -72,7 +72,8 @@ class LinkDescription(Description):
     nccl: NcclField = None
     fabric: FabricKind | None = None
     measured: Literal["a100", "v100"] | None = None
-    nvlink: Literal[3, 4, 5, "none"] | None = None
+    nvlink: Literal[2, 3, 4, 5, "none"] | None = None
+    sharp: bool | None = None
     bounds: BoundsField | None = None
     name: Name | None = None
 
@@ -181,7 +182,7 @@ def link_fields(link: Link) -> dict[str, Any]:
         "nccl": None if link.nccl is None else NcclDescription.fields_of(link.nccl),
         "tcp": None if link.tcp is None else TcpDescription.fields_of(link.tcp),
         "fabric": None if link.fabric == "network" else link.fabric,
-        "measured": None if link.measured is None else link.measured.gpu, "nvlink": nvlink,
+        "measured": None if link.measured is None else link.measured.gpu, "nvlink": nvlink, "sharp": link.sharp or None,
         "bounds": None if link.bounds is None else bounds_fields(link.bounds),
     }  # fmt: skip
     required = {

@@ -18,7 +18,7 @@ def is_even(algorithm, workers):
     """Whether each worker sends as much as any other."""
     if algorithm in ("rabenseifner", "recursive-doubling"):
         return workers & (workers - 1) == 0
-    return algorithm in ("ring", "pairwise", "halving")
+    return algorithm in ("ring", "pairwise", "halving", "pat")
 
 
 @given(algorithms, workers, sizes)

@@ -18,8 +18,10 @@ k = 1, ..., L, which is P - 1 for a power of two:
 |                  | `server-efficient`   | 3L                  | n(c + (c + P - 1)/P)  | n(H + (P - 1 + H)/P)     |
 | `all_gather`     | `ring`               | P - 1               | n(P - 1)              | n(P - 1)                 |
 |                  | `recursive-doubling` | L                   | n(P - 1)              | n(P - 1)                 |
+|                  | `pat`                | L                   | n(P - 1)              | n(P - 1)                 |
 | `reduce_scatter` | `ring`               | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
 |                  | `halving`            | L                   | n(P - 1)/P            | n(P - 1)/P               |
+|                  | `pat`                | L                   | n(P - 1)/P            | n(P - 1)/P               |
 |                  | `all-reduce`         | 2(P - 1)            | 2n(P - 1)/P           | 2n(P - 1)/P              |
 | `all_to_all`     | `pairwise`           | P - 1               | n(P - 1)/P            | n(P - 1)/P               |
 | `broadcast`      | `binomial`           | L                   | nL                    | n(P - 1)/P               |
@@ -77,6 +79,7 @@ from syncline.costmodel.collectives.algorithms.exchanges import (
     RING_REDUCE_SCATTER,
     SCATTER_ALL_GATHER,
 )
+from syncline.costmodel.collectives.algorithms.pat import PAT_ALL_GATHER, PAT_REDUCE_SCATTER
 from syncline.costmodel.collectives.algorithms.trees import (
     BROADCAST,
     DOUBLE_BINARY_TREE,
@@ -97,8 +100,8 @@ FLAT: dict[str, dict[str, Algorithm]] = {
         "server-naive": NAIVE_SERVER,
         "server-efficient": EFFICIENT_SERVER,
     },
-    "all_gather": {"ring": RING_ALL_GATHER, "recursive-doubling": DOUBLING_ALL_GATHER},
-    "reduce_scatter": {"ring": RING_REDUCE_SCATTER, "halving": HALVING, "all-reduce": RING},
+    "all_gather": {"ring": RING_ALL_GATHER, "recursive-doubling": DOUBLING_ALL_GATHER, "pat": PAT_ALL_GATHER},
+    "reduce_scatter": {"ring": RING_REDUCE_SCATTER, "halving": HALVING, "pat": PAT_REDUCE_SCATTER, "all-reduce": RING},
     "all_to_all": {"pairwise": PAIRWISE},
     "broadcast": {"binomial": BROADCAST, "scatter-all-gather": SCATTER_ALL_GATHER},
     "gather": {"binomial": GATHER},

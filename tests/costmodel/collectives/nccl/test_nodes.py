@@ -84,11 +84,39 @@ def test_the_algorithm_changes_with_size() -> None:
     assert nvlink_algorithm("all_reduce", 2**33, gpu_nodes(NETWORKS["nvlink4"].network, 8)) == "NVLS"
 
 
+def test_switches_of_the_network_sum_where_they_can() -> None:
+    """SHARP: each card sends its part of the bytes once, and not 2 (P - 1)/P times."""
+    n = 1e13
+    for name, algorithm, rate in (
+        ("dgx-h100", "NVLS with SHARP", 0.85 * H100_RATE / (1 + 1 / 8)),  # NVLink decides
+        ("dgx-a100", "CollNetDirect", 0.98 * 240e9 / (2 * 7 / 8)),
+        ("p4d.24xlarge", "CollNetDirect", 4 * 0.93 * 12.5e9),  # cards decide
+    ):
+        nodes = NETWORKS[name].network
+        assert isinstance(nodes, TwoLevel)
+        sums = replace(nodes, outer=replace(nodes.outer, sharp=True))
+        assert nvlink_algorithm("all_reduce", n, gpu_nodes(sums, 128)) == algorithm
+        assert seconds("all_reduce", 128, n, sums) == pytest.approx(n / rate, rel=1e-3)
+        in_a_node = (collective_s("all_reduce", 8, n, on, "nccl-nvlink") for on in (sums, nodes))
+        assert len(set(in_a_node)) == 1
+        assert seconds("reduce_scatter", 128, n, sums) == seconds("reduce_scatter", 128, n, nodes)
+        for evaluator in ("auto", "events"):
+            done = collective_finish_s("all_reduce", 128, 1e8, sums, "nccl-nvlink", evaluator=evaluator)
+            assert done.max() == pytest.approx(seconds("all_reduce", 128, 1e8, sums), rel=1e-9)
+    described = {"preset": "dgx-h100", "between": {"preset": "ib-ndr", "sharp": True}}
+    assert network(described).outer.sharp and network(network_fields(network(described))) == network(described)
+    small = seconds("all_reduce", 128, 1, network(described))
+    assert small == pytest.approx(58.2e-6 + 25e-6 + 18e-6, rel=1e-3)
+
+
 def test_every_card_of_a_node_carries() -> None:
     """Eight GPUs in 8, 4 and 2 nodes, as NVIDIA/nccl issue 569: 363, 173 and 132 ms for 1.6 GB."""
     n, card = 1.6e9, Link(2e-6, 12.5e9)
     times = [seconds("all_reduce", 8, n, TwoLevel(g, NETWORKS["nvlink3"].network, card)) for g in (2, 4)]  # type: ignore[arg-type]
     assert times[0] / times[1] == pytest.approx(2.0, rel=0.05)
+    dgx_2 = [seconds("all_reduce", 8, n, network({"preset": "dgx-2", "per_node": g, "nics": g})) for g in (2, 4)]
+    ring_s = 2 * 7 / 8 * n / (0.93 * 12.5e9)
+    assert dgx_2 == pytest.approx([ring_s / 2, ring_s / 4], rel=0.02)
 
 
 @given(kinds, st.sampled_from([2, 8, 16, 64, 1024]), sizes, st.floats(1.01, 3.0))
