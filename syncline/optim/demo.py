@@ -182,6 +182,9 @@ def loop_adds_like_products(num_blocks: int, lengths: tuple[int, ...]) -> bool:
 
 MeanOver = Literal["senders", "all"]
 
+CACHED_NUMBERS = 2**19
+"""Size of a piece of a tensor that is transformed at once: 2 MiB of fp32, about a core's cache."""
+
 
 @dataclass(frozen=True)
 class Coefficients:
@@ -233,10 +236,21 @@ class Coefficients:
         """Return the encoded bytes ``(R, b)`` of ``x (R, *s)``, and a function that returns their decoded tensor."""
         shape = tuple(x.shape[1:])
         block_lengths = block_shape(shape, self.chunk)
-        coefficients = change_basis(to_blocks(x, block_lengths), self._matrices(x, t, inverse=False)).flatten(2)
-        block_size = coefficients.shape[-1]
-        index = largest_indices(coefficients, min(self.k, block_size))
-        value = coefficients.gather(-1, index)
+        block_size = math.prod(block_lengths)
+        matrices = self._matrices(x, t, inverse=False)
+        blocks = to_blocks(x, block_lengths)
+        num_rows, num_blocks = blocks.shape[:2]
+
+        # On a CPU few blocks at a time, so that their coefficients stay in its cache; a GPU would wait between pieces.
+        piece_length = CACHED_NUMBERS // block_size if x.device.type == "cpu" else num_rows * num_blocks
+        indices, values = [], []
+        for piece in blocks.flatten(0, 1).split(max(1, piece_length)):
+            coefficients = change_basis(piece.unsqueeze(0), matrices).flatten(2)
+            piece_index = largest_indices(coefficients, min(self.k, block_size))
+            indices.append(piece_index)
+            values.append(coefficients.gather(-1, piece_index))
+        index = torch.cat(indices, dim=1).view(num_rows, num_blocks, -1)
+        value = torch.cat(values, dim=1).view(num_rows, num_blocks, -1)
 
         def decode() -> Tensor:
             inverse_matrices, sent_value = self._matrices(x, t, inverse=True), self.pairs.rounded(value)
@@ -244,7 +258,7 @@ class Coefficients:
             if loops:
                 sent_blocks = transform_sparse(loops, index, sent_value, block_lengths, inverse_matrices)
             else:
-                zeros = value.new_zeros(*value.shape[:2], block_size)
+                zeros = value.new_zeros(num_rows, num_blocks, block_size)
                 sent_coefficients = zeros.scatter_(-1, index, sent_value).unflatten(-1, block_lengths)
                 sent_blocks = change_basis(sent_coefficients, inverse_matrices)
             return from_blocks(sent_blocks, shape)
