@@ -38,6 +38,7 @@ from syncline.measure.recording.ranks import (
 )
 from syncline.measure.recording.record import (
     Computed,
+    Counted,
     Event,
     Marked,
     RankRecord,
@@ -149,7 +150,7 @@ def fsdp(steps: int) -> RankRecord:
     return RankRecord(events, OPERATIONS)
 
 
-OPERATIONS = [((1e9 * (1 + segment), 1e7),) * 40 for segment in range(3)]
+OPERATIONS = [(Counted(1e9 * (1 + segment), 1e7),) * 40 for segment in range(3)]
 
 
 def started(call: int, kind: str, part: int, stream: int) -> Started:

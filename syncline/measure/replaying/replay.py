@@ -7,6 +7,7 @@ streams and continues: a wait of the script holds a stream, and holds the host o
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from syncline.costmodel.collectives.hierarchical import first_group_like
 from syncline.costmodel.collectives.policies import algorithm_or_auto
 from syncline.costmodel.collectives.prices import collective_prices, group_algorithm
 from syncline.costmodel.collectives.table import OF_GLOO, default_algorithm
+from syncline.costmodel.collectives.volumes import most_messages
 from syncline.costmodel.compute.operations import Operation, operation_s
 from syncline.costmodel.network.link import among, topology
 from syncline.errors import SpecError, one_of
@@ -263,8 +265,40 @@ class _ProgramBuilder:
             self._append(HostWait(mark, line, step), stream=0)
 
 
+MAX_SIMULATED_MESSAGES = 500_000
+"""Largest number of messages of a record that are simulated one by one; above it, closed forms replace the simulation.
+
+Messages of many small groups take up to 12 us each, so a replay takes up to 6 s longer than by closed forms. `whatif`
+replays a record dozens of times."""
+
 MAX_SIMULATED_RANKS = 32
-"""Largest number of ranks whose collectives are simulated message by message, before closed forms replace it."""
+"""Largest number of ranks whose collectives are simulated message by message, however many messages they have."""
+
+
+def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Callable[[Started], str | None]) -> bool:
+    """Return whether a replay simulates the messages of collectives, because there are few enough of them.
+
+    Args:
+        ranks: the record of each rank.
+        network: the network that joins the ranks.
+        algorithm_of: function that returns the algorithm of a collective; None for the default.
+    """
+    if len(ranks) <= MAX_SIMULATED_RANKS:
+        return True
+
+    @cache
+    def messages_per_rank(kind: str, group_size: int, algorithm: str, nbytes: float) -> float:
+        return most_messages(kind, algorithm, group_size, network, nbytes) / group_size
+
+    messages = 0.0
+    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks share one record
+    for rank in {id(rank): rank for rank in ranks}.values():
+        for event in rank.events:
+            if isinstance(event, Started):
+                algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
+                rank_messages = messages_per_rank(event.kind, len(event.ranks), algorithm, event.payload_bytes)
+                messages += num_ranks_of[id(rank)] * rank_messages
+    return messages <= MAX_SIMULATED_MESSAGES
 
 
 def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
@@ -345,11 +379,11 @@ def replay(
         SpecError: the network cannot join the ranks, or the ranks neither compute nor communicate.
     """
     policy = algorithm_or_auto(algorithm, network)
-    seconds_of = None  # messages are simulated
-    if len(ranks) > MAX_SIMULATED_RANKS:
-        seconds_of = collective_timer(network, len(ranks), policy)
     with paused_garbage_collection():
         algorithm_of = algorithm_chooser(network, len(ranks), policy)
+        seconds_of = None  # messages are simulated
+        if not is_simulated(ranks, network, algorithm_of):
+            seconds_of = collective_timer(network, len(ranks), policy)
         stream_of = stream_chooser(network, algorithm_of)
         host_mode = host_behaviour(host, hardware)
         programs = build_programs(ranks, hardware, algorithm_of, stream_of, host=host_mode, seconds_of=seconds_of)

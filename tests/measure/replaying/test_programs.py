@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -22,7 +24,8 @@ from syncline.measure.recording.record import (
     StreamWaited,
     Waited,
 )
-from syncline.measure.replaying.replay import MAX_SIMULATED_RANKS, host_behaviour, replay
+from syncline.measure.replaying import replay as replaying
+from syncline.measure.replaying.replay import host_behaviour, replay
 from tests.measure.replaying.schedules import end_s
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
@@ -149,11 +152,27 @@ def test_on_one_stream_both_hosts_say_the_same(rank: RankRecord) -> None:
             np.testing.assert_array_equal(column, ahead.to_columns()[name])
 
 
-@given(records(everything=False), st.sampled_from(["ahead", "waits"]))
-def test_many_ranks_take_what_closed_forms_say(rank: RankRecord, host: str) -> None:
-    everybody = tuple(range(MAX_SIMULATED_RANKS + 1))
+@pytest.mark.parametrize("max_messages", [0, replaying.MAX_SIMULATED_MESSAGES])
+@given(rank=records(everything=False), host=st.sampled_from(["ahead", "waits"]))
+def test_many_ranks_take_what_closed_forms_say(max_messages: int, rank: RankRecord, host: str) -> None:
+    """Equal ranks in step take the closed forms' times whether their messages are simulated or not."""
+    everybody = tuple(range(replaying.MAX_SIMULATED_RANKS + 1))
     events = [one._replace(ranks=everybody) if isinstance(one, Started) else one for one in rank.events]
     many = RankRecord(events, rank.segments)
     link = Link(1e-3, 1e6, "link")
-    told = wall_s(many, host, link, len(everybody))
+    with patch.object(replaying, "MAX_SIMULATED_MESSAGES", max_messages):
+        told = wall_s(many, host, link, len(everybody))
     assert told == pytest.approx(end_s(many, len(everybody), link, SLOW, host == "ahead"))
+
+
+def test_messages_are_simulated_up_to_a_number() -> None:
+    """A ring of 40 ranks has 2 x 40 x 39 = 3,120 messages, and two records have twice as many."""
+    everybody = tuple(range(40))
+    rank = RankRecord(
+        [Started(1, "all_reduce", "all_reduce", 1000, everybody, ("all", 1), "train.py:1"), Waited(1)], []
+    )
+    for num_calls, max_messages, expected in ((1, 3120, True), (1, 3119, False), (2, 6240, True), (2, 6239, False)):
+        ranks = [RankRecord(num_calls * rank.events, [])] * 40
+        with patch.object(replaying, "MAX_SIMULATED_MESSAGES", max_messages):
+            assert replaying.is_simulated(ranks, LINK, lambda event: "ring") is expected
+            assert replaying.is_simulated(ranks[:32], LINK, lambda event: "ring")
