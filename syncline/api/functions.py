@@ -9,9 +9,9 @@ from syncline.api.arguments import function_of
 from syncline.questions import question_of
 
 ANSWERS = {
-    "advise": "clock", "calibrate": "trainings", "collectives": "clock", "compare": "trainings",
-    "goodput": "clock", "launch": "trainings", "loss": "clock", "pipeline": "trainings", "project": "projection",
-    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "clock",
+    "advise": "advice", "calibrate": "trainings", "collectives": "collectives", "compare": "trainings",
+    "goodput": "goodput", "launch": "trainings", "loss": "losses", "pipeline": "trainings", "project": "projection",
+    "replicate": "trainings", "report": "folders", "reproduce": "trainings", "run": "trainings", "solve": "solving",
     "sweep": "trainings", "trace": "trainings", "whatif": "trainings",
 }  # fmt: skip
 """The module of ``syncline.api`` that has the function ``answer_NAME`` of each question."""

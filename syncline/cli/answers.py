@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 from syncline.api.functions import answer
-from syncline.cli.shell import emit, new_console, print_each, say, tables_of, warn
-from syncline.planner.projection.projections import write_csv
-from syncline.planner.transfer import refuse_transfers, transfers_of
-from syncline.questions.declare import Question
-from syncline.questions.projections import Project
+from syncline.cli.shell import emit, new_console, print_each, say, tables_of
+from syncline.planner.csv_rows import write_csv
 
 
-def print_answer(question: Question) -> None:
+def print_answer(question: Any) -> None:
     """Answer a question, print the result as tables or JSON, and write the files that ``--csv`` and the like name."""
     options = vars(question)
-    if isinstance(question, Project) and question.grid:
+    if options.get("grid"):  # of `Project`
+        from syncline.cli.grids import write_grid
+
         write_grid(question)
         return
     result = answer(question)
@@ -35,23 +34,3 @@ def print_answer(question: Question) -> None:
         print_each(new_console(), tables)
     for line in file_lines:
         say(line)
-
-
-def write_grid(question: Project) -> None:
-    """Project every combination of the values of ``--grid``, and write a row for each into a Parquet file."""
-    from syncline.api.projection import projection_options
-    from syncline.planner.projection.grid import grid_of_question
-    from syncline.planner.projection.parquet import write_parquet
-    from syncline.runs.processes.progress import progress
-
-    grid = grid_of_question(question, *projection_options(question, studies_of="project"))
-    if question.strict:
-        refuse_transfers(transfers_of(grid.specs()), question.strict)
-    warn(grid.left_out())
-    name, file = grid.spec.name, question.parquet or Path(f"{grid.spec.name}.parquet")
-    with progress(new_console(), [name], steps=grid.rows, unit_name="rows") as update:
-        parts = grid.parts(question.thresholds or False)
-        num_rows = write_parquet(parts, file, about={"spec": name}, done=lambda rows: update([rows]))
-    say(f"{num_rows:,} rows in {file}")
-    if question.json:
-        emit({"spec": name, "file": str(file), "written": num_rows})

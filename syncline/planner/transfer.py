@@ -10,13 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from syncline.costmodel.bases import communication_uncertainty
-from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
-from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
+from syncline.costmodel.numerics.uncertainty import Uncertainty
 from syncline.errors import SpecError
 from syncline.registry import lazy_function
-from syncline.specs import ProjectSpec
-from syncline.specs.failures import FailuresSpec
 
 
 @dataclass(frozen=True)
@@ -61,43 +57,6 @@ def transfers(parts: Iterable[tuple[str, Uncertainty]]) -> tuple[Transfer, ...]:
         elif uncertainty.reasons:
             by_part_and_basis[key] = uncertainty
     return tuple(Transfer(part, uncertainty) for (part, _), uncertainty in by_part_and_basis.items())
-
-
-def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
-    """Return the transferred parts of projections; other specs have none."""
-    parts: list[tuple[str, Uncertainty]] = []
-    seen: set[tuple[Any, ...]] = set()
-    for spec in specs:
-        if not isinstance(spec, ProjectSpec):
-            continue
-        key = id(spec.model), id(spec.compute), spec.workers
-        if key in seen:
-            continue
-        seen.add(key)
-        parts.append(("computing", spec.compute.uncertainty(spec.width, spec.workers, spec.kernel_experts)))
-        for network in spec.networks if spec.workers > 1 else ():
-            uncertainty = communication_uncertainty(network, spec.algorithm_on(network), spec.workers)
-            parts.append(("communication", uncertainty))
-    return transfers(parts)
-
-
-def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertainty]]:
-    """Yield the uncertainty of a published failure rate on other machines; rates that the user sets count as exact.
-
-    Each published rate of a GPU predicts the times between failures of the other clusters.
-    """
-    rates = () if failures is None else failures.failure_rates()
-    # Of one GPU: a node of n GPUs, which all stop together, fails n times as often.
-    mtbfs_s = {
-        name: published.node * group_mtbf_s(published.rates, published.node, published.node)
-        for name, published in FAILURE_RATES.items()
-    }
-    for name, published in FAILURE_RATES.items():
-        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
-            others = [other_name for other_name in mtbfs_s if other_name != name]
-            errors = [mtbfs_s[name] / mtbfs_s[other_name] - 1 for other_name in others]
-            bounds = uncertainty_of(errors, "published failure rates of other clusters", sorted(others))
-            yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
 
 def refuse_transfers(transfers: Sequence[Transfer], strict: bool) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from syncline.api.clock import collectives_result
+from syncline.api.collectives import collectives_result
 from syncline.costmodel import ALGORITHMS, COLLECTIVES, Link, best_algorithm, collective_s
 from syncline.errors import SpecError
 from syncline.planner.collective_tables import collectives_tables

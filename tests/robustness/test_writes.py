@@ -31,7 +31,7 @@ from syncline.measure.launching.process import Launch
 from syncline.measure.processes.watchdog import Failure
 from syncline.measure.validation import validate
 from syncline.measure.validation.processes import Question, validate_processes
-from syncline.planner.projection.projections import write_csv
+from syncline.planner.csv_rows import write_csv
 from syncline.runs.compare import compare
 from syncline.runs.folders import streams
 from syncline.runs.folders.folder import RunFolder

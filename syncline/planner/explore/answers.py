@@ -31,9 +31,10 @@ from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import with_training
+from syncline.planner.projection.transferred import transfers_of
 from syncline.planner.projection.whole_training import WholeTraining
 from syncline.planner.tables.table import waiting
-from syncline.planner.transfer import Transfer, transfers_of
+from syncline.planner.transfer import Transfer
 from syncline.questions.explore import SITES, PageSettings
 from syncline.specs.cluster.networks import network
 from syncline.specs.failures import parse_failures

@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, get_args
 
+from syncline.costmodel.failures import FAILURE_RATES, group_mtbf_s
+from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY
 from syncline.planner.goodput.planned import reformed_goodput, restarted_goodput
@@ -256,6 +258,25 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
         subject = " and ".join(free).capitalize()
         remarks.append(f"{subject} take no time, as none is given for them: the goodput is an upper bound.")
     return remarks + question.failures.assumptions()
+
+
+def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertainty]]:
+    """Yield the uncertainty of a published failure rate on other machines; rates that the user sets count as exact.
+
+    Each published rate of a GPU predicts the times between failures of the other clusters.
+    """
+    rates = () if failures is None else failures.failure_rates()
+    # Of one GPU: a node of n GPUs, which all stop together, fails n times as often.
+    mtbfs_s = {
+        name: published.node * group_mtbf_s(published.rates, published.node, published.node)
+        for name, published in FAILURE_RATES.items()
+    }
+    for name, published in FAILURE_RATES.items():
+        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
+            others = [other_name for other_name in mtbfs_s if other_name != name]
+            errors = [mtbfs_s[name] / mtbfs_s[other_name] - 1 for other_name in others]
+            bounds = uncertainty_of(errors, "published failure rates of other clusters", sorted(others))
+            yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
 
 def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> list[Group]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from syncline.costmodel.scaling.published import whole_batch
 from syncline.costmodel.traffic.overlap import OVERLAPS
 from syncline.errors import SpecError, one_of
 from syncline.fields import MANY, explain
-from syncline.files import atomic_path
 from syncline.methods import MethodBase
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
@@ -263,29 +260,6 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", value, "whole numbers, at least 1, separated by commas: 8,64,512")
     return list(dict.fromkeys(counts))
-
-
-def write_csv(rows: Sequence[dict[str, Any]], file: Path) -> Path:
-    """Write the rows below a line of names, with lists joined by spaces, and return the path.
-
-    Raises:
-        SpecError: the path cannot be written to.
-    """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(file) as working, working.open("w", newline="", encoding="utf-8") as csv_file:
-            writer = csv.DictWriter(csv_file, list(rows[0]))
-            writer.writeheader()
-            for row in rows:
-                writer.writerow(
-                    {
-                        name: " ".join(map(str, value)) if isinstance(value, list | tuple) else value
-                        for name, value in row.items()
-                    }
-                )
-    except OSError as error:
-        raise SpecError("--csv", str(file), f"a place that can be written to ({error.strerror})") from None
-    return file
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 import syncline as sl
 from syncline.errors import SpecError
+from syncline.planner.csv_rows import write_csv
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.project import project, project_all
 from syncline.planner.projection.projections import (
     Options,
     left_out,
     variants,
-    write_csv,
 )
 from syncline.planner.projection.thresholds import HIGHEST, LOWEST, WHEN, speedups, thresholds
 from syncline.specs import ProjectSpec, load_spec

@@ -106,7 +106,9 @@ def _gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     for step in range((workers - 1).bit_length()):
         senders = np.arange(2**step, workers, 2 ** (step + 1))
         block_counts = np.minimum(2**step, workers - senders)
-        for blocks in np.unique(block_counts)[::-1]:
+        for blocks in sorted(
+            {int(block_counts[0]), int(block_counts[-1])}, reverse=True
+        ):  # only the last can have fewer
             equal_senders = senders[block_counts == blocks]
             yield Round(equal_senders, equal_senders - 2**step, float(blocks * nbytes))
 

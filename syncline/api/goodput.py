@@ -1,0 +1,25 @@
+"""Goodput of machines that fail."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from syncline.api.result import Result, later
+from syncline.planner.goodput.question import failure_parts, goodput_question, goodput_rows, notes
+from syncline.planner.transfer import refuse_transfers, tables_after, transfers
+from syncline.questions.clock import Goodput
+
+
+def answer_goodput(question: Goodput) -> Result:
+    """Return the goodput for each combination of the question's workers, recoveries and intervals."""
+    resolved = goodput_question(question)
+    transferred = transfers(failure_parts(resolved.failures))  # rates that rest on failures of other machines
+    refuse_transfers(transferred, question.strict)
+    rows = goodput_rows(resolved)
+    remarks = notes(resolved, rows)
+    record = {"transferred": [transfer.record() for transfer in transferred], "rows": rows, "notes": remarks}
+    tables = later("syncline.planner.goodput.question:goodput_tables", rows, remarks)
+    failures = resolved.failures.model_dump(mode="json")
+    return Result(
+        "goodput", record, tables=partial(tables_after, transferred, tables), asked=lambda: {"failures": failures}
+    )
