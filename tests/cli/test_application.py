@@ -120,20 +120,27 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 
 
 @pytest.mark.parametrize(
-    ("arguments", "heavy"),
+    ("arguments", "heavy", "most_modules"),
     [
-        (["project", "--json"], HEAVY | {"numba"}),
-        (["collectives", "--json"], HEAVY),
-        (["list", "networks", "--json"], HEAVY | {"syncline.sim"}),
-        (["runs", "--json"], HEAVY | {"syncline.specs"}),
+        (["project", "--json"], HEAVY | {"numba", "rich", "syncline.sim", "syncline.specs.cluster.descriptions"}, 155),
+        (["collectives", "--json"], HEAVY | {"rich", "numpy.ma", "syncline.methods"}, 110),
+        (["list", "networks", "--json"], HEAVY | {"syncline.sim"}, 140),
+        (["runs", "--json"], HEAVY | {"syncline.specs"}, 35),
+        (["--help"], HEAVY | {"numpy", "pydantic", "rich"}, 25),
+        (["run", "--help"], HEAVY | {"numpy", "rich"}, 17),
     ],
-    ids=["project", "collectives", "list", "runs"],
+    ids=["project", "collectives", "list", "runs", "help", "help of a command"],
 )
-def test_a_quick_command_loads_only_what_it_needs(arguments, heavy):
+def test_a_quick_command_loads_only_what_it_needs(arguments, heavy, most_modules):
     code = f"""
 import atexit, os, sys
 from syncline.cli.application import main
-atexit.register(lambda: os._exit(not {heavy}.isdisjoint(sys.modules)))
+
+def check():
+    own = [name for name in sys.modules if name.startswith("syncline")]
+    os._exit(not {heavy}.isdisjoint(sys.modules) or len(own) > {most_modules})
+
+atexit.register(check)
 sys.argv[1:] = {arguments}
 main()
 """
