@@ -185,7 +185,7 @@ def test_a_replay_has_the_price_of_the_same_plan(number: int) -> None:
     }  # fmt: skip
     spec = load_spec(fields | fields_of(plan), (), ProjectSpec)
     assert isinstance(spec, ProjectSpec)
-    (traffic,) = ProjectionPlan([spec]).traffic[0]
+    (traffic,) = ProjectionPlan([spec]).method_plans[0].traffic
     calls = Counter((call.collective, call.payload_bytes) for call in calls_at(traffic.exchanges, 0))
     replayed = sum(
         times * replayed_s(*call, plan["workers"], plan["network"], spec.algorithm) for call, times in calls.items()

@@ -144,7 +144,8 @@ def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, .
     if not isinstance(bare_network, (TwoLevel, Sites)):
         return None
     sizes = bare_network.sizes(workers)
-    return (sizes[0], workers // sizes[0]) if len(set(sizes)) == 1 else None
+    is_even = isinstance(bare_network, TwoLevel) or len(set(sizes)) == 1  # nodes are of one size
+    return (sizes[0], workers // sizes[0]) if is_even else None
 
 
 def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:

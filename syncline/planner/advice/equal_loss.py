@@ -76,7 +76,15 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 
     The question sets the loss by a target, or by the tokens of data parallelism.
     """
-    fit_method = loss_fit_method(method)
+    key = loss_fit_method(method), replicas, dict(method).get("period", 1)
+    if key not in question.needed_tokens:
+        question.needed_tokens[key] = _tokens_needed(question, *key)
+    needed: TokensNeeded = question.needed_tokens[key]
+    return needed
+
+
+def _tokens_needed(question: AdviceQuestion, fit_method: str, replicas: int, period: int) -> TokensNeeded:
+    """Return the tokens of `tokens_needed` by a method that fits know by a name, without the cache."""
     try:
         base = _data_parallel_tokens(question)
     except SpecError as error:
@@ -87,7 +95,7 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
         return TokensNeeded(base.tokens, unknown=NO_EXPERTS)
     training = TrainingAtScale(
         fit_method, float(question.model.parameters), base.tokens, replicas=float(replicas),
-        period=float(dict(method).get("period", 1)), batch_tokens=float(question.batch_tokens),
+        period=float(period), batch_tokens=float(question.batch_tokens),
     )  # fmt: skip
     try:
         needed_factor = token_factor(training, question.extrapolate)

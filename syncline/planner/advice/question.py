@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from syncline.costmodel import Hardware, ModelShape, Network
 from syncline.costmodel.prices import Prices
@@ -125,6 +126,11 @@ class AdviceQuestion:
     def _price_cache(self) -> PriceCache:
         """Return the cache of prices on the question's own network."""
         return PriceCache()
+
+    @cached_property
+    def needed_tokens(self) -> dict[Any, Any]:
+        """Return the cache of `syncline.planner.advice.equal_loss.tokens_needed`."""
+        return {}
 
     def price_cache(self, network: Network) -> PriceCache:
         """Return the cache that all plans share on the question's network; a new one for another network."""

@@ -366,7 +366,7 @@ def _time_with_workers(question: AdviceQuestion, row: PlanRow, factor: float) ->
             plan = replace(plan, layout=replace(plan.layout, data=int(data)))
         tokens = tokens_needed(question, plan.method, plan.layout.replicas(question.workers)).tokens
         prepared_plan = prepare_plan(question, plan, tokens)
-        if not prepared_plan.projection.memory_plans[0].fits.all():
+        if not prepared_plan.projection.method_plans[0].memory_plan.fits.all():
             return math.inf
         return prepared_plan.time_s(question.network)
     except SpecError:

@@ -113,7 +113,7 @@ def replay_by_events(question: AdviceQuestion, row: PlanRow) -> dict[str, Any]:
     projection, method_index = row["prepared"]
     unit_sizes = capacities(question.network, question.workers) if question.workers <= MOST_WORKERS else None
     events_s = None
-    if unit_sizes is not None and len(projection.traffic[method_index]) == 1:
+    if unit_sizes is not None and len(projection.method_plans[method_index].traffic) == 1:
         events_s = SimulatedPlan(projection, method_index, question.network, unit_sizes).step_s()
     difference = None if events_s is None else events_s / row["step_time_s"] - 1
     return {"events_step_s": events_s, "events_difference": difference}
@@ -135,7 +135,7 @@ class SimulatedPlan:
         self.projection, self.method_index = projection, method_index
         self.network, self.level_sizes = network, level_sizes
         self.spec, self.workers = projection.spec, int(projection.workers[0])
-        self.traffic = projection.traffic[method_index][0]
+        self.traffic = projection.method_plans[method_index].traffic[0]
         self._simulated_s: dict[tuple[str, float, range], float] = {}
 
     def step_s(self) -> float | None:
@@ -149,8 +149,8 @@ class SimulatedPlan:
             patterns = calls_by_step(regular, self.spec.steps)
             regular_step = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._price_call)
             busy_s = float(np.ravel(regular_step.step_time_s)[0])
-        trigger_s = self.spec.compute.readback_latency * self.projection.readbacks[self.method_index]
-        optimizer_s = float(self.projection.optimizer_s[self.method_index][0])
+        trigger_s = self.spec.compute.readback_latency * self.projection.method_plans[self.method_index].readbacks
+        optimizer_s = float(self.projection.method_plans[self.method_index].optimizer_s[0])
         if not rare:
             return busy_s + trigger_s + optimizer_s
         return self._mean_step_s(rare, busy_s, trigger_s, optimizer_s)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
-from typing import NamedTuple
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel import Network
 from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.layouts.layout import Layout, placements_of
 from syncline.costmodel.layouts.memory import usable_bytes
@@ -30,7 +31,6 @@ from syncline.planner.advice.plans import (
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import PriceCache
 from syncline.units import format_bytes
 
 LAYOUTS_TRIED = 3
@@ -40,33 +40,70 @@ REFUSED_KEPT = 6
 """Limit on the reported plans that do not fit; they need the least memory for their number of replicas."""
 
 
-@dataclass(frozen=True, eq=False)
-class QuickEstimate:
-    """The memory of a plan, and its step time, without bounds, which is computed when it is first asked for.
+class PlanSetting:
+    """A plan's setting, in which methods are estimated when they are first asked for, and share prices.
 
     Args:
-        plan: the plan.
-        prepared: projection of the plan's setting.
-        index: index of the plan's method in the projection.
-        network: network with the ranks where the plan puts them.
-        cache: prices of collectives on this network.
+        question: the question of advice.
+        plan: a plan in this setting.
+        methods: the methods.
+
+    Raises:
+        SpecError: the model refuses the layout.
     """
 
-    plan: TrainingPlan
-    prepared: ProjectionPlan
+    def __init__(self, question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> None:
+        self.question, self.plan, self.methods = question, plan, methods
+        self.prepared = ProjectionPlan([specs_of(question, [plan], methods)], lazy=True)
+        self.network = plan.on(question.network, question.workers)
+        self.cache = question.price_cache(self.network)
+        self._estimates: dict[int, QuickEstimate] = {}
+
+    def estimate(self, index: int) -> QuickEstimate:
+        """Return the estimate of the method with an index."""
+        if index not in self._estimates:
+            self._estimates[index] = QuickEstimate(self, index)
+        return self._estimates[index]
+
+    def with_fewest_recomputed(self) -> PlanSetting:
+        """Return the setting in which only as many layers run again in the backward pass as let a step fit."""
+        return PlanSetting(self.question, replace(self.plan, recomputed_layers="fewest"), self.methods)
+
+
+@dataclass(frozen=True, eq=False)
+class QuickEstimate:
+    """The memory of a plan, and its step time without bounds of uncertainty, each computed when first asked for.
+
+    Args:
+        setting: the plan's setting.
+        index: index of the plan's method among those of the setting.
+    """
+
+    setting: PlanSetting
     index: int
-    network: Network
-    cache: PriceCache
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """Return the plan."""
+        return replace(self.setting.plan, method=self.setting.methods[self.index])
 
     @property
     def memory_plan(self) -> MemoryPlan:
         """Return the plan's memory."""
-        return self.prepared.memory_plans[self.index]
+        return self.setting.prepared.method_plans[self.index].memory_plan
+
+    @cached_property
+    def is_refused(self) -> bool:
+        """Return whether the method cannot be in the plan's setting, such as with this number of replicas."""
+        try:
+            return not self.memory_plan
+        except SpecError:
+            return True
 
     @cached_property
     def fits(self) -> bool:
         """Return whether the plan fits into a worker's memory; True if the memory is unknown."""
-        return bool(self.memory_plan.fits.all())
+        return not self.is_refused and bool(self.memory_plan.fits.all())
 
     @cached_property
     def memory_bytes(self) -> float:
@@ -78,113 +115,93 @@ class QuickEstimate:
         """Return whether the backward pass recomputes layers."""
         return self.memory_plan.policy(0).most_recomputed > 0
 
-    @cached_property
-    def least_s(self) -> float:
-        """Return a lower bound of the step: its seconds inside a replica, or of some calls; 0 if they are unknown."""
-        network_s = self.prepared.least_network_s(self.index, self.network, self.cache)
-        if math.isnan(network_s):
-            return math.inf
-        inside_s = self.prepared.replica_times(self.index, self.network, self.cache).step_s
-        return max(_lower_bound_s(inside_s), _lower_bound_s(network_s))
+    def lower_bounds_s(self) -> Iterator[float]:
+        """Yield lower bounds of the seconds of a step, the cheapest to compute first; infinity for an unknown step.
 
-    @cached_property
-    def busy_s(self) -> float:
-        """Return a closer bound of the step: all its seconds without the method's exchanges of rare steps."""
-        return _lower_bound_s(self.prepared.schedule(self.index, self.network, self.cache).busy_s)
+        The bounds are the seconds inside a replica; those of some calls; and all seconds of a step without the method's
+        exchanges of rare steps.
+        """
+        prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
+        yield _lower_bound_s(prepared.replica_times(self.index, network, cache).step_s)
+        yield _lower_bound_s(prepared.least_network_s(self.index, network, cache))
+        yield _lower_bound_s(prepared.busy_s(self.index, network, cache))
 
     @cached_property
     def step_s(self) -> float:
         """Return the seconds of a step; infinite if it has no closed form, or does not fit."""
-        if not self.fits or math.isinf(self.least_s):
+        if not self.fits:
             return math.inf
-        step = self.prepared.step(self.index, self.network, cache=self.cache)
-        _, evaluators = self.prepared.evaluators(self.index, self.network, self.cache)
+        prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
+        step = prepared.step(self.index, network, cache=cache)
+        _, evaluators = prepared.evaluators(self.index, network, cache)
         step_s = float(np.ravel(step.step_time_s)[0])
         is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)
         return step_s if is_known else math.inf
 
+    def narrowing_s(self) -> Iterator[tuple[float, bool]]:
+        """Yield lower bounds of the seconds of a step, and at last the seconds; True marks the last, see `least`."""
+        for bound_s in self.lower_bounds_s():
+            yield bound_s, math.isinf(bound_s)
+        yield self.step_s, True
+
 
 def _lower_bound_s(seconds: FloatOrArray) -> float:
-    """Return seconds, less what rounding may add, as a lower bound of those of a step; 0 if they are unknown."""
+    """Return seconds, less what rounding may add, as a lower bound of those of a step; infinity if unknown (NaN)."""
     least_s = float(np.ravel(seconds)[0])
-    return 0.0 if math.isnan(least_s) else least_s * (1 - ROUNDING)
+    return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
 
 
 ROUNDING = 1e-9
 """Relative difference, above that by rounding, from which a lower bound that is longer rules a plan out."""
 
 
-def quick_estimates(question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase]) -> list[QuickEstimate]:
-    """Return an estimate of each method in a plan's setting; methods that it refuses are left out."""
-    # Methods that refuse the number of replicas are projected one by one, all others at once; if there are none of
-    # these, and one is refused for another reason, each method is projected alone.
-    replicas = plan.layout.replicas(question.workers)
-    serving = [method for method in methods if not _refuses(method, replicas)]
-    if serving and len(serving) < len(methods):
-        refusing = [method for method in methods if not any(method is candidate for candidate in serving)]
-        return _estimates_in_parts(question, plan, methods, [serving, *([method] for method in refusing)])
-    try:
-        prepared = ProjectionPlan([specs_of(question, [plan], methods)])
-    except SpecError:
-        if len(methods) == 1:
-            return []
-        return _estimates_in_parts(question, plan, methods, [[method] for method in methods])
-    network = plan.on(question.network, question.workers)
-    cache = question.price_cache(network)
-    return [
-        QuickEstimate(replace(plan, method=method), prepared, index, network, cache)
-        for index, method in enumerate(methods)
-    ]
-
-
-def _estimates_in_parts(
-    question: AdviceQuestion, plan: TrainingPlan, methods: Sequence[MethodBase], parts: Sequence[Sequence[MethodBase]]
-) -> list[QuickEstimate]:
-    """Return the estimates of methods that are projected in parts, in the order of the methods."""
-    order = {id(method): index for index, method in enumerate(methods)}
-    estimates = []
-    for part in parts:
-        estimates += quick_estimates(question, plan, part)
-    return sorted(estimates, key=lambda estimate: order[id(estimate.plan.method)])
-
-
-@lru_cache(maxsize=4096)
-def _refuses(method: MethodBase, replicas: int) -> bool:
-    """Return whether a method cannot synchronise this number of replicas of a single vector."""
-    try:
-        list(method.exchanges(1_000_000, replicas))  # a generator raises its error only when it runs
-    except SpecError:
-        return True
-    return False
-
-
-def fastest_estimates(
-    question: AdviceQuestion, estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED
-) -> list[QuickEstimate]:
-    """Return the ``count`` fastest of the estimates that fit, the fastest first.
+def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED) -> Iterator[QuickEstimate]:
+    """Yield the ``count`` fastest of the estimates that fit, the fastest first.
 
     Of the first `LAYOUTS_TRIED`, those that recompute all layers give way to the same plan with as few recomputed
     layers as let a step fit, if that is faster.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-    tried = LAYOUTS_TRIED if any(estimate.recomputes for estimate in fitting) else count
-    fastest = _fastest(fitting, tried)
-    for index, estimate in enumerate(fastest):
+    indices = least([estimate.narrowing_s() for estimate in fitting])
+    if not any(estimate.recomputes for estimate in fitting):
+        yield from (fitting[index] for index in itertools.islice(indices, count))
+        return
+    fastest = [fitting[index] for index in itertools.islice(indices, LAYOUTS_TRIED)]
+    for number, estimate in enumerate(fastest):
         if estimate.recomputes:
-            plan = replace(estimate.plan, recomputed_layers="fewest")
-            fastest[index] = min([estimate, *quick_estimates(question, plan, [plan.method])], key=_step_s)
-    return sorted(fastest, key=_step_s)[:count]
+            fewest = estimate.setting.with_fewest_recomputed().estimate(estimate.index)
+            fastest[number] = min(estimate, fewest, key=_step_s)
+    yield from sorted(fastest, key=_step_s)[:count]
 
 
-def _fastest(estimates: Sequence[QuickEstimate], count: int) -> list[QuickEstimate]:
-    """Return the first ``count`` estimates by step time, without the steps of those that cannot be among them."""
-    fastest: list[tuple[float, int]] = []  # seconds and index
-    for index in sorted(range(len(estimates)), key=lambda index: estimates[index].least_s):
-        # Later estimates have even higher lower bounds, so none of them can be among the fastest.
-        if len(fastest) == count and estimates[index].least_s > fastest[-1][0]:
-            break
-        fastest = sorted([*fastest, (estimates[index].step_s, index)])[:count]
-    return [estimates[index] for _, index in fastest]
+def least(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
+    """Yield the indices of values, the least first; of equal values the first.
+
+    Args:
+        narrowings: for each value an iterator of lower bounds, each with False, and at last of the value with True;
+            the value does not count if it never comes. Only the bounds that decide are computed.
+
+    >>> indices = least([iter([(1.0, False), (4.0, True)]), iter([(3.0, True)]), iter([(2.0, False), (3.0, True)])])
+    >>> next(indices), next(indices)
+    (1, 2)
+    """
+    bounds: list[tuple[Any, bool, int]] = []
+
+    def narrow(index: int) -> None:
+        """Replace the bound of a value by its next one."""
+        narrower = next(narrowings[index], None)
+        if narrower is not None:
+            heapq.heappush(bounds, (*narrower, index))
+
+    for index in range(len(narrowings)):
+        narrow(index)
+    while bounds:
+        # No value is below its bound, so a value that is the least of all bounds is the next.
+        _, is_value, index = heapq.heappop(bounds)
+        if is_value:
+            yield index
+        else:
+            narrow(index)
 
 
 def _step_s(estimate: QuickEstimate) -> float:
@@ -200,10 +217,9 @@ def search_plans(question: AdviceQuestion) -> tuple[list[TrainingPlan], list[Pla
     loss; plans of known loss precede others.
     """
     methods = question.methods or candidate_methods(question.periods)
-    replica_methods = [method for method in methods if not method.sends_in_backward]
-    layouts = _estimate_layouts(question, [method for method in methods if method.sends_in_backward], replica_methods)
+    layouts = _estimate_layouts(question, methods)
     plans = _fastest_parallel(question, layouts.parallel)
-    plans += _fastest_with_replicas(question, replica_methods, layouts.by_replicas)
+    plans += _fastest_with_replicas(question, methods, layouts.by_replicas)
 
     # Plans that do not fit: the one that needs the least memory, for data parallelism and for each number of replicas.
     unfit = sorted((estimate for estimate in layouts.parallel if not estimate.fits), key=_memory)[:1]
@@ -240,85 +256,121 @@ class LayoutEstimates(NamedTuple):
     too_large: dict[int, tuple[float, Layout]]
 
 
-def _estimate_layouts(
-    question: AdviceQuestion, backward_methods: Sequence[MethodBase], replica_methods: Sequence[MethodBase]
-) -> LayoutEstimates:
+def _estimate_layouts(question: AdviceQuestion, methods: Sequence[MethodBase]) -> LayoutEstimates:
     """Estimate data parallelism and the first method with replicas in every layout that the question allows."""
     limit_bytes = usable_bytes(question.hardware)
     result = LayoutEstimates(parallel=[], by_replicas={}, too_large={})
+    backward_indices = [index for index, method in enumerate(methods) if method.sends_in_backward]
+    first_with_replicas = [index for index, method in enumerate(methods) if not method.sends_in_backward][:1]
     for layout in candidate_layouts(question):
         replicas = layout.replicas(question.workers)
-        fitting = [method for method in backward_methods if least_bytes(question, layout, method) <= limit_bytes]
-        if replicas > 1 and replica_methods:
-            nbytes = least_bytes(question, layout, replica_methods[0])
+        fitting = []
+        for index in backward_indices + first_with_replicas if replicas > 1 else backward_indices:
+            nbytes = least_bytes(question, layout, methods[index])
             if nbytes <= limit_bytes:
-                fitting.append(replica_methods[0])
-            elif replicas not in result.too_large or nbytes < result.too_large[replicas][0]:
-                result.too_large[replicas] = nbytes, layout
+                fitting.append(index)
+            elif not methods[index].sends_in_backward:
+                least_too_large = result.too_large.get(replicas)
+                if least_too_large is None or nbytes < least_too_large[0]:
+                    result.too_large[replicas] = nbytes, layout
         if not fitting:
             continue
         for placement in placements_of(question.network, layout, question.workers):
-            for estimate in quick_estimates(question, TrainingPlan(fitting[0], layout, placement=placement), fitting):
-                if estimate.plan.method.sends_in_backward:
+            try:
+                setting = PlanSetting(question, TrainingPlan(methods[0], layout, placement=placement), methods)
+            except SpecError:
+                continue
+            for estimate in map(setting.estimate, fitting):
+                if estimate.is_refused:
+                    continue
+                if methods[estimate.index].sends_in_backward:
                     result.parallel.append(estimate)
                 else:
                     result.by_replicas.setdefault(replicas, []).append(estimate)
     return result
 
 
-class _RankedPlan(NamedTuple):
-    """A method's plan with its rank among those of the same method: the lowest is best.
+class _ReplicaLayouts:
+    """The fastest layouts with one number of replicas, and estimates of all methods in them.
 
-    Attributes:
-        rank: whether the loss is unknown, the seconds to equal loss, and the place among equals.
-        plan: the plan.
+    Args:
+        question: the question of advice.
+        replicas: number of replicas.
+        estimates: estimates of one method in all layouts.
     """
 
-    rank: tuple[bool, float, int]
-    plan: TrainingPlan
+    def __init__(self, question: AdviceQuestion, replicas: int, estimates: Sequence[QuickEstimate]) -> None:
+        self.question, self.replicas, self.estimates = question, replicas, estimates
+        self._further_layouts = fastest_estimates(estimates)
+        self._layouts: list[QuickEstimate] = []
+
+    def layouts(self) -> Iterator[QuickEstimate]:
+        """Yield the estimates of the one method in the fastest layouts, the fastest first."""
+        yield from self._layouts
+        for layout in self._further_layouts:
+            self._layouts.append(layout)
+            yield layout
+
+    def first_fitting(self, method_index: int) -> tuple[int, QuickEstimate] | None:
+        """Return the number of the first layout that a method fits into, with its estimate there; None: no layout."""
+        for number, layout in enumerate(self.layouts()):
+            estimate = layout.setting.estimate(method_index)
+            if estimate.fits:
+                return number, estimate
+            if estimate.is_refused and self._refuse(method_index):
+                break  # the other fastest layouts need not be known
+        return None
+
+    def _refuse(self, method_index: int) -> bool:
+        """Return whether a method can be in none of the layouts, whatever its memory."""
+        return all(layout.setting.estimate(method_index).is_refused for layout in self.estimates if layout.fits)
+
+    def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
+        """Yield lower bounds of a method's rank with this number of replicas, and at last the rank, see `least`.
+
+        The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
+        into no layout has none.
+        """
+        needed = tokens_needed(self.question, method, self.replicas)
+        is_unknown, steps = needed.unknown is not None, needed.tokens / self.question.batch_tokens
+        yield (is_unknown, 0.0), False
+        fitting = self.first_fitting(method_index)
+        if fitting is None:
+            return
+        _, estimate = fitting
+        for bound_s, is_step in estimate.narrowing_s():
+            if is_step:
+                yield (is_unknown, time_with_failures_s(self.question, estimate.plan, bound_s, steps)), True
+            else:
+                yield (is_unknown, steps * bound_s), False
 
 
 def _fastest_with_replicas(
     question: AdviceQuestion, methods: Sequence[MethodBase], by_replicas: Mapping[int, Sequence[QuickEstimate]]
 ) -> list[TrainingPlan]:
-    """Return each method's fastest plan to equal loss, in the order in which methods fit into layouts.
+    """Return the fastest plan to equal loss of each method with replicas, in the order in which they fit into layouts.
 
     Args:
         question: the question of advice.
-        methods: methods with replicas.
-        by_replicas: estimates of the first of them in all layouts, by the number of replicas.
+        methods: all methods.
+        by_replicas: estimates of the first method with replicas in all layouts, by the number of replicas.
     """
-    best: dict[str, _RankedPlan] = {}
-    first_place: dict[str, tuple[int, int]] = {}
-    layouts = {replicas: fastest_estimates(question, estimates) for replicas, estimates in by_replicas.items()}
-    place_of = {replicas: place for place, replicas in enumerate(layouts)}
-    # Numbers of replicas that are fast come first, so that bounds rule out most plans of the others.
-    for replicas in sorted(layouts, key=lambda replicas: layouts[replicas][0].step_s if layouts[replicas] else 0.0):
-        unplaced, place = list(methods), place_of[replicas]
-        for layout_estimate in layouts[replicas]:
-            if not unplaced:
-                break
-            for estimate in quick_estimates(question, layout_estimate.plan, unplaced):
-                if not estimate.fits:
-                    continue
-                method = estimate.plan.method
-                unplaced = [candidate for candidate in unplaced if candidate.name != method.name]
-                order = place, len(methods) - len(unplaced)
-                first_place[method.name] = min(first_place.get(method.name, order), order)
-                needed_tokens = tokens_needed(question, method, replicas)
-                is_unknown, steps = needed_tokens.unknown is not None, needed_tokens.tokens / question.batch_tokens
-                # A plan whose lower bound is already worse than the method's best needs no exact time.
-                if method.name in best and (is_unknown, steps * estimate.busy_s, place) > best[method.name].rank:
-                    continue
-                time_s = time_with_failures_s(question, estimate.plan, estimate.step_s, steps)
-                ranked = _RankedPlan((is_unknown, time_s, place), estimate.plan)
-                best[method.name] = min(best.get(method.name, ranked), ranked, key=_rank)
-    return [best[name].plan for name in sorted(best, key=lambda name: first_place[name])]
-
-
-def _rank(ranked: _RankedPlan) -> tuple[bool, float, int]:
-    """Return the rank of a plan, as a sort key."""
-    return ranked.rank
+    choices = [_ReplicaLayouts(question, replicas, estimates) for replicas, estimates in by_replicas.items()]
+    placed_plans = []
+    for method_index, method in enumerate(methods):
+        if method.sends_in_backward:
+            continue
+        for best in itertools.islice(least([choice.narrowing_rank(method, method_index) for choice in choices]), 1):
+            fitting = choices[best].first_fitting(method_index)
+            assert fitting is not None
+            # The first number of replicas with a layout that the method fits into, and the number of this layout.
+            first_place, (first_layout, _) = next(
+                (place, found)
+                for place, choice in enumerate(choices)
+                if (found := choice.first_fitting(method_index)) is not None
+            )
+            placed_plans.append((first_place, first_layout, method_index, fitting[1].plan))
+    return [plan for *_, plan in sorted(placed_plans, key=lambda placed: placed[:3])]
 
 
 def _memory(estimate: QuickEstimate) -> float:
@@ -356,9 +408,11 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
         if estimate.fits:
             estimates_by_traffic.setdefault(outermost(question, estimate.plan), []).append(estimate)
     place_of = {id(estimate): place for place, estimate in enumerate(estimates)}
-    first_of = {name: _fastest(alike, count=1)[0] for name, alike in estimates_by_traffic.items()}
+    first_of = {}
+    for name, alike in estimates_by_traffic.items():
+        first_of[name] = alike[next(least([estimate.narrowing_s() for estimate in alike]))]
     names = sorted(first_of, key=lambda name: (first_of[name].step_s, place_of[id(first_of[name])]))
-    plans = [fastest_estimates(question, estimates_by_traffic[name], count=1)[0].plan for name in names]
+    plans = [next(fastest_estimates(estimates_by_traffic[name], count=1)).plan for name in names]
     if "gradients" in names:
         plans.append(replace(plans[names.index("gradients")], overlap="none"))
     return plans

@@ -190,7 +190,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
     plan = _plan_of(settings)
     timed_methods = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
     index_by_name = {method.name: index for index, method in enumerate(plan.methods) if method.name in timed_methods}
-    compute_s = {name: float(plan.compute_s[index][0]) for name, index in index_by_name.items()}
+    compute_s = {name: float(plan.method_plans[index].compute_s[0]) for name, index in index_by_name.items()}
     drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
     step_s: dict[str, Floats] = {}
     line = network(network_of(settings))

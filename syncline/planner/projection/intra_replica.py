@@ -44,7 +44,12 @@ def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
 
 
 def computing_s(
-    specs: Sequence[ProjectSpec], layout: Layout, elements: int, plan: MemoryPlan, replicas: Indices
+    specs: Sequence[ProjectSpec],
+    layout: Layout,
+    elements: int,
+    plan: MemoryPlan,
+    replicas: Indices,
+    cache: dict[Any, float],
 ) -> Floats:
     """Return the computing seconds of a worker's step in each setting if the work is split evenly, ``(S,)``.
 
@@ -54,8 +59,8 @@ def computing_s(
         elements: parameters of a worker.
         plan: micro-batches, sharding and recomputation of each setting.
         replicas: ``(S,)``: number of replicas.
+        cache: seconds by what decides them, to which this call adds, for all methods in these settings.
     """
-    cache: dict[Any, float] = {}
     seconds = np.empty(len(specs))
     all_micro_batches, all_shardings = plan.micro_batches.tolist(), plan.sharding.tolist()
     all_policies, all_sharers = plan.setting_policies, sharers_of(layout, plan, replicas).tolist()

@@ -9,27 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from syncline.costmodel import Link, Network, StepTime, TensorShape
+from syncline.costmodel import Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CLOSED_FORM, TIME_SOURCES, CollectivePrices, collective_prices
 from syncline.costmodel.collectives.tcp_slow_start import AfterIdling, after_idling
 from syncline.costmodel.layouts.replica_step import ReplicaTimes
 from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
 from syncline.costmodel.numerics.slowest import slowest_factor
 from syncline.costmodel.traffic.call import Call
-from syncline.costmodel.traffic.exchanges import Exchange, calls_by_step
-from syncline.costmodel.traffic.overlap import split_call
+from syncline.costmodel.traffic.exchanges import CallPattern, Exchange, calls_by_step
+from syncline.costmodel.traffic.overlap import Bucket, split_call
 from syncline.costmodel.traffic.step_time import Price, PricedCall, priced_step
-from syncline.errors import within
-from syncline.methods import MethodBase, tensors_of
+from syncline.methods import MethodBase
 from syncline.planner.bounds import AS_PREDICTED, Factors
-from syncline.planner.projection.intra_replica import IntraReplica, computing_s, flops_s, sharers_of
-from syncline.planner.projection.memory_plan import MemoryPlan
+from syncline.planner.projection.intra_replica import IntraReplica
+from syncline.planner.projection.method_plan import MethodPlan, PlannedSettings
 from syncline.planner.projection.pricing import (
     PriceCache,
     PricedSettings,
@@ -41,9 +39,8 @@ from syncline.planner.projection.pricing import (
     price_ndim,
     simulated_s,
     size_key,
-    value_per_spec,
 )
-from syncline.planner.projection.traffic import Traffic, traffic_and_memory
+from syncline.planner.projection.traffic import Traffic
 from syncline.specs import ProjectSpec
 
 
@@ -65,27 +62,41 @@ class StepSchedule(NamedTuple):
     optimizer_s: float
 
 
+class _SharedPrices(NamedTuple):
+    """The prices on one network that methods of a single setting have in common.
+
+    Attributes:
+        cache: prices of calls on the network.
+        call_pricers: functions that price a call, by the buckets in which gradients travel.
+        least_network_s: bounds of `ProjectionPlan.least_network_s`, by buckets and exchanges.
+        busy_s: bounds of `ProjectionPlan.busy_s`, by buckets, the seconds inside a replica, and exchanges.
+    """
+
+    cache: PriceCache
+    call_pricers: dict[tuple[Bucket, ...], Price]
+    least_network_s: dict[Any, float]
+    busy_s: dict[Any, float]
+
+
 class ProjectionPlan:
-    """Computing, memory and traffic of every method in every setting; none of them depends on the network.
+    """The plans of every method in every setting, priced on any network; the plans do not depend on the network.
 
     Attributes:
         included: ``(S, M)``: whether the setting includes the method.
-        traffic: the traffic of each method, in groups of settings.
-        memory_plans: micro-batches, sharding and memory of each method, in all settings.
-        compute_s: computing seconds of a worker's step by each method, ``(S,)`` each.
-        optimizer_s: seconds of each method's update, ``(S,)`` each.
-        readbacks: number of times per step that each method reads a number back from the device.
+        method_plans: traffic, memory and computing of each method.
 
     Args:
         specs: specs of the settings; they differ in workers, in computing, and in the methods that are left out.
         methods: the methods of all settings; those of the first spec by default.
+        lazy: whether the memory of a method is computed, and its errors raised, when it is first used.
 
     Raises:
         SpecError: a method does not support the number of workers.
     """
 
-    def __init__(self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None) -> None:
-        """Compute the traffic and the memory of each method, which need no network."""
+    def __init__(
+        self, specs: Sequence[ProjectSpec], methods: Sequence[MethodBase] | None = None, *, lazy: bool = False
+    ) -> None:
         self.specs, self.spec = specs, specs[0]
         base_methods = tuple(methods or self.spec.methods)
         self.methods = tuple(method.in_precision(self.spec.number_format) for method in base_methods)
@@ -99,30 +110,14 @@ class ProjectionPlan:
             if len(spec.methods) < len(self.methods):
                 spec_method_ids = {id(method) for method in spec.methods}
                 self.included[index] = [id(method) in spec_method_ids for method in base_methods]
-        worker_tensors = self.intra_replica.worker_tensors
-        tensors = tensors_of(worker_tensors.tensors)
-        self.readbacks = [method.readbacks(tensors) for method in self.methods]
-        self.optimizer_s = [
-            np.array(value_per_spec(specs, partial(_optimizer_s, method, tensors))) for method in self.methods
+        settings = PlannedSettings(specs, self.layout, self.workers, self.intra_replica.worker_tensors)
+        self.method_plans = [
+            MethodPlan(settings, method, self.included[:, index], index) for index, method in enumerate(self.methods)
         ]
-        prices_updates = np.array(value_per_spec(specs, lambda spec: spec.compute.prices_updates))
-        self.traffic: list[list[Traffic]] = []
-        self.memory_plans: list[MemoryPlan] = []
-        for index, method in enumerate(self.methods):
-            with within(f"methods.{index}"):
-                traffic, memory_plan = traffic_and_memory(
-                    specs, method, worker_tensors, self.layout, self.workers, mask=self.included[:, index]
-                )
-            self.traffic.append(traffic)
-            self.memory_plans.append(memory_plan)
-            # If states are sharded, each worker updates only the matrices whose states it has.
-            sharers = sharers_of(self.layout, memory_plan, self.replicas)
-            self.optimizer_s[index] /= np.where(prices_updates, sharers, 1)
-        self.compute_s = [
-            computing_s(specs, self.layout, worker_tensors.elements, memory_plan, self.replicas)
-            for memory_plan in self.memory_plans
-        ]
+        for method_plan in () if lazy else self.method_plans:
+            method_plan.check()
         self._every_step = StepTimeCache(self.spec.steps)
+        self._shared = _SharedPrices(PriceCache(), call_pricers={}, least_network_s={}, busy_s={})
 
     def step(
         self,
@@ -146,7 +141,7 @@ class ProjectionPlan:
         selected = np.arange(len(self.specs)) if settings is None else settings
         cache = PriceCache() if cache is None else cache
         rows_and_steps = []
-        for traffic in self.traffic[method_index]:
+        for traffic in self.method_plans[method_index].traffic:
             traffic_rows = traffic.row_of_setting[selected]
             rows = np.flatnonzero(traffic_rows >= 0)  # -1 marks settings with other traffic
             if not rows.size:
@@ -168,8 +163,8 @@ class ProjectionPlan:
         """Return the mean step time of a method in settings that all have this traffic."""
         traffic, steps = traffic.on(selection.network), self.spec.steps
         price_call = self._call_pricer(traffic, selection)
-        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.readbacks[method_index]
-        optimizer_s = selection.slowdown * selection.setting_values(self.optimizer_s[method_index])
+        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.method_plans[method_index].readbacks
+        optimizer_s = selection.slowdown * selection.setting_values(self.method_plans[method_index].optimizer_s)
         replica_times = self._replica_times(method_index, selection)
         step_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         inside_s = step_s - replica_times.compute_s
@@ -217,14 +212,32 @@ class ProjectionPlan:
         return factor_inside * slowest_factor(jitter, selection.setting_values(self.replicas), period)
 
     def _call_pricer(self, traffic: Traffic, selection: PricedSettings) -> Price:
-        """Return a function that prices a collective call in settings with this traffic, each equal call once."""
+        """Return a function that prices a collective call in settings with this traffic, each equal call once.
+
+        Methods of a single setting send some calls alike: they share the function on the network that is priced.
+        """
+        if len(self.specs) > 1 or len(selection.settings) > 1 or selection.factors is not AS_PREDICTED:
+            return self._new_call_pricer(traffic.buckets, selection)
+        call_pricers = self._shared_prices(selection.cache).call_pricers
+        if traffic.buckets not in call_pricers:
+            call_pricers[traffic.buckets] = self._new_call_pricer(traffic.buckets, selection)
+        return call_pricers[traffic.buckets]
+
+    def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
+        """Return the prices that methods share with this cache; those with the cache before are forgotten."""
+        if self._shared.cache is not cache:
+            self._shared = _SharedPrices(cache, call_pricers={}, least_network_s={}, busy_s={})
+        return self._shared
+
+    def _new_call_pricer(self, buckets: tuple[Bucket, ...], selection: PricedSettings) -> Price:
+        """Return a function that prices a collective call whose gradients travel in these buckets."""
         costs: dict[Any, tuple[FloatOrArray, FloatOrArray, AfterIdling | None]] = {}
         priced_parts: dict[int, tuple[Call, list[PricedCall]]] = {}
 
         def price_call(call: Call) -> list[PricedCall]:
             if id(call) not in priced_parts:
                 parts = []
-                for part in split_call(call, self.spec.overlap, traffic.buckets):
+                for part in split_call(call, self.spec.overlap, buckets):
                     key = cost_key(part)
                     if key not in costs:
                         costs[key] = self._price_part(part, selection)
@@ -262,15 +275,34 @@ class ProjectionPlan:
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         price_call = self._call_pricer(traffic, selection)
-        trigger_s = self.spec.compute.readback_latency * self.readbacks[method_index]
-        optimizer_s = float(self.optimizer_s[method_index][0])
-        replica_times = self._replica_times(method_index, selection)
-        busy_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
+        trigger_s = self.spec.compute.readback_latency * self.method_plans[method_index].readbacks
+        optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
         regular, rare = _regular_and_rare(traffic.exchanges)
-        if regular and rare:
+        busy_s = self._busy_s(method_index, traffic, selection)
+        return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
+
+    def busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
+        """Return a lower bound on a mean step of the first setting: its seconds without the method's rare exchanges.
+
+        The arguments are those of `schedule`.
+        """
+        traffic, selection = self._first_setting(method_index, network, cache)
+        return self._busy_s(method_index, traffic, selection)
+
+    def _busy_s(self, method_index: int, traffic: Traffic, selection: PricedSettings) -> float:
+        """Return the seconds of a step of one setting in which the worker computes, or waits inside its replica."""
+        step_s = self._replica_times(method_index, selection).step_s
+        busy_s = step_s * self._slowest_factor(traffic.exchanges, selection)
+        regular, rare = _regular_and_rare(traffic.exchanges)
+        if not (regular and rare):
+            return float(np.ravel(busy_s)[0])
+        shared = self._shared_prices(selection.cache)
+        key = traffic.buckets, float(np.ravel(busy_s)[0]), *map(id, regular)
+        if key not in shared.busy_s:
+            price_call = self._call_pricer(traffic, selection)
             regular_step = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
-            busy_s = busy_s + regular_step.exposed_communication_s
-        return StepSchedule(float(np.ravel(busy_s)[0]), rare or regular, price_call, trigger_s, optimizer_s)
+            shared.busy_s[key] = float(np.ravel(busy_s + regular_step.exposed_communication_s)[0])
+        return shared.busy_s[key]
 
     def least_network_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
         """Return a lower bound on a mean step of the first setting: the seconds of some calls, one after another.
@@ -288,14 +320,23 @@ class ProjectionPlan:
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         regular, rare = _regular_and_rare(traffic.exchanges)
-        patterns = traffic.patterns
-        if regular and rare:  # a step is not shorter than without the rare exchanges
-            patterns = calls_by_step(regular, self.spec.steps)
+        has_both = bool(regular and rare)  # then a step is not shorter than without the rare exchanges
+        shared = self._shared_prices(cache)
+        key = traffic.buckets, *map(id, regular if has_both else traffic.exchanges)
+        if key not in shared.least_network_s:
+            patterns = calls_by_step(regular, self.spec.steps) if has_both else traffic.patterns
+            shared.least_network_s[key] = self._least_network_s(patterns, traffic.buckets, selection)
+        return shared.least_network_s[key]
+
+    def _least_network_s(
+        self, patterns: Sequence[CallPattern], buckets: tuple[Bucket, ...], selection: PricedSettings
+    ) -> float:
+        """Return the bound of `least_network_s` from the calls of each step."""
         calls: dict[Any, Call] = {}
         num_runs: dict[Any, dict[float, int]] = {}
         for pattern in patterns:
             for call in pattern.calls:
-                for part in split_call(call, self.spec.overlap, traffic.buckets):
+                for part in split_call(call, self.spec.overlap, buckets):
                     if not part.wait_steps:  # a worker waits for others in a later step, perhaps for no time
                         kind, nbytes = (part.collective, part.group), float(np.ravel(part.payload_bytes)[0])
                         calls[kind, nbytes] = part
@@ -312,7 +353,8 @@ class ProjectionPlan:
     ) -> tuple[Traffic, PricedSettings]:
         """Return the traffic of a method in the first setting, and this setting on a network without arrays."""
         # A setting belongs to exactly one traffic of a method that it includes.
-        (traffic,) = [candidate for candidate in self.traffic[method_index] if candidate.row_of_setting[0] >= 0]
+        traffics = self.method_plans[method_index].traffic
+        (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
         cache = PriceCache() if cache is None else cache
         return traffic, PricedSettings(first_setting, traffic.row_of_setting[:1], network, ndim=1, cache=cache)
@@ -325,9 +367,9 @@ class ProjectionPlan:
 
     def _replica_times(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
         """Return the times of a method's step inside a replica in the selected settings."""
-        compute_s = selection.slowdown * selection.setting_values(self.compute_s[method_index])
+        compute_s = selection.slowdown * selection.setting_values(self.method_plans[method_index].compute_s)
         algorithm = self.spec.algorithm_on(selection.network)
-        memory_plan = self.memory_plans[method_index]
+        memory_plan = self.method_plans[method_index].memory_plan
         return self.intra_replica.step_times(compute_s, memory_plan, self.workers, selection, algorithm)
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
@@ -364,11 +406,11 @@ class ProjectionPlan:
             ``(S, 1)`` or ``(S, n)`` for n links.
         """
         code_by_text = {text: code for code, text in enumerate(TIME_SOURCES)}
-        fits = self.memory_plans[method_index].fits
+        fits = self.method_plans[method_index].memory_plan.fits
         if cache.has_closed_forms and fits.all():
             return list(code_by_text), np.zeros((1, 1), dtype=np.int64)  # code 0 is the closed form
         ndim, codes = price_ndim(network), self._zero_codes(network)
-        for traffic in self.traffic[method_index]:
+        for traffic in self.method_plans[method_index].traffic:
             settings, buckets = traffic.settings, traffic.on(network).buckets
             selection = PricedSettings(settings, traffic.row_of_setting[settings], network, ndim, cache)
             for call in {cost_key(call): call for call in traffic.calls}.values():
@@ -391,7 +433,7 @@ class ProjectionPlan:
         """
         ndim, codes = price_ndim(network), self._zero_codes(network)
         code_by_text: dict[str, int] = {}
-        for traffic in self.traffic[method_index]:
+        for traffic in self.method_plans[method_index].traffic:
             settings = traffic.settings
             traffic_rows = traffic.row_of_setting[settings]
             for rows, calls in _largest_first(traffic, traffic_rows):
@@ -444,14 +486,6 @@ def _seconds_or_zero(prices: CollectivePrices) -> FloatOrArray:
     if prices.sources == (CLOSED_FORM,):
         return prices.seconds
     return np.nan_to_num(np.asarray(prices.seconds, dtype=np.float64))
-
-
-def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
-    """Return the seconds of the optimizer's update in a step; 0 if the spec does not count them."""
-    if not (spec.compute.optimizer_time or spec.compute.prices_updates):
-        return 0.0
-    flops = spec.model.flops_per_token * spec.worker_tokens
-    return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)
 
 
 def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:

@@ -214,8 +214,8 @@ def _peak_s(spec: ProjectSpec) -> float:
 def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     """Return the mean bytes that a worker sends between replicas in a step, ``(S, M)``."""
     nbytes = np.zeros((len(plan.specs), len(plan.methods)))
-    for index, traffics in enumerate(plan.traffic):
-        for traffic in traffics:
+    for index, method_plan in enumerate(plan.method_plans):
+        for traffic in method_plan.traffic:
             sent_exchanges = [
                 exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.first_group is None
             ]
@@ -229,7 +229,8 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
     for setting, spec in enumerate(plan.specs):
         settings_of_machine.setdefault(id(spec.memory_machine), []).append(setting)
     columns_of_methods: dict[str, list[NDArray[Any]]] = {}
-    for memory_plan in plan.memory_plans:
+    for method_plan in plan.method_plans:
+        memory_plan = method_plan.memory_plan
         columns: dict[str, NDArray[Any]] = {}
         for settings in settings_of_machine.values():
             record = memory_record(memory_plan.memory, plan.specs[settings[0]].memory_machine)
@@ -242,7 +243,7 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
         for name, column in columns.items():
             columns_of_methods.setdefault(name, []).append(column)
     stacked = {name: np.stack(columns, axis=1)[:, None, :] for name, columns in columns_of_methods.items()}
-    policies = [policy and policy.describe() for policy in plan.memory_plans[0].policies]
+    policies = [policy and policy.describe() for policy in plan.method_plans[0].memory_plan.policies]
     values_by_code = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
     return stacked | {name: Categorical(stacked[name], tuple(values)) for name, values in values_by_code.items()}
 

@@ -75,7 +75,8 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
     if unit_sizes is None:
         return None
     totals = np.zeros(len(unit_sizes))
-    for traffic in plan.traffic[method_index]:
+    method_plan = plan.method_plans[method_index]
+    for traffic in method_plan.traffic:
         for exchange in traffic.exchanges:
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
@@ -85,7 +86,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
                 exchange.collective, step_bytes, ranks=group, workers=workers, unit_workers=unit_sizes
             )
     if isinstance(plan.intra_replica.model, ModelShape):
-        totals += _layout_bytes(plan, plan.intra_replica.model, plan.memory_plans[method_index], workers, unit_sizes)
+        totals += _layout_bytes(plan, plan.intra_replica.model, method_plan.memory_plan, workers, unit_sizes)
     return totals
 
 

@@ -200,7 +200,7 @@ def test_sharded_states_share_out_the_update():
     seconds = []
     for sharding in ("none", "optimizer"):
         spec = load_spec(fields | {"compute": {"hardware": "h100"}, "memory": {"sharding": sharding}})
-        seconds.append(float(ProjectionPlan([spec]).optimizer_s[0][0]))
+        seconds.append(float(ProjectionPlan([spec]).method_plans[0].optimizer_s[0]))
     assert seconds[1] == pytest.approx(seconds[0] / 8)
 
 

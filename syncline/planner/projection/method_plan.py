@@ -1,0 +1,340 @@
+"""The traffic, the memory and the computing of one method in many settings at once; none depends on the network.
+
+A *setting* is a number of workers on some hardware, see `syncline.planner.projection.plan`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel import Exchange, ModelShape, TensorShape, call_bytes, model_memory
+from syncline.costmodel.compute.kernel_rates import bytes_per_number
+from syncline.costmodel.layouts.layout import Layout
+from syncline.costmodel.layouts.memory import (
+    FP32_BYTES,
+    MODEL_BYTES,
+    ActivationPolicy,
+    usable_bytes,
+    worker_activation_bytes,
+)
+from syncline.costmodel.layouts.partition import WorkerTensors
+from syncline.costmodel.network.paths import Floats
+from syncline.costmodel.numerics.arrays import Indices, IntOrArray
+from syncline.costmodel.traffic.overlap import BUCKET_BYTES, Bucket, gradient_buckets
+from syncline.costmodel.traffic.sharded import SHARDINGS, after_micro_batches
+from syncline.errors import within
+from syncline.methods import MethodBase, tensors_of
+from syncline.methods.parts.method_spec import BYTES_PER_ELEMENT
+from syncline.planner.projection.intra_replica import computing_s, flops_s, sharers_of
+from syncline.planner.projection.memory_plan import MemoryBudget, MemoryPlan, plan_memory, sends_together
+from syncline.planner.projection.pricing import size_key, value_per_spec
+from syncline.planner.projection.traffic import (
+    StepOptions,
+    Traffic,
+    exchanges_between,
+    exchanges_of_worker,
+    parameter_shards,
+    traffic_of,
+    value_per_setting,
+)
+from syncline.specs import ProjectSpec
+
+
+class PlannedSettings:
+    """Settings with one layout, and what the plans of all methods in them have in common.
+
+    Attributes:
+        replicas: ``(S,)``: number of replicas.
+        tensors: tensors of a worker that have elements.
+        counts: number of elements of each of them.
+        shards: the worker's parameters, divided by which other workers hold a copy of them.
+        units: units of parameters that are gathered at once.
+        budget: memory limit and batch of a worker.
+        policies: policies for activations, in the order in which they are tried.
+        computed_s: computing seconds of steps, by what decides them, see `computing_s`.
+        exchanges_inside: exchanges inside a replica, by the options that decide them.
+
+    Args:
+        specs: specs of the settings, which share model and layout.
+        layout: layout of a replica.
+        workers: ``(S,)``: P, all workers.
+        worker_tensors: a worker's part of the model.
+    """
+
+    def __init__(
+        self, specs: Sequence[ProjectSpec], layout: Layout, workers: Indices, worker_tensors: WorkerTensors
+    ) -> None:
+        self.specs, self.layout, self.workers, self.worker_tensors = specs, layout, workers, worker_tensors
+        self.replicas = workers // layout.workers
+        self.tensors = tensors_of(worker_tensors.tensors)
+        self.counts = [tensor.elements for tensor in self.tensors]
+        self.shards = parameter_shards(worker_tensors, layout)
+        self.units = _gathered_units(specs[0], layout, self.counts)
+        self.policies = activation_policies(specs[0], layout)
+        self.budget = _memory_budget(specs, layout, self.policies)
+        self.computed_s: dict[Any, float] = {}
+        self.exchanges_inside: dict[StepOptions, list[Exchange]] = {}
+        self._memory_plans: dict[Any, MemoryPlan] = {}
+
+    def plan_memory(self, states: IntOrArray, errors: IntOrArray, buffer_bytes: Floats, shares: bool) -> MemoryPlan:
+        """Return the memory plan of all methods that keep and send as much.
+
+        Args:
+            states: number of elements that a worker stores besides parameters.
+            errors: number of these elements that are errors of compression.
+            buffer_bytes: ``(S,)``, bytes of the message buffer.
+            shares: whether the states can be sharded.
+        """
+        key = size_key(states), size_key(errors), buffer_bytes.tobytes(), shares
+        if key in self._memory_plans:
+            return self._memory_plans[key]
+        spec, layout, elements = self.specs[0], self.layout, self.worker_tensors.elements
+        precision = spec.memory.memory_precision(spec.number_format)
+        memory = model_memory(
+            elements, states - errors, errors, precision, buffer_bytes,
+            gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
+        )  # fmt: skip
+        frozen_bytes = MODEL_BYTES[precision] * self.worker_tensors.frozen
+        memory = replace(memory, weights_bytes=memory.weights_bytes + frozen_bytes)
+        state_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
+        # The number of workers over which states are sharded.
+        sharers = np.full(len(self.specs), 1 / state_share) if layout.sharers > 1 else self.replicas
+        options = spec.memory
+        if layout.pipeline > 1 and options.micro_batches is None:
+            # A pipeline has micro-batches of one sequence, so that its stages are idle for the least time.
+            options = options.model_copy(update={"micro_batches": max(1, int(self.budget.sequences[0]))})
+        # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
+        # frozen weights are not sharded.
+        choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
+        self._memory_plans[key] = plan_memory(
+            options, self.budget, unsharded=memory, workers=sharers, shares=shares,
+            unit_bytes=max(unit.share for unit in self.units) * MODEL_BYTES[precision] * elements,
+            precision=precision, policies=self.policies, auto=choices,
+        )  # fmt: skip
+        return self._memory_plans[key]
+
+
+class MethodPlan:
+    """The plan of one method in S settings: traffic, memory, computing and updates, each computed when first used.
+
+    Args:
+        settings: the settings.
+        method: the method, in the settings' precision.
+        mask: ``(S,)``: whether the setting includes the method.
+        index: index of the method in its projection, for error lines.
+    """
+
+    def __init__(self, settings: PlannedSettings, method: MethodBase, mask: NDArray[np.bool_], index: int) -> None:
+        self.settings, self.method, self.mask, self.index = settings, method, mask, index
+        self._exchanges: dict[int, list[Exchange]] = {}
+
+    def check(self) -> None:
+        """Raise the errors of the method's traffic, memory and computing."""
+        _ = self.compute_s
+
+    @cached_property
+    def readbacks(self) -> int:
+        """Return the number of times per step that the method reads a number back from the device."""
+        return self.method.readbacks(self.settings.tensors)
+
+    @cached_property
+    def compute_s(self) -> Floats:
+        """Return the computing seconds of a worker's step, ``(S,)``."""
+        settings = self.settings
+        return computing_s(
+            settings.specs, settings.layout, settings.worker_tensors.elements, self.memory_plan, settings.replicas,
+            cache=settings.computed_s,
+        )  # fmt: skip
+
+    @cached_property
+    def optimizer_s(self) -> Floats:
+        """Return the seconds of the method's update, ``(S,)``."""
+        settings = self.settings
+        optimizer_s = np.array(value_per_spec(settings.specs, partial(_optimizer_s, self.method, settings.tensors)))
+        # If states are sharded, each worker updates only the matrices whose states it has.
+        sharers = sharers_of(settings.layout, self.memory_plan, settings.replicas)
+        prices_updates = np.array([spec.compute.prices_updates for spec in settings.specs])
+        return np.asarray(optimizer_s / np.where(prices_updates, sharers, 1))
+
+    def _exchanges_between_replicas(self, count: int) -> list[Exchange]:
+        """Return a worker's exchanges with other replicas, among ``count`` workers."""
+        if count not in self._exchanges:
+            self._exchanges[count] = list(self._yield_exchanges(count))
+        return self._exchanges[count]
+
+    def _yield_exchanges(self, count: int) -> Iterator[Exchange]:
+        """Yield the exchanges of `_exchanges_between_replicas`, without the cache."""
+        settings, layout = self.settings, self.settings.layout
+        if layout.workers == 1:
+            yield from self.method.exchanges(settings.tensors, count)
+            return
+        replicas = count // layout.workers
+        if replicas == 1:
+            return
+        # The share of its parameters that a worker sends to other replicas itself: workers with copies divide them.
+        share = sum(shard.elements / len(shard.group) for shard in settings.shards) / settings.worker_tensors.elements
+        yield from exchanges_between(self.method, settings.tensors, replicas, layout=layout, share=share)
+
+    @cached_property
+    def _traffic_between(self) -> list[Traffic]:
+        """Return the traffic between replicas.
+
+        Raises:
+            SpecError: the method cannot serve so many replicas.
+        """
+        settings = self.settings
+        with within(f"methods.{self.index}"):
+            return traffic_of(
+                self.method, settings.workers, self.mask, settings.specs[0].steps, self._exchanges_between_replicas,
+                same_for_all=settings.layout.workers == 1,
+            )  # fmt: skip
+
+    @property
+    def _wire_width(self) -> float:
+        """Return the bytes of a gradient on the wire."""
+        if self.method.sends_in_backward:
+            return BYTES_PER_ELEMENT[self.method.wire_format]
+        return bytes_per_number(self.settings.specs[0].number_format)
+
+    @cached_property
+    def memory_plan(self) -> MemoryPlan:
+        """Return micro-batches, sharding, recomputation and memory with which a worker's step fits, in each setting."""
+        settings, method = self.settings, self.method
+        has_sharers = settings.layout.sharers > 1
+        gradient_bytes = max(self._wire_width * shard.elements for shard in settings.shards) if has_sharers else 0.0
+        buffer_bytes = np.full(len(settings.specs), gradient_bytes)
+        _add_call_buffers(
+            buffer_bytes, self._traffic_between, replicas=settings.replicas, together=sends_together(method)
+        )
+        errors, states = (
+            value_per_setting(partial(count, settings.tensors), method, workers=settings.replicas, mask=self.mask)
+            for count in (method.error_feedback_elements, method.kept_elements)
+        )
+        return settings.plan_memory(states, errors, buffer_bytes, shares=has_sharers or method.can_shard_states)
+
+    @cached_property
+    def traffic(self) -> list[Traffic]:
+        """Return the traffic of a worker between replicas and inside its replica, in groups of settings."""
+        settings, layout, traffic_between = self.settings, self.settings.layout, self._traffic_between
+        has_sharers = layout.sharers > 1
+        sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)
+        if not has_sharers and not sends_in_backward:
+            return traffic_between
+
+        # Gradients travel in buckets, which depend on the kind of sharding and the number of micro-batches.
+        spec, mask, memory_plan = settings.specs[0], self.mask, self.memory_plan
+        gradient_bytes = bytes_per_number(spec.number_format)
+        buckets = gradient_buckets(settings.counts, spec.bucket_size, element_bytes=gradient_bytes)
+        split_traffic: list[Traffic] = []
+        plans = set(zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True))
+        for sharding, micro_batches in sorted(plans):
+            selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
+            last_buckets = after_micro_batches(buckets, micro_batches)
+            if not has_sharers and not sharding:  # nothing is added inside replicas; only the buckets are still missing
+                for traffic in traffic_between:
+                    row_of_setting = np.where(selected, traffic.row_of_setting, -1)
+                    if (row_of_setting >= 0).any():
+                        split_traffic.append(replace(traffic, row_of_setting=row_of_setting, buckets=last_buckets))
+                continue
+            kind = SHARDINGS[sharding]
+            # A bucket size that the spec sets replaces layers as units, except where whole layers of weights are
+            # gathered.
+            options = StepOptions(
+                kind, spec.memory.weights, overlapped=spec.overlap != "none", micro_batches=micro_batches,
+                gradient_width=self._wire_width,
+                parameter_width=MODEL_BYTES[spec.memory.memory_precision(spec.number_format)],
+                units=settings.units if kind == "full" or spec.bucket_size == BUCKET_BYTES else buckets,
+            )  # fmt: skip
+            exchanges_among = partial(
+                exchanges_of_worker, options=options, shards=settings.shards, counts=settings.counts, layout=layout,
+                exchanges_between_replicas=self._exchanges_between_replicas, inside=settings.exchanges_inside,
+            )  # fmt: skip
+            traffics = traffic_of(
+                self.method, settings.workers, mask=selected, steps=spec.steps, exchanges_among=exchanges_among
+            )
+            split_traffic += [replace(traffic, buckets=last_buckets) for traffic in traffics]
+        return split_traffic
+
+
+def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: ProjectSpec) -> float:
+    """Return the seconds of the optimizer's update in a step; 0 if the spec does not count them."""
+    if not (spec.compute.optimizer_time or spec.compute.prices_updates):
+        return 0.0
+    flops = spec.model.flops_per_token * spec.worker_tokens
+    return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)
+
+
+def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
+    """Enlarge each setting's message buffer, in bytes ``(S,)``, to hold the largest call.
+
+    Args:
+        buffer_bytes: ``(S,)``, bytes that are changed in place.
+        traffics: traffic between replicas.
+        replicas: ``(S,)``, number of replicas.
+        together: whether all calls of a step are in flight at once, so that their sum counts.
+    """
+    for traffic in traffics:
+        selected = traffic.settings
+        for pattern in traffic.patterns:
+            sizes = [call_bytes(call, len(call.group) if call.group else replicas[selected]) for call in pattern.calls]
+            if together and sizes:
+                sizes = [sum(sizes)]
+            for nbytes in sizes:
+                buffer_bytes[selected] = np.maximum(buffer_bytes[selected], nbytes)
+
+
+def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) -> tuple[Bucket, ...]:
+    """Return the units of parameters that are gathered at once: about a layer of a transformer, else a bucket.
+
+    Args:
+        spec: spec with the model.
+        layout: layout of a replica, whose pipeline divides the layers.
+        counts: number of elements of each tensor of a worker.
+    """
+    if not isinstance(spec.model, ModelShape):
+        return gradient_buckets(counts, spec.bucket_size)
+    layers = -(-spec.model.layers // layout.pipeline)
+    # With one "byte" per element, the limit of a unit is a number of elements.
+    return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
+
+
+def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPolicy | None, ...]:
+    """Return the policies for activations to try in order, until a step fits."""
+    layers = layout.layers_of_chunks(spec.model.layers) if isinstance(spec.model, ModelShape) else (1,)
+    return spec.memory.policies(max(layers))
+
+
+def _memory_budget(
+    specs: Sequence[ProjectSpec], layout: Layout, policies: Sequence[ActivationPolicy | None]
+) -> MemoryBudget:
+    """Return the usable memory of a worker in each setting, with the size of its batch and of its activations.
+
+    The bytes of activations are of a whole batch under each recomputation policy; a worker stores those of one
+    micro-batch, so they are divided by the number of micro-batches later.
+    """
+    model_parallel_workers = layout.workers // layout.data  # workers that compute a batch together
+
+    def budget_fields(spec: ProjectSpec) -> tuple[float, ...]:
+        """Return the usable bytes, the sequences of a batch, and the bytes of activations under each policy."""
+        model, options = spec.model, spec.memory
+        if not isinstance(model, ModelShape):
+            return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in policies]
+        sequences = model_parallel_workers * spec.worker_tokens / model.sequence
+        micro_batches = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        batch_activations = []
+        for policy in policies:
+            nbytes = 0.0
+            if policy is not None:
+                storage = spec.activation_storage
+                nbytes = worker_activation_bytes(model, layout, sequences, micro_batches, policy, storage)
+            batch_activations.append(micro_batches * nbytes)
+        return usable_bytes(spec.memory_machine), sequences, *batch_activations
+
+    limit, sequences, *activations = np.array(value_per_spec(specs, budget_fields), dtype=np.float64).T
+    return MemoryBudget(limit, sequences, np.array(activations))
