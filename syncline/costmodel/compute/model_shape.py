@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from syncline.costmodel.compute.tensors import TensorShape
@@ -320,7 +321,7 @@ class ModelShape:
         expert_parameters = sum(tensor.elements for tensor in self._with_biases(self._mlp(self.expert_width)))
         return self.parameters - (self.layers - self.dense_layers) * idle * expert_parameters
 
-    @property
+    @cached_property
     def parameters(self) -> int:
         """Return the exact number of parameters of the transformer; a tied head counts once."""
         ends = (1 if self.tied else 2) * self.vocabulary * self.width

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from syncline.errors import SpecError
@@ -37,6 +38,15 @@ class TensorShape(NamedTuple):
     def is_worth_factors(self, rank: int) -> bool:
         """Return whether low-rank factors are smaller than the matrix, see the function `is_worth_factors`."""
         return is_worth_factors(*self.sides, rank)
+
+
+class TensorShapes(tuple[TensorShape, ...]):
+    """The shapes of the parameters of a model that have elements, with their sum, which all methods ask for."""
+
+    @cached_property
+    def elements(self) -> int:
+        """Return the number of elements of all tensors."""
+        return sum(tensor.elements for tensor in self)
 
 
 ADAPTED = {
@@ -144,6 +154,12 @@ def model_fragments(sizes: Sequence[int], fragments: int, strides: int = 1) -> l
 
     Source: Streaming DiLoCo (Douillard et al., 2025), section 3.1: fragments of several layers, strided over the depth.
     """
+    return list(_model_fragments(tuple(sizes), fragments, strides))
+
+
+@lru_cache(maxsize=64)  # each method with fragments asks for them
+def _model_fragments(sizes: tuple[int, ...], fragments: int, strides: int) -> list[Fragment]:
+    """Return the fragments of `model_fragments`, from a cache, which needs ``sizes`` as a tuple."""
     total_elements = max(sum(sizes), 1)
     runs = balanced_parts(sizes, fragments * strides)
     model_parts = []

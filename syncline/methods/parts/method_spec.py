@@ -25,6 +25,7 @@ from pydantic import (
 
 from syncline import optim
 from syncline.costmodel import Exchange, Hardware, TensorShape
+from syncline.costmodel.compute.tensors import TensorShapes
 from syncline.costmodel.compute.update_work import ADAM, DECAY, EAGER, MOVE, UpdateWork, Updating, above_adam_s
 from syncline.fields import Positive, Spec
 
@@ -105,16 +106,18 @@ Tensors = int | Sequence[TensorShape]
 """The parameters of a model: their shapes, or only their number of elements."""
 
 
-def tensors_of(model: Tensors) -> Sequence[TensorShape]:
+def tensors_of(model: Tensors) -> TensorShapes:
     """Return the shapes of all nonempty tensors of a model; a number means one vector of that length."""
+    if isinstance(model, TensorShapes):
+        return model
     if isinstance(model, int):
-        return [TensorShape("parameters", (model,))]
-    return [tensor for tensor in model if 0 not in tensor.shape]
+        return TensorShapes([TensorShape("parameters", (model,))])
+    return TensorShapes(tensor for tensor in model if 0 not in tensor.shape)
 
 
 def elements(tensors: Sequence[TensorShape]) -> int:
     """Return the total number of elements of tensors of these shapes."""
-    return sum(tensor.elements for tensor in tensors)
+    return tensors.elements if isinstance(tensors, TensorShapes) else sum(tensor.elements for tensor in tensors)
 
 
 def per_step_formula(sent: str, period: int) -> str:

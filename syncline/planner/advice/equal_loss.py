@@ -86,7 +86,9 @@ def tokens_needed(question: AdviceQuestion, method: MethodBase, replicas: int) -
 def _tokens_needed(question: AdviceQuestion, fit_method: str, replicas: int, period: int) -> TokensNeeded:
     """Return the tokens of `tokens_needed` by a method that fits know by a name, without the cache."""
     try:
-        base = _data_parallel_tokens(question)
+        if DATA_PARALLEL not in question.needed_tokens:
+            question.needed_tokens[DATA_PARALLEL] = _data_parallel_tokens(question)
+        base: TokensNeeded = question.needed_tokens[DATA_PARALLEL]
     except SpecError as error:
         return TokensNeeded(question.tokens, unknown=_missing_fit_reason(error, DATA_PARALLEL))
     if fit_method == DATA_PARALLEL:

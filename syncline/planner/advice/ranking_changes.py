@@ -14,7 +14,7 @@ equal loss stay fixed. The bounds are those of communication over computing
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.network_links import scaled
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.least import least, lower_bound_s
 from syncline.planner.advice.plan_costs import PlanRow, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
@@ -37,6 +38,7 @@ from syncline.planner.projection.bounds import (
     threshold_bounds,
 )
 from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.pricing import PriceCache
 from syncline.planner.projection.training_totals import loss_fit_method
 
 
@@ -149,8 +151,8 @@ DOUBLINGS = {"bandwidth": (12, 5), "latency": (8, 8), "workers": (6, 4)}
 BISECTIONS = 7
 """Number of bisections of a factor of two: to half a percent."""
 
-PlanTimes = Callable[[float], list[float]]
-"""A function from a factor on the present value of a quantity to the seconds of each plan."""
+FastestPlan = Callable[[float], int]
+"""A function from a factor on the present value of a quantity to the index of the fastest plan."""
 
 
 class PreparedPlan(NamedTuple):
@@ -172,13 +174,35 @@ class PreparedPlan(NamedTuple):
     method_index: int = 0
     sharding: str = "none"
 
-    def time_s(self, network: Network) -> float:
-        """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown."""
-        placed_network = self.plan.on(network, self.question.workers)
-        step = self.projection.step(self.method_index, placed_network)
+    def time_s(self, network: Network, cache: PriceCache | None = None) -> float:
+        """Return the seconds of the training with the plan's placement on a network; infinity if they are unknown.
+
+        The network is placed already if it has a cache of prices.
+        """
+        placed_network = self.plan.on(network, self.question.workers) if cache is None else network
+        step = self.projection.step(self.method_index, placed_network, cache=cache)
         step_s, steps = float(np.ravel(step.step_time_s)[0]), self.tokens / self.question.batch_tokens
         seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds
+
+    def narrowing_s(self, network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
+        """Yield lower bounds of the seconds on a placed network, and at last the seconds, see `least`."""
+        steps = self.tokens / self.question.batch_tokens
+        inside_s = self.projection.replica_times(self.method_index, network, cache).step_s
+        yield steps * lower_bound_s(inside_s), False
+        yield steps * lower_bound_s(self.projection.busy_s(self.method_index, network, cache)), False
+        yield self.time_s(network, cache), True
+
+
+def fastest_plan(plans: Sequence[PreparedPlan], network: Network) -> int:
+    """Return the index of the plan that is fastest on a network, the first of equally fast plans."""
+    cache_by_network: dict[int, tuple[Network, PriceCache]] = {}  # by the identity of the placed network
+    narrowings = []
+    for plan in plans:
+        placed_network = plan.plan.on(network, plan.question.workers)
+        _, cache = cache_by_network.setdefault(id(placed_network), (placed_network, PriceCache()))
+        narrowings.append(plan.narrowing_s(placed_network, cache))
+    return next(least(narrowings))
 
 
 def prepare_plan(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:
@@ -209,13 +233,11 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     outermost = outermost_links(question.network)
     plans = [prepare_row(question, row) for row in rows]
 
-    def times_at_bandwidth_s(factor: float) -> list[float]:
-        network = scaled(question.network, selected=outermost.links, bandwidth=factor)
-        return [plan.time_s(network) for plan in plans]
+    def fastest_at_bandwidth(factor: float) -> int:
+        return fastest_plan(plans, scaled(question.network, selected=outermost.links, bandwidth=factor))
 
-    def times_at_latency_s(factor: float) -> list[float]:
-        network = scaled(question.network, selected=outermost.links, latency=factor)
-        return [plan.time_s(network) for plan in plans]
+    def fastest_at_latency(factor: float) -> int:
+        return fastest_plan(plans, scaled(question.network, selected=outermost.links, latency=factor))
 
     first_setting, first_network = np.zeros((2, 1), dtype=np.int64)  # arrays of one index, 0
     computing = computing_bounds(plans[0].projection)
@@ -225,22 +247,22 @@ def first_changes(question: AdviceQuestion, rows: Sequence[PlanRow]) -> list[dic
     records = []
     bandwidth = float(outermost.link.bandwidth_bytes_per_s)
     latency = float(outermost.link.latency_s)
-    for quantity, now, plan_times_s in (
-        ("bandwidth", bandwidth, times_at_bandwidth_s),
-        ("latency", latency, times_at_latency_s),
+    for quantity, now, fastest_at in (
+        ("bandwidth", bandwidth, fastest_at_bandwidth),
+        ("latency", latency, fastest_at_latency),
     ):
         if not now > 0:  # no factor changes a latency of 0
             continue
         doublings, halvings = DOUBLINGS[quantity]
-        change = _find_change(plan_times_s, doublings, is_increase=True)
+        change = _find_change(fastest_at, doublings, is_increase=True)
         records.append(_threshold_record(quantity, now, is_increase=True, change=change, bounds=bounds))
-        change = _find_change(plan_times_s, halvings, is_increase=False)
+        change = _find_change(fastest_at, halvings, is_increase=False)
         records.append(_threshold_record(quantity, now, is_increase=False, change=change, bounds=bounds))
     # With how much bandwidth would data parallelism be the first?
     other_indices = {index for index, row in enumerate(rows) if not row["plan"].method.sends_in_backward}
     if 0 in other_indices and len(other_indices) < len(rows):
         doublings, _ = DOUBLINGS["bandwidth"]
-        change = _find_change(times_at_bandwidth_s, doublings, is_increase=True, allowed=other_indices)
+        change = _find_change(fastest_at_bandwidth, doublings, is_increase=True, allowed=other_indices)
         record = _threshold_record("bandwidth", bandwidth, is_increase=True, change=change, bounds=bounds)
         records.append(record | {"of": "data parallelism"})
     return records + [_worker_change_record(question, rows, is_increase) for is_increase in (True, False)]
@@ -261,14 +283,14 @@ class LeaderChange(NamedTuple):
 
 
 def _find_change(
-    plan_times_s: PlanTimes, doublings: int, is_increase: bool, allowed: Collection[int] = (0,)
+    fastest_at: FastestPlan, doublings: int, is_increase: bool, allowed: Collection[int] = (0,)
 ) -> LeaderChange:
     """Find the factor on a quantity at which the fastest plan is no longer one of the allowed plans.
 
     The search doubles or halves the quantity, and then bisects the last factor of two.
 
     Args:
-        plan_times_s: function from a factor on the quantity to the seconds of each plan.
+        fastest_at: function from a factor on the quantity to the index of the fastest plan.
         doublings: number of doublings or halvings to try.
         is_increase: whether to double the quantity; else halve it.
         allowed: indices of the plans that may be the fastest without a change.
@@ -276,11 +298,11 @@ def _find_change(
     unchanged_at = 1.0
     for exponent in range(1, doublings + 1):
         changed_at = looked_to = 2.0**exponent if is_increase else 0.5**exponent
-        fastest = int(np.argmin(plan_times_s(changed_at)))
+        fastest = fastest_at(changed_at)
         if fastest not in allowed:
             for _ in range(BISECTIONS):
                 middle = math.sqrt(unchanged_at * changed_at)
-                if int(np.argmin(plan_times_s(middle))) in allowed:
+                if fastest_at(middle) in allowed:
                     unchanged_at = middle
                 else:
                     changed_at = middle

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from syncline.costmodel.collectives.prices import TIME_SOURCES
 from syncline.costmodel.layouts.layout import Layout, placements_of
 from syncline.costmodel.layouts.memory import usable_bytes
-from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
+from syncline.planner.advice.least import least, lower_bound_s
 from syncline.planner.advice.plan_costs import PlanRow, refused_row, time_with_failures_s
 from syncline.planner.advice.plans import (
     TrainingPlan,
@@ -122,9 +121,9 @@ class QuickEstimate:
         exchanges of rare steps.
         """
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
-        yield _lower_bound_s(prepared.replica_times(self.index, network, cache).step_s)
-        yield _lower_bound_s(prepared.least_network_s(self.index, network, cache))
-        yield _lower_bound_s(prepared.busy_s(self.index, network, cache))
+        yield lower_bound_s(prepared.replica_times(self.index, network, cache).step_s)
+        yield lower_bound_s(prepared.least_network_s(self.index, network, cache))
+        yield lower_bound_s(prepared.busy_s(self.index, network, cache))
 
     @cached_property
     def step_s(self) -> float:
@@ -145,16 +144,6 @@ class QuickEstimate:
         yield self.step_s, True
 
 
-def _lower_bound_s(seconds: FloatOrArray) -> float:
-    """Return seconds, less what rounding may add, as a lower bound of those of a step; infinity if unknown (NaN)."""
-    least_s = float(np.ravel(seconds)[0])
-    return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
-
-
-ROUNDING = 1e-9
-"""Relative difference, above that by rounding, from which a lower bound that is longer rules a plan out."""
-
-
 def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_TRIED) -> Iterator[QuickEstimate]:
     """Yield the ``count`` fastest of the estimates that fit, the fastest first.
 
@@ -172,36 +161,6 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
             fewest = estimate.setting.with_fewest_recomputed().estimate(estimate.index)
             fastest[number] = min(estimate, fewest, key=_step_s)
     yield from sorted(fastest, key=_step_s)[:count]
-
-
-def least(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
-    """Yield the indices of values, the least first; of equal values the first.
-
-    Args:
-        narrowings: for each value an iterator of lower bounds, each with False, and at last of the value with True;
-            the value does not count if it never comes. Only the bounds that decide are computed.
-
-    >>> indices = least([iter([(1.0, False), (4.0, True)]), iter([(3.0, True)]), iter([(2.0, False), (3.0, True)])])
-    >>> next(indices), next(indices)
-    (1, 2)
-    """
-    bounds: list[tuple[Any, bool, int]] = []
-
-    def narrow(index: int) -> None:
-        """Replace the bound of a value by its next one."""
-        narrower = next(narrowings[index], None)
-        if narrower is not None:
-            heapq.heappush(bounds, (*narrower, index))
-
-    for index in range(len(narrowings)):
-        narrow(index)
-    while bounds:
-        # No value is below its bound, so a value that is the least of all bounds is the next.
-        _, is_value, index = heapq.heappop(bounds)
-        if is_value:
-            yield index
-        else:
-            narrow(index)
 
 
 def _step_s(estimate: QuickEstimate) -> float:

@@ -165,10 +165,14 @@ def plan_memory(
         needed = np.divide(activations_bytes, free_bytes, out=np.full(limit.shape, np.inf), where=free_bytes > 0)
         needed = np.clip(np.ceil(needed), 1, max_micro_batches)
         micro_batches = _next_divisor(needed.astype(np.int64), sequences)
-    parts = {
-        name: np.choose(kind_index, [np.broadcast_to(memory.parts[name], limit.shape) for memory in memories])
-        for name in unsharded.parts
-    }
+    parts_of_kinds = [memory.parts for memory in memories]
+    parts: dict[str, Any] = {}
+    for name, unsharded_part in unsharded.parts.items():
+        kind_parts = [kind_part[name] for kind_part in parts_of_kinds]
+        if all(part is unsharded_part for part in kind_parts):
+            parts[name] = np.broadcast_to(unsharded_part, limit.shape)
+        else:
+            parts[name] = np.choose(kind_index, [np.broadcast_to(part, limit.shape) for part in kind_parts])
     parts["activations_bytes"] = activations_bytes / micro_batches
     return MemoryPlan(
         np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],

@@ -114,8 +114,9 @@ class ProjectionPlan:
         self.method_plans = [
             MethodPlan(settings, method, self.included[:, index], index) for index, method in enumerate(self.methods)
         ]
-        for method_plan in () if lazy else self.method_plans:
-            method_plan.check()
+        if not lazy:
+            for method_plan in self.method_plans:
+                method_plan.check()
         self._every_step = StepTimeCache(self.spec.steps)
         self._shared = _SharedPrices(PriceCache(), call_pricers={}, least_network_s={}, busy_s={})
 

@@ -97,6 +97,9 @@ def traffic_of(
     group_counts = [count for count in counts if count > 1]
     exchanges_by_count = _value_by_count(group_counts, exchanges_among, same_for_all and method.same_for_any_group)
     exchanges_by_count[1] = []  # a single worker has no other to exchange with
+    if len(counts) == 1:  # nothing to compare, or to join
+        row_of_setting = np.where(mask, np.cumsum(mask) - 1, -1)
+        return [Traffic(row_of_setting, exchanges_by_count[counts[0]], steps)]
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
         structure = tuple(map(_STRUCTURE, exchanges_by_count[count]))

@@ -1,0 +1,52 @@
+"""The least of many values, of which only those are computed that lower bounds do not rule out."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from syncline.costmodel.numerics.arrays import FloatOrArray
+
+
+def least(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
+    """Yield the indices of values, the least first; of equal values the first.
+
+    Args:
+        narrowings: for each value an iterator of lower bounds, each with False, and at last of the value with True;
+            the value does not count if it never comes. Only the bounds that decide are computed.
+
+    >>> indices = least([iter([(1.0, False), (4.0, True)]), iter([(3.0, True)]), iter([(2.0, False), (3.0, True)])])
+    >>> next(indices), next(indices)
+    (1, 2)
+    """
+    bounds: list[tuple[Any, bool, int]] = []
+
+    def narrow(index: int) -> None:
+        """Replace the bound of a value by its next one."""
+        narrower = next(narrowings[index], None)
+        if narrower is not None:
+            heapq.heappush(bounds, (*narrower, index))
+
+    for index in range(len(narrowings)):
+        narrow(index)
+    while bounds:
+        # No value is below its bound, so a value that is the least of all bounds is the next.
+        _, is_value, index = heapq.heappop(bounds)
+        if is_value:
+            yield index
+        else:
+            narrow(index)
+
+
+def lower_bound_s(seconds: FloatOrArray) -> float:
+    """Return seconds, less what rounding may add, as a lower bound of those of a step; infinity if unknown (NaN)."""
+    least_s = float(np.ravel(seconds)[0])
+    return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
+
+
+ROUNDING = 1e-9
+"""Relative difference, above that by rounding, from which a lower bound that is longer rules a plan out."""
