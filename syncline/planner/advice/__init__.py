@@ -3,6 +3,7 @@
 Reading order: ``question`` (the inputs, with defaults), ``plans`` (a method between replicas, a layout inside them),
 ``least`` (the least of values, by their bounds), ``search`` (the compositions that are priced with bounds),
 ``equal_loss`` (tokens to the loss of data parallelism, or to a target), ``plan_costs`` (rows of plans),
-``ranking_changes`` (ties and thresholds), ``sentences`` (the causes of the ranking, the changes that would alter it, and
-the verdict), ``replayed`` (the first plans by events), ``advice`` (the complete advice), ``tables`` (for the terminal).
+``ranking_changes`` (ties and thresholds), ``sentences`` (the causes of the ranking, the changes that would alter it,
+and the verdict), ``replayed`` (the first plans by events), ``advice`` (the complete advice), ``tables`` (for the
+terminal).
 """
