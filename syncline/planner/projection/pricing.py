@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from syncline.costmodel import Exchange, Link, Network, StepTime
 from syncline.costmodel.collectives.prices import CLOSED_FORM, CollectivePrices
 from syncline.costmodel.network.link import NUMBERS, stacked_links
-from syncline.costmodel.numerics.arrays import FloatOrArray, Indices
+from syncline.costmodel.numerics.arrays import FloatOrArray, Indices, IntOrArray
 from syncline.costmodel.traffic.call import Call
 from syncline.costmodel.traffic.exchanges import CallPattern, calls_by_step
 from syncline.costmodel.traffic.overlap import Bucket
@@ -231,7 +231,7 @@ class StepTimeCache:
         return self._step_times[key]
 
 
-def size_key(nbytes: FloatOrArray) -> Any:
+def size_key(nbytes: FloatOrArray | IntOrArray) -> Any:
     """Return a hashable key of a size: the number itself, or the bytes of an array."""
     return nbytes.tobytes() if isinstance(nbytes, np.ndarray) else nbytes
 
