@@ -122,8 +122,8 @@ HEAVY = {"torch", "matplotlib", "pandas"}
 @pytest.mark.parametrize(
     ("arguments", "heavy", "most_modules"),
     [
-        (["project", "--json"], HEAVY | {"numba", "rich", "syncline.sim", "syncline.specs.cluster.descriptions"}, 155),
-        (["collectives", "--json"], HEAVY | {"rich", "numpy.ma", "syncline.methods"}, 110),
+        (["project", "--json"], HEAVY | {"numba", "rich", "syncline.sim", "syncline.specs.cluster.descriptions"}, 160),
+        (["collectives", "--json"], HEAVY | {"rich", "numpy.ma", "syncline.methods"}, 115),
         (["list", "networks", "--json"], HEAVY | {"syncline.sim"}, 140),
         (["runs", "--json"], HEAVY | {"syncline.specs"}, 35),
         (["--help"], HEAVY | {"numpy", "pydantic", "rich"}, 25),
