@@ -285,10 +285,22 @@ class ProjectionPlan:
     def busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
         """Return a lower bound on a mean step of the first setting: its seconds without the method's rare exchanges.
 
-        The arguments are those of `schedule`.
+        Without rare exchanges beside those of every step, it is the least time in which a worker computes until its
+        first message is ready, and makes its calls one after another. The arguments are those of `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
-        return self._busy_s(method_index, traffic, selection)
+        busy_s = self._busy_s(method_index, traffic, selection)
+        if not traffic.exchanges or all(_regular_and_rare(traffic.exchanges)):
+            return busy_s
+        price_call = self._call_pricer(traffic, selection)
+        total_s = 0.0
+        for pattern in traffic.patterns:
+            # A worker waits for other calls in a later step, perhaps for no time.
+            parts = [part for call in pattern.calls for part in price_call(call) if not part.call.wait_steps]
+            network_s = sum(float(np.ravel(part.cost_s)[0]) for part in parts)
+            first_ready = min((part.call.ready for part in parts), default=1.0)
+            total_s += pattern.steps * max(busy_s, first_ready * busy_s + network_s)
+        return total_s / self.spec.steps
 
     def _busy_s(self, method_index: int, traffic: Traffic, selection: PricedSettings) -> float:
         """Return the seconds of a step of one setting in which the worker computes, or waits inside its replica."""
