@@ -220,9 +220,8 @@ def main() -> None:
     try:
         os.getcwd()
     except OSError as error:
-        say(
-            f"error: working directory: got a folder that no longer exists; expected one that exists ({error.strerror})"
-        )
+        problem = "got a folder that no longer exists; expected one that exists"
+        say(f"error: working directory: {problem} ({error.strerror})")
         sys.exit(2)
     with interrupts.listen_for_signals():
         sys.exit(_exit_code())

@@ -18,8 +18,9 @@ def print_reproduce(question: Reproduce) -> None:
 
     figures = import_replication("summaries").save_summaries(question.plot, question.paper) if question.plot else []
     print_replays(question)
-    for file in figures if not question.json else ():
-        say(f"figure in {file}")
+    if not question.json:
+        for file in figures:
+            say(f"figure in {file}")
 
 
 def print_trace(question: Trace) -> None:

@@ -75,9 +75,11 @@ def print_verify(question: Verify) -> None:
     path = with_manifest[0] if with_manifest else run_index.finished_folder(question.run, question.folder)
     rows = verify(path)
     for row in rows:
-        print(f"{row['state']}: {row['file'] if row['file'].isprintable() else repr(row['file'])}")
+        file = row["file"]
+        print(f"{row['state']}: {file if file.isprintable() else repr(file)}")
     if rows:
-        say(f"{path}/: {len(rows):,} {'file differs' if len(rows) == 1 else 'files differ'} from the manifest")
+        files_differ = "1 file differs" if len(rows) == 1 else f"{len(rows):,} files differ"
+        say(f"{path}/: {files_differ} from the manifest")
         raise typer.Exit(1)
     say(f"{path}/: {num_files(path):,} files are unchanged since they were written")
 

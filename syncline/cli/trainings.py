@@ -139,7 +139,7 @@ def print_replicate(question: Replicate) -> None:
         raise SpecError("NAME", None, "a replication of 'syncline replicate --list', or a YAML file")
 
     def on_stage(stage: Any) -> AbstractContextManager[Listener]:
-        say(f"{stage.name}: {stage.trainings:,} training{'s' * (stage.trainings != 1)}")
+        say(f"{stage.name}: {stage.trainings:,} {'training' if stage.trainings == 1 else 'trainings'}")
         return listening(console, say)
 
     result = answer(replace(question, on_stage=on_stage, on_expected=lambda left: say(str(left))))

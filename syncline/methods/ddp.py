@@ -64,7 +64,7 @@ class DataParallelBase(CompressibleBase):
 
     def _with_rule(self, params: Iterable[Any], rule: optim.UpdateRule, **options: Any) -> optim.Method:
         """Build the optimizer that takes the step of ``rule`` along the averaged gradient."""
-        reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
+        reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
         return optim.Method(params, self.lr, rule, sync=optim.EveryStep(), reducer=reducer, **options)
@@ -200,7 +200,7 @@ class PowerSGDSpec(MethodBase):
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return, as text, the formula of the bytes that a worker sends per step after the warm-up."""
-        return FACTORS_FORMULA.format(self._bytes(1))
+        return FACTORS_FORMULA.format(self._wire_bytes(1))
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -216,7 +216,7 @@ class PowerSGDSpec(MethodBase):
         work = super()._update_work(tensors)
         compressed = [t for t in tensors if self._rank(t)]
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
-            work += times(low_rank_work(*sides, rank, 3), count)
+            work += times(low_rank_work(*sides, rank, products=3), count)
         return work + UpdateWork(FEEDBACK.on(compressed))
 
     @override

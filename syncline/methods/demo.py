@@ -142,7 +142,7 @@ class DeMoSpec(MethodBase):
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, for matrices whose sides are multiples of ``chunk``."""
         pair_bytes = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
-        node_size, gradient_formula = min(self.per_node, workers), f"{self._bytes(1)} N"
+        node_size, gradient_formula = min(self.per_node, workers), f"{self._wire_bytes(1)} N"
         if node_size > 1:
             if workers == node_size:
                 return gradient_formula

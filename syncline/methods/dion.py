@@ -88,8 +88,8 @@ class DionBase(CompressibleBase):
         """Return the rank of the factors of an m by n matrix, ``ceil(rank_fraction min(m, n))``."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
-    def _averaged_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchanges after each step of ``averaged``, which repeat every ``steps`` steps."""
+    def _exchanges_after(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
+        """Return the exchanges that follow each step in ``averaged``, from 0; they repeat every ``steps`` steps."""
         exchanges = self._exchanges_every(steps, model, workers)
         return [replace(exchange, offset=t + 1) for t in averaged for exchange in exchanges]
 
@@ -134,10 +134,10 @@ class DionBase(CompressibleBase):
         if self.compressor:
             suffix = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
             return flag + super().traffic_formula(workers) + suffix
-        return flag + per_step_formula(FACTORS_FORMULA.format(self._bytes(1)), self._period)
+        return flag + per_step_formula(FACTORS_FORMULA.format(self._wire_bytes(1)), self._period)
 
     @override
-    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+    def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the parameters whose gradients are sent; errors are kept only for these."""
         return self._split_by_exchange(tensors)[0]
 
@@ -152,7 +152,7 @@ class DionBase(CompressibleBase):
         tensors = tensors_of(model)
         vectors = [tensor for tensor in tensors if not tensor.is_matrix]
         matrix_elements = sum(t.elements + min(t.sides) * self.rank(t) for t in tensors if t.is_matrix)
-        errors = self._compressor_elements(self._compressed(tensors), reference=False)
+        errors = self._compressor_elements(self._compressed_tensors(tensors), reference=False)
         summed_gradients = elements(tensors) if self.local_step == "hold" else 0
         return matrix_elements + summed_gradients + errors + OTHER_RULES[self.other_rule]().state_elements(vectors)
 
@@ -167,7 +167,8 @@ class DionBase(CompressibleBase):
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_passes.on(matrices))
         for short, long, count in shapes_of(matrices):
-            work += times(low_rank_work(long, short, dion_rank(long, short, self.rank_fraction), 4), count)
+            rank = dion_rank(long, short, self.rank_fraction)
+            work += times(low_rank_work(long, short, rank, products=4), count)
         work += others + self._step_work(tensors)
         return work.every(self._period) if self.local_step == "hold" else work
 
@@ -175,7 +176,7 @@ class DionBase(CompressibleBase):
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
         rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule]().build())
         flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
-        reducer = optim.MeanGradient(self.sends_in_backward, self.converts_to_wire)
+        reducer = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
         options |= {"reducer": reducer} | self._compressor_options()
         return optim.DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
 
@@ -274,7 +275,7 @@ class TriggeredDionBase(DionBase):
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return the exchange of the flag in every step, and Dion's exchanges that follow the steps ``averaged``."""
-        return [self._flag_exchange, *self._averaged_at(model, workers, steps, averaged)]
+        return [self._flag_exchange, *self._exchanges_after(model, workers, steps, averaged)]
 
     @property
     def _flag_exchange(self) -> Exchange:
@@ -406,18 +407,19 @@ class PlacedDionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return Dion's exchanges after each step of the placement, which repeats every ``steps`` steps."""
-        return self._averaged_at(model, workers, self.steps, averaged=self.placed)
+        return self._exchanges_after(model, workers, self.steps, averaged=self.placed)
 
     @override
     def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
         """Return Dion's exchanges if they follow the steps ``averaged``."""
-        return self._averaged_at(model, workers, steps, averaged)
+        return self._exchanges_after(model, workers, steps, averaged)
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
         if self.steps == 1 or (self.exchange == "gradient" and not self.compressor):
             return super().traffic_formula(workers)
+        # The formula of a single step, of which there are ``num_averages`` in ``steps``.
         every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 

@@ -80,7 +80,7 @@ class LocalSpec(CompressibleBase):
         return sent
 
     @override
-    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+    def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the shapes of the parameters and of their averaged states."""
         return self._sent_tensors(tensors)
 
@@ -160,7 +160,7 @@ class DiLoCoSpec(CompressibleBase):
         """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
-            names, _ = averaged_state_shapes(self.rule, [])
+            names, _ = averaged_state_shapes(self.rule, tensors=[])
             if names:
                 expected = "none with asynchronous, whose workers send only pseudo-gradients"
                 raise refusal("rule.average_states", names, expected)
@@ -201,6 +201,6 @@ class DiLoCoSpec(CompressibleBase):
         options |= self._compressor_options()
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
-        names, _ = averaged_state_shapes(self.rule, [])
+        names, _ = averaged_state_shapes(self.rule, tensors=[])
         sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
         return optim.Method(params, self.lr, rule=self.rule.build(), sync=sync, outer_optimizer=outer, **options)

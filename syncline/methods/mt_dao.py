@@ -91,11 +91,11 @@ class DESLOCSpec(MethodBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the moments and of the step."""
-        return multi_momentum_work(self.base, (1.0,), tensors) + self._step_work(tensors)
+        return multi_momentum_work(self.base, omegas=(1.0,), tensors=tensors) + self._step_work(tensors)
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        rule = optim.multi_momentum_rule(self.base, (self.beta1,), (1.0,), beta2=self._beta2, eps=self.eps)
+        rule = optim.multi_momentum_rule(self.base, betas=(self.beta1,), omegas=(1.0,), beta2=self._beta2, eps=self.eps)
         return optim.Method(params, self.lr, rule, sync=optim.Periodic(self.periods()), **options)
 
 
@@ -191,7 +191,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         return all_exchanges
 
     @override
-    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+    def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
         """Return the shapes of the parameters and of all averaged states."""
         return [tensor for state in self.periods() for tensor in self._tensors_with_state(state, tensors)]
 
@@ -223,6 +223,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the averaged states, of the outer optimizer's, and of a compressor's."""
         tensors = tensors_of(model)
+        # An outer optimizer averages differences, which need no reference.
         count = self._compressor_elements(tensors, reference=self.outer_optimizer is None)
         for state in self.periods():
             if state != "params":

@@ -48,7 +48,7 @@ class OneBitBase(MethodBase):
     def _sign_exchanges(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
         """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back."""
         encoded = FP32_BYTES * elements(tensors_of(model))
-        owner_bytes = sum(packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunks(model, workers))
+        owner_bytes = sum(packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunk_lengths(model, workers))
         return [
             Exchange(workers * owner_bytes, period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
             Exchange(owner_bytes, period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),
@@ -57,7 +57,7 @@ class OneBitBase(MethodBase):
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of a worker's error, and of its error as the owner of chunks."""
-        return elements(tensors_of(model)) + sum(chunks(model, workers))
+        return elements(tensors_of(model)) + sum(chunk_lengths(model, workers))
 
     def _gradient_exchange(self, model: Tensors, period: int = 1, **phase: Any) -> Exchange:
         """Return the exchange of uncompressed gradients every ``period`` steps."""
@@ -110,7 +110,7 @@ class OneBitAdamSpec(OneBitBase):
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return how many numbers a worker stores: two moments, its error, and its error as owner of a chunk."""
-        return 3 * elements(tensors_of(model)) + sum(chunks(model, workers))
+        return 3 * elements(tensors_of(model)) + sum(chunk_lengths(model, workers))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
@@ -123,7 +123,7 @@ class OneBitAdamSpec(OneBitBase):
         return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._adam, **options)
 
 
-def chunks(model: Tensors, workers: int) -> list[int]:
+def chunk_lengths(model: Tensors, workers: int) -> list[int]:
     """Return the number of elements that one worker averages for all, ``ceil(n / M)`` of each tensor."""
     return [-(-tensor.elements // workers) for tensor in tensors_of(model)]
 
@@ -246,8 +246,10 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of both moments, a, u, and both errors; the variant ``code`` has no u."""
-        return (4 if self.variant == "code" else 5) * elements(tensors_of(model)) + sum(chunks(model, workers))
+        """Return the number of elements of both moments, the last average, the steps since, and both errors."""
+        # The variant ``code`` computes the sum of the steps since the last average from the parameters.
+        states_per_parameter = 4 if self.variant == "code" else 5
+        return states_per_parameter * elements(tensors_of(model)) + sum(chunk_lengths(model, workers))
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:

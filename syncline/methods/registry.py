@@ -60,7 +60,8 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
     Raises:
         SpecError: another kind has a preset of the same name.
     """
-    for name, fields in method.__dict__.get("presets", {}).items():
+    own_presets = method.__dict__.get("presets", {})  # without those that the class inherits
+    for name, fields in own_presets.items():
         preset = {"kind": kind, **fields}
         if METHODS.setdefault(name, preset) != preset:
             raise SpecError("presets", name, f"an unused name; kind {METHODS[name]['kind']} has it")

@@ -77,7 +77,7 @@ class RotationBase(DataParallelBase):
         return optim.basis_rotation(**self._design, **{name: getattr(self, name) for name in names})
 
     @property
-    def _sides(self) -> tuple[str, str]:
+    def _source_and_geometry(self) -> tuple[str, str]:
         """Return the source of the bases and the sides that they rotate, on which their number of elements depends."""
         return self._design["source"], self._design["geometry"]
 
@@ -111,7 +111,7 @@ class RotationBase(DataParallelBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
         tensors = tensors_of(model)
-        basis_elements = sum(rotation_elements(m, n, *self._sides) for m, n in self._rotated_sides(model))
+        basis_elements = sum(rotation_elements(m, n, *self._source_and_geometry) for m, n in self._rotated_sides(model))
         return 2 * elements(tensors) + basis_elements + self._compressor_elements(tensors, reference=False)
 
     @override
@@ -120,31 +120,31 @@ class RotationBase(DataParallelBase):
         work = self._step_work(tensors)
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
             matrix_work = rotation_work(
-                rows, columns, *self._sides, estimate=self.estimate, momentum=self._design["momentum"]
+                rows, columns, *self._source_and_geometry, estimate=self.estimate, momentum=self._design["momentum"]
             )
             work += times(matrix_work, count)
         return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
     @override
     def _renewal_period(self, delay: int, stages: int) -> float | None:
-        """Return the frequency of renewals of this stage."""
-        if self.allocation == "uniform" or stages == 1:
+        """Return the number of steps between renewals of bases in a stage with this gradient delay."""
+        if self.allocation == "uniform" or stages == 1:  # a single stage shares its renewals with no other
             return self.frequency
-        return self._frequency_by_delay(range(stages))[delay]  # the stages have the delays 0 to stages - 1
+        return self._interval_by_delay(range(stages))[delay]  # the stages have the delays 0 to stages - 1
 
-    def _frequency_by_delay(self, delays: Sequence[int]) -> dict[int, int | None]:
+    def _interval_by_delay(self, delays: Sequence[int]) -> dict[int, int | None]:
         """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
         assert self.frequency is not None
         is_reversed = self.allocation == "reversed"
-        frequencies = stage_frequencies(list(delays), self.frequency, reversed_order=is_reversed)
-        return dict(zip(delays, frequencies, strict=True))
+        intervals = stage_frequencies(list(delays), self.frequency, reversed_order=is_reversed)
+        return dict(zip(delays, intervals, strict=True))
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         """Build the optimizer of a pipeline stage; the longer its gradient delay, the more often it renews its bases.
 
-        A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The frequencies
-        depend on the delays of all stages; a process with one stage has these as ``delays`` of its group.
+        A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The steps
+        between its renewals depend on the delays of all stages, which a process with one stage has as ``delays``.
         """
         groups = optim.groups.as_list(params)
         # Only groups have delays, not a plain list of parameters.
@@ -152,8 +152,8 @@ class RotationBase(DataParallelBase):
             delays: set[int] = set()
             for group in groups:
                 delays |= {group.get("delay", 0), *group.get("delays", ())}
-            frequency_of = self._frequency_by_delay(sorted(delays))
-            groups = [{**group, "frequency": frequency_of[group.get("delay", 0)]} for group in groups]
+            interval_by_delay = self._interval_by_delay(sorted(delays))
+            groups = [{**group, "frequency": interval_by_delay[group.get("delay", 0)]} for group in groups]
         return self._with_rule(groups, self._rule(), **options)
 
 
@@ -339,14 +339,14 @@ class LDAdamSpec(DataParallelBase):
         """
         tensors, projected = tensors_of(model), self._projected(model)
         low_rank = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
-        errors = elements(projected) * self.error_feedback + self._compressor_elements(tensors, reference=False)
         moments = 2 * (elements(tensors) - elements(projected))
-        return low_rank + errors + moments
+        return low_rank + moments + self.error_feedback_elements(model, workers)
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """Return how many stored numbers are errors: the elements of the errors of projections and of a compressor."""
-        return super().error_feedback_elements(model, workers) + elements(self._projected(model)) * self.error_feedback
+        projection_errors = elements(self._projected(model)) if self.error_feedback else 0
+        return super().error_feedback_elements(model, workers) + projection_errors
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:

@@ -165,6 +165,5 @@ class StreamingDiLoCoSpec(MethodBase):
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
         options |= self.stream.model_dump()
         options["four_bits"] = self.wire == "e3m0"
-        return optim.Streaming(
-            params, self.lr, rule=self.rule.build(), periods={"params": self.period}, outer_optimizer=outer, **options
-        )
+        rule, periods = self.rule.build(), {"params": self.period}
+        return optim.Streaming(params, self.lr, rule, periods, outer_optimizer=outer, **options)

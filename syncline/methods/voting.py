@@ -31,13 +31,13 @@ from syncline.methods.registry import register
 Bits = Annotated[int, Field(ge=1, le=31)]
 
 
-VOTES_WITH: dict[str, tuple[str, ...]] = {
+VOTES_BY_FIELD: dict[str, tuple[str, ...]] = {
     "bits": ("direct", "quantised"),
     "p": ("quantised",),
     "stochastic": ("quantised",),
     "ties": ("one-bit", "direct", "server-efficient"),
 }
-"""The votes that use a field."""
+"""The kinds of votes that use a field, by the name of the field."""
 
 
 VOTE_PASSES: dict[str, Passes] = {
@@ -77,7 +77,7 @@ class VotingBase(MethodBase):
     @model_validator(mode="after")
     def _check_fields_are_used(self) -> VotingBase:
         """Raise an error for a field that the vote does not use."""
-        for name, votes in VOTES_WITH.items():
+        for name, votes in VOTES_BY_FIELD.items():
             value = getattr(self, name)
             if value not in (None, False) and self.vote not in votes:
                 raise refusal(name, value, f"none with vote {self.vote!r}; it is for {' and '.join(votes)}")
@@ -86,7 +86,7 @@ class VotingBase(MethodBase):
         return self
 
     @property
-    def width(self) -> int:
+    def quantised_bits(self) -> int:
         """Return the bits of a sum of quantised votes."""
         return 8 if self.bits is None else self.bits
 
@@ -95,10 +95,10 @@ class VotingBase(MethodBase):
         """Return whether packed signs have zero as a third value."""
         return self.ties == "zero"
 
-    def _voting_work(self, tensors: Sequence[TensorShape], rule: Passes) -> UpdateWork:
+    def _voting_work(self, tensors: Sequence[TensorShape], rule_passes: Passes) -> UpdateWork:
         """Return the operations of a rule, of a vote on its directions, and of the step."""
         vote = MAXIMUM_VOTE_PASSES if self.p == "inf" else VOTE_PASSES[self.vote]
-        return UpdateWork(rule.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
+        return UpdateWork(rule_passes.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
         """Return the exchanges of a worker for a vote on ``count`` parameters.
@@ -117,11 +117,9 @@ class VotingBase(MethodBase):
             calls = [("votes", packed_bytes, "gather"), ("verdict", packed_bytes, "broadcast")]
         else:
             calls = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
-        encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count
-        exchanges = []
-        for label, nbytes, collective in calls:
-            exchanges.append(Exchange(nbytes, label=label, collective=collective, joins=False, encoded_bytes=encoded))
-        return exchanges
+        encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes are sent as they are
+        options: dict[str, Any] = {"joins": False, "encoded_bytes": encoded}
+        return [Exchange(nbytes, label=label, collective=collective, **options) for label, nbytes, collective in calls]
 
     def field_bits(self, workers: int) -> int:
         """Return the number of bits of a sum of votes.
@@ -134,7 +132,7 @@ class VotingBase(MethodBase):
         needed_bits = (largest_vote * workers).bit_length()
         bits = needed_bits
         if self.vote == "quantised":
-            bits = self.width
+            bits = self.quantised_bits
         elif self.bits is not None:
             bits = self.bits
         if bits < needed_bits:
@@ -159,8 +157,8 @@ class VotingBase(MethodBase):
         """Build the reducer by which the workers vote on each element's sign."""
         if self.vote == "quantised":
             p = 1.0 if self.p is None else float(self.p)
-            return optim.QuantisedVote(self.width, p, self.stochastic)
-        if self.vote == "server-naive":
+            return optim.QuantisedVote(self.quantised_bits, p, self.stochastic)
+        if self.vote == "server-naive":  # its numbers have zeros, so that it has no ``ties``
             return optim.ServerVote("naive")
         ties = "alternate" if self.ties is None else self.ties
         if self.vote == "server-efficient":
@@ -230,7 +228,7 @@ class SignSGDSpec(VotingBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        rule, sync = optim.sgdm(self.momentum, "ema"), optim.Periodic({"direction": 1})
+        rule, sync = optim.sgdm(self.momentum, form="ema"), optim.Periodic(periods={"direction": 1})
         return optim.Method(params, self.lr, rule, sync, reducer=self.build_vote(), **options)
 
 
@@ -283,7 +281,7 @@ class LionCubSpec(VotingBase):
         if self.label:
             return self.label
         if self.vote == "quantised":
-            bits = "" if self.width == 8 else f"-{self.width}bit"
+            bits = "" if self.quantised_bits == 8 else f"-{self.quantised_bits}bit"
             power = "" if self.p is None or float(self.p) == 1 else f"-l{float(self.p):g}"
             rounding = "-stochastic" if self.stochastic else ""
             return f"lion-cub{bits}{power}{rounding}"
@@ -327,12 +325,6 @@ class LionCubSpec(VotingBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return optim.LionCubMethod(
-            params,
-            self.lr,
-            optim.LionRule(self.beta1, self.beta2, signed=False),
-            vote=self.build_vote(),
-            momentum_period=self.momentum_period,
-            momentum_layers=self.momentum_layers,
-            **options,
-        )
+        rule = optim.LionRule(self.beta1, self.beta2, signed=False)
+        options |= {"momentum_period": self.momentum_period, "momentum_layers": self.momentum_layers}
+        return optim.LionCubMethod(params, self.lr, rule, vote=self.build_vote(), **options)

@@ -359,7 +359,7 @@ class BlockTopK(GatheringCompressor):
     pairs: SparsePairs = PAIRS
 
     def __post_init__(self) -> None:
-        Coefficients(self.k, self.chunk, self.basis, self.pairs)
+        _ = self.coefficients  # refuses a value out of range
 
     @property
     def coefficients(self) -> Coefficients:
@@ -374,7 +374,7 @@ class BlockTopK(GatheringCompressor):
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
         """Return the mean ``(S, *s)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
-        return self.coefficients.decode_mean(messages, like, t, "all")
+        return self.coefficients.decode_mean(messages, like, t, average="all")
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ class OneBit(GatheringCompressor):
         def decode(x: Tensor, message: Tensor) -> Tensor:
             return self._decode(message, like=x).view_as(x)
 
-        scales = power_means(xs, 1.0).to(torch.float32).split(1, 1)
+        scales = power_means(xs, p=1.0).to(torch.float32).split(1, 1)
         encoded = []
         for x, scale in zip(xs, scales, strict=True):
             signs = SIGNS.encode(flatten_rows(x) >= 0)

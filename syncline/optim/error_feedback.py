@@ -138,6 +138,7 @@ class CompressedAverages:
             t: number of the step.
         """
         for row in rows:
+            # Only states with a reference are averaged through the compressor.
             has_reference = any(_state_name(REFERENCE, name) in row.state for name in row.rule.states)
             if not has_reference or not isinstance(row.rule, BoundedStates):
                 continue

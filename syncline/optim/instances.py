@@ -307,11 +307,8 @@ class TorchOptimizers:
         """
         tensor = self._states[row.param_index].get(name)
         if tensor is None and name in row.state:
-            raise SpecError(
-                "rule",
-                self._rule.probe.name,
-                f"a different name for its state {name}, which the method's own state has",
-            )
+            expected = f"a different name for its state {name}, which the method's own state has"
+            raise SpecError("rule", self._rule.probe.name, expected)
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
         if tensor is not None and self._are_views(values, tensor):

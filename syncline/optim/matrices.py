@@ -175,14 +175,15 @@ class MatrixSplit:
                 other_indices.append(index)
 
         rules_and_groups: list[tuple[UpdateRule, dict[str, Any]]] = []
-        for rule, indices in ((self.matrix, matrix_indices), (self.other_rule, other_indices)):
+        parts = ((self.matrix, matrix_indices, True), (self.other_rule, other_indices, False))
+        for rule, indices, are_matrices in parts:
             if not indices:
                 continue
-            part = {**group, "matrix": indices is matrix_indices}
+            part = {**group, "matrix": are_matrices}
             for key in ("params", "param_names"):
                 if key in group:
                     part[key] = [group[key][index] for index in indices]
-            if indices is other_indices and part["other_lr"] is not None:
+            if not are_matrices and part["other_lr"] is not None:
                 part["lr"] = part["other_lr"]
             rules_and_groups.append((rule, part))
         return rules_and_groups

@@ -27,11 +27,11 @@ from syncline.optim.votes import DirectVote, OneBitVote, QuantisedVote, Vote
 VOTES: Mapping[str, Vote] = {
     "one bit": OneBitVote(),
     "signs": DirectVote(),
-    "4 bits, L1": QuantisedVote(4),
-    "8 bits, L0": QuantisedVote(8, 0.0),
-    "8 bits, L1": QuantisedVote(8),
-    "8 bits, Linf": QuantisedVote(8, math.inf),
-    "8 bits, Qinf": QuantisedVote(8, math.inf, stochastic=True),
+    "4 bits, L1": QuantisedVote(bits=4),
+    "8 bits, L0": QuantisedVote(bits=8, p=0.0),
+    "8 bits, L1": QuantisedVote(bits=8),
+    "8 bits, Linf": QuantisedVote(bits=8, p=math.inf),
+    "8 bits, Qinf": QuantisedVote(bits=8, p=math.inf, stochastic=True),
 }
 """The votes of Lion Cub's Figure 4 and Tables 2 and 3, by the names of their results. ``signs`` has tied votes of 0."""
 
@@ -168,7 +168,7 @@ class WatchedValue(NamedTuple):
 class Measure:
     """A measure of a method during training; each hook returns measured values, by default none.
 
-    Parameters, gradients and states have the worker axis: rows ``(S W, *s)``, replica by replica.
+    Parameters, gradients and states are ``(S M, *s)``: a row for each of M workers, replica by replica.
     """
 
     def before_step(self, method: Method, t: int) -> Iterable[MeasuredValue]:
@@ -205,7 +205,7 @@ class Watch:
                 self._record(t, measure.before_step(method, t))
 
     def before_average(self, method: Method, rows: list[ParamRow], names: tuple[str, ...], t: int) -> None:
-        """Record the configured measures just before the workers average the states ``names``."""
+        """Record measures just before the workers average the states ``names``, whatever ``every`` is."""
         for measure in self._measures:
             self._record(t, measure.before_average(method, rows, names, t))
 

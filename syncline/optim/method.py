@@ -62,7 +62,8 @@ class MeanGradient(Reducer):
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the means of the rows' gradients over the workers."""
-        details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
+        encoded_bytes = None if self.encoded else 0  # None: the communicator counts what the wire format encodes
+        details = Details(in_backward=self.in_backward, encoded_bytes=encoded_bytes)
         gradients = [row.g for row in rows]
         if self.is_mean:
             comm.record_mean(gradients, wire, label="gradient", details=details)
@@ -442,10 +443,11 @@ class Method(torch.optim.Optimizer):
         """Average the states ``names`` of rows in a single call; the outer optimizer gets the mean of ``params``."""
         due_states: list[tuple[str, ParamRow]] = []
         for name in names:
-            # A state is averaged only for the parameters whose rule has it; all parameters have ``params``.
-            due_states += [
-                (name, row) for row in rows if name == "params" or (name in row.rule.states and name in row.state)
-            ]
+            for row in rows:
+                # The rule of other parameters may have no such state, and a torch optimizer creates its states late.
+                has_state = name in row.rule.states and name in row.state
+                if name == "params" or has_state:
+                    due_states.append((name, row))
         if not due_states:
             return
         tensors = [self._tensor_to_average(row, name) for name, row in due_states]
@@ -455,14 +457,15 @@ class Method(torch.optim.Optimizer):
         else:
             averages = self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
-            if name != "params":
+            if name != "params":  # workers that share memory get their own, because averages of replicas differ
                 row.state[name] = separate_rows(row.state[name]).copy_(average)
             elif self.outer_optimizer:
                 self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
         if self._compressed:
-            averaged_rows = {row.param_index: row for _, row in due_states}  # a row may have several averaged states
+            # Compression can lower second moments below what the momenta allow. A row may have several averaged states.
+            averaged_rows = {row.param_index: row for _, row in due_states}
             self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
     def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:

@@ -81,9 +81,8 @@ class OneBitMean:
         gathered = comm.all_gather(torch.cat(owner_messages, -1), label="owner signs", details=details)
 
         # All workers of a replica receive the same bytes, so that one of them decodes for all.
-        gathered_parts = first_row_per_replica(gathered, comm).split(
-            [message.shape[-1] for message in owner_messages], -1
-        )
+        part_bytes = [message.shape[-1] for message in owner_messages]
+        gathered_parts = first_row_per_replica(gathered, comm).split(part_bytes, -1)
         return [self._decode_mean(part, x) for part, x in zip(gathered_parts, xs, strict=True)]
 
     def _worker_messages(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
@@ -237,7 +236,7 @@ class OneBitAdamMethod(OneBitMethod):
         for row, mean in zip(rows, means, strict=True):
             # Where v is 0 no worker has had a gradient, but a sign has no zero.
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
-        # Since ``freeze_step`` the second moment is constant, so that its bias correction stays the same.
+        # Since ``freeze_step`` the second moment is constant, and so is its bias correction; 0 means no correction.
         steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
         directions: list[Tensor | None] = []
         for row in rows:

@@ -149,14 +149,14 @@ def _geometric_mean(x: Tensor) -> Tensor:
     return torch.where(is_nonzero.any(1), (logs / is_nonzero.sum(1).clamp(min=1)).exp(), 0.0)
 
 
-SAFE_NORMS = (1e-12, 1e18)
+SMALLEST_SAFE_NORM, LARGEST_SAFE_NORM = 1e-12, 1e18
 """Smallest and largest norm for which the squares of all relevant entries are in the range of single precision."""
 
 
 def _root_mean_square(x: Tensor) -> Tensor:
     """Return the root mean square ``(R,)`` of each row ``(R, n)``, also where squares would overflow or underflow."""
     norm = torch.linalg.vector_norm(x, dim=1)
-    in_range = (norm >= SAFE_NORMS[0]) & (norm <= SAFE_NORMS[1])
+    in_range = (norm >= SMALLEST_SAFE_NORM) & (norm <= LARGEST_SAFE_NORM)
     # A GPU computes both norms, because to look at ``in_range`` would wait for it.
     if not (x.device.type == "cpu" and in_range.all()):
         largest = x.abs().amax(1)
@@ -243,9 +243,8 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
     Source: Alistarh et al., QSGD (2017), section 3.1.
     """
     norm = euclidean_norm(x)
-    q = _round_stochastically((at_least_fp32(x) / nonzero_norm(norm)).mul_(checked_levels(levels, x)), uniform).clamp_(
-        -levels, levels
-    )
+    levels_of_x = (at_least_fp32(x) / nonzero_norm(norm)).mul_(checked_levels(levels, x))
+    q = _round_stochastically(levels_of_x, uniform).clamp_(-levels, levels)
     return q.to(x.dtype), norm.to(x.dtype)
 
 

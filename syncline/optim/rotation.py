@@ -64,7 +64,7 @@ def exact_basis(matrix: Tensor) -> Tensor:
     """
     matrix_float = matrix if matrix.dtype == torch.float64 else matrix.float()
     zero_or_nan = (matrix_float * 0).sum((-2, -1), keepdim=True)
-    vectors = torch.linalg.eigh(matrix_float.nan_to_num(0, 0, 0)).eigenvectors.flip(-1)
+    vectors = torch.linalg.eigh(matrix_float.nan_to_num(nan=0, posinf=0, neginf=0)).eigenvectors.flip(-1)
     return (vectors + zero_or_nan).to(matrix.dtype)
 
 
@@ -416,8 +416,8 @@ def full_rotation(
     Source: Basis Rotation, equation 6.
     """
     if callable(source):
-        return RotatedAdam(source, "full", frequency, estimate, **options)
+        return RotatedAdam(source, geometry="full", frequency=frequency, estimate=estimate, **options)
     if source != "gradient-covariance":
         raise SpecError("source", source, "'gradient-covariance' or a function of the step")
     # The average of g g^T is what the source ``2nd`` is for a single vector g.
-    return RotatedAdam("2nd", "full", frequency, estimate, **options)
+    return RotatedAdam("2nd", geometry="full", frequency=frequency, estimate=estimate, **options)

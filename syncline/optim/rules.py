@@ -137,7 +137,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         scaled_gs = self.scaling.scale_gradients(gs, states, h, t)
         if scaled_gs is None:
             return None
-        betas, omegas = decay_rates_and_weights(h, t) if self.betas else ((), ())
+        betas, omegas = decay_rates_and_weights(h, t) if self.betas else ((), ())  # SGD has no momenta
 
         # Mix the gradients and the momenta; the mixtures are None until their first term.
         ds: list[Tensor] | None = None

@@ -48,7 +48,7 @@ class SharedRows:
             return row
         if rows_share_memory(row.g):
             views = self._views.get(row.param_index)
-            if views is None or not views.show(row):
+            if views is None or not views.are_of(row):
                 views = _SharedRowViews(row, self.state_names.get(row.param_index, ()))
                 self._views[row.param_index] = views
             if views.all_share_memory:
@@ -78,8 +78,8 @@ class _SharedRowViews:
         self.x = shared_row(row.x)
         self.state = {name: shared_row(tensor) for name, tensor in self._states.items()}
 
-    def show(self, row: ParamRow) -> bool:
-        """Return whether these are still views of the parameter's tensors."""
+    def are_of(self, row: ParamRow) -> bool:
+        """Return whether these views are of the tensors that the parameter has now."""
         if row.x.data_ptr() != self._address or rows_share_memory(row.x) != self._is_shared:
             return False
         return all(row.state.get(name) is tensor for name, tensor in self._states.items())
@@ -99,7 +99,7 @@ def store_states(row: ParamRow, rule_row: ParamRow) -> None:
 
 def group_by_hyperparameters(rows: Sequence[ParamRow], names: Sequence[str]) -> list[list[int]]:
     """Return lists of indices of ``rows``: the parameters of a list have equal values of the named hyperparameters."""
-    distinct_values: list[list[Any]] = []  # a list, because values can be lists or tensors, which have no hash
+    distinct_values: list[list[Any]] = []  # compared by ==, because lists have no hash, and tensors none of their value
     indices: list[list[int]] = []
     for index, row in enumerate(rows):
         values = [row.group[name] for name in names]

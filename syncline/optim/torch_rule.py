@@ -212,7 +212,7 @@ class TorchRule(SteppingRule[Method]):
         """
         params = [torch.nn.Parameter(x) for x in tensors]
         with preserved(torch.device("cpu")):
-            optimizer = self.make_optimizer(list(params), 1e-3)
+            optimizer = self.make_optimizer(list(params), lr=1e-3)
             for kind, expected in REFUSED.items():
                 if isinstance(optimizer, kind):
                     raise SpecError("rule.target", type(optimizer).__name__, expected)

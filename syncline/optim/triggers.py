@@ -94,7 +94,7 @@ class RMMC(Trigger):
     variant: Literal["paper", "code"] = "paper"
     records: list[Tensor] = field(default_factory=list, compare=False, repr=False)
     """RMMC of each layer ``(R, layers)``, one tensor per step, for analysis."""
-    decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    compared: list[Tensor] = field(default_factory=list, compare=False, repr=False)
     """The maximum that was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
@@ -141,7 +141,7 @@ class RMMC(Trigger):
         self.records.append(changes)
         comm.ledger.record_readback(changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
-        self.decided.append(largest[:1])  # the first row, as all rows are equal
+        self.compared.append(largest[:1])  # the first row, as all rows are equal
         return bool(largest[0] > self.threshold)
 
 
@@ -166,7 +166,7 @@ class GradientChange(Trigger):
 
     threshold: float = 0.1
     smoothing: float = 0.16
-    decided: list[Tensor] = field(default_factory=list, compare=False, repr=False)
+    compared: list[Tensor] = field(default_factory=list, compare=False, repr=False)
     """The maximum that was compared with the threshold, ``(1,)``, one tensor per step."""
 
     def __post_init__(self) -> None:
@@ -208,7 +208,7 @@ class GradientChange(Trigger):
             return self.threshold < float("inf")
         comm.ledger.record_readback(1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
-        self.decided.append(largest[:1])
+        self.compared.append(largest[:1])
         # An infinite change, that of the first step, must not reach an infinite threshold.
         return bool(largest[0] >= self.threshold) and self.threshold < float("inf")
 
@@ -221,7 +221,7 @@ def trigger_trace(trigger: Trigger, fired: bool, replicas: int) -> dict[str, Ten
     if isinstance(trigger, Every):
         return {}
     trace = {"averaged": torch.full((replicas,), fired)}
-    compared_values: list[Tensor] = getattr(trigger, "decided", [])
+    compared_values: list[Tensor] = getattr(trigger, "compared", [])
     if compared_values:
         trace["trigger"] = compared_values[-1].detach()
     return trace

@@ -157,7 +157,7 @@ class OneBitVote(Vote):
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote, which the owners of chunks count."""
-        code, details = SignCode(self.ties == "zero"), encoding_details(ballots)
+        code, details = SignCode(ternary=self.ties == "zero"), encoding_details(ballots)
         count, workers = ballots.shape[1], comm.world_size
         chunk = code.nbytes(math.ceil(count / workers)) * code.per_byte  # entries of an owner, in whole bytes
 
@@ -196,24 +196,24 @@ class DirectVote(Vote):
 
     def __post_init__(self) -> None:
         check_ties(self.ties)
-        self.fields(1)
+        self.sum_encoding(workers=1)  # refuses a wrong number of bits
 
     @property
-    def largest(self) -> int:
+    def largest_vote(self) -> int:
         """Return the number that stands for a vote of plus: 1, or 2 if a vote of zero is 1."""
         return 2 if self.ties == "zero" else 1
 
-    def fields(self, workers: int) -> PackedIntegers:
+    def sum_encoding(self, workers: int) -> PackedIntegers:
         """Return the encoding of the sums of all workers' votes, after a check that its bits suffice."""
-        needed_bits = (self.largest * workers).bit_length()
-        fields = PackedIntegers(needed_bits if self.bits is None else self.bits)
-        fields.check_sum(self.largest, workers)
-        return fields
+        needed_bits = (self.largest_vote * workers).bit_length()
+        encoding = PackedIntegers(needed_bits if self.bits is None else self.bits)
+        encoding.check_sum(self.largest_vote, workers)
+        return encoding
 
     @override
     def verdict(self, ballots: Tensor, comm: Communicator, t: int) -> Tensor:
         """Return the result of the vote from the sum of all votes."""
-        packed, largest_sum = self.fields(comm.world_size), self.largest * comm.world_size
+        packed, largest_sum = self.sum_encoding(comm.world_size), self.largest_vote * comm.world_size
         signs = break_zeros(ballots, self.ties, comm.local_workers, t, coin_name="vote")
         votes = signs + 1 if self.ties == "zero" else signs > 0
         words = comm.all_reduce(packed.encode(votes), op="sum", label="votes", details=encoding_details(ballots))
@@ -255,7 +255,7 @@ class ServerVote(Vote):
             result = repeat_for_workers(vote_sum.sign(), num_rows=len(ballots))
             return first_row_per_replica(comm.broadcast(result, label="verdict"), comm)
         ties = self.ties or "alternate"
-        code, details, count = SignCode(ties == "zero"), encoding_details(ballots), ballots.shape[1]
+        code, details, count = SignCode(ternary=ties == "zero"), encoding_details(ballots), ballots.shape[1]
         signs = break_zeros(ballots, ties, comm.local_workers, t, coin_name="vote")
         # The first row of a replica is the server; the gathered votes in other rows have no meaning.
         received = first_row_per_replica(comm.gather(code.encode(signs), label="votes", details=details), comm)
@@ -300,7 +300,7 @@ class QuantisedVote(Vote):
     stochastic: bool = False
 
     def __post_init__(self) -> None:
-        PackedIntegers(self.bits)
+        PackedIntegers(self.bits)  # refuses a wrong number of bits
         if not self.p >= 0:
             raise SpecError("p", self.p, "a number >= 0; inf for the maximum")
         if self.stochastic and self.p != math.inf:

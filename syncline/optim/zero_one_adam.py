@@ -66,7 +66,7 @@ class ZeroOneSchedule:
     def num_second_moment_updates(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``."""
         last = min(t, self.freeze_step - 1)
-        i, begin = self._phase(last)
+        i, begin = self._phase(last)  # each of the i phases before has kappa updates
         return self.kappa * i + (last - begin) // 2**i + 1
 
     def interval(self, t: int) -> int:

@@ -165,7 +165,7 @@ class Training(ClockSpec, Experiment):
     pipeline: StagesSpec | None = None
 
     @model_validator(mode="after")
-    def _fits(self) -> Training:
+    def _check_sizes_and_contradictions(self) -> Training:
         """Refuse settings that are out of range for the training's workers and steps, or that exclude each other."""
         self.schedule.check(self.steps)
         if len(set(self.seeds)) < len(self.seeds):
@@ -279,7 +279,7 @@ class Training(ClockSpec, Experiment):
         field below ``path``.
         """
         with within(path):
-            exchanges = method.exchanges(1, self.workers)
+            exchanges = method.exchanges(model=1, workers=self.workers)  # their steps are the same for any model
         averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
         unaveraged: dict[str, str] = {}  # by state, with the first phase in which it would be averaged
         for exchange in exchanges:

@@ -69,7 +69,8 @@ class CheckpointSpec(Spec):
             raise refusal("write_time", self.write_time, "none with size and bandwidth, from which it follows")
         if self.size is not None and self.bandwidth is None:
             raise refusal("bandwidth", None, "a rate as well, with which the size is written")
-        if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
+        is_time = isinstance(self.interval, float)  # otherwise it is ``best`` or ``never``
+        if is_time and not 0 < self.interval < math.inf:
             raise refusal("interval", self.interval, "a positive time, best, or never")
         if self.snapshot_time and self.mode == "blocking":
             expected = "none where checkpoints are blocking; or mode: asynchronous"
@@ -162,7 +163,7 @@ class FailuresSpec(Spec):
         if not isinstance(value, dict) or not isinstance(value.get("rates"), str):
             return value
         published = FAILURE_RATES.get(value["rates"].lower())
-        if published is None:
+        if published is None:  # a time, or a name that the field's validator refuses
             return value
         return {"workers_per_node": published.node, "spares": published.spares} | value
 
@@ -275,7 +276,7 @@ class FailuresSpec(Spec):
 
     def best_intervals_s(self, workers: int) -> tuple[float, float]:
         """Return the shortest and the longest interval that cost at most 1 % more than the best."""
-        return intervals_within(0.01, self.checkpoint.blocking_s(None), self.rollback_mtbf_s(workers))
+        return intervals_within(0.01, self.checkpoint.blocking_s(nbytes=None), self.rollback_mtbf_s(workers))
 
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
@@ -305,8 +306,8 @@ class FailuresSpec(Spec):
 
 def _expand_shorthand(value: Any) -> Any:
     """Return the fields of failures that are written as a published rate's name or a mean time between failures."""
-    is_short = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return {"rates": value} if is_short else value
+    is_shorthand = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return {"rates": value} if is_shorthand else value
 
 
 def check_workers(failures: FailuresSpec, workers: int) -> None:
@@ -365,16 +366,19 @@ def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> Failure
     for name, value in options.items():
         if name not in CHECKPOINT_OPTIONS:
             fields[FAILURE_OPTIONS.get(name, name)] = value
-    checkpoint = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
-    if isinstance(checkpoint.get("write_time"), Mapping):  # the option may hold all fields of a checkpoint
-        checkpoint |= checkpoint.pop("write_time")
-    if checkpoint:
-        fields["checkpoint"] = fields.get("checkpoint", {}) | checkpoint
+    checkpoint_fields = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
+    if isinstance(checkpoint_fields.get("write_time"), Mapping):  # the option may hold all fields of a checkpoint
+        checkpoint_fields |= checkpoint_fields.pop("write_time")
+    if checkpoint_fields:
+        fields["checkpoint"] = fields.get("checkpoint", {}) | checkpoint_fields
     return parse_failures(fields)
 
 
 def has_closed_form(failures: FailuresSpec) -> bool:
-    """Return whether a closed form holds: exponential rates, equal repair times or spares, and no listed outages."""
+    """Return whether the times between losses of all workers have a closed form.
+
+    They have it for exponential rates, with equal repair times or with spares, and without listed outages.
+    """
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
         return False

@@ -59,11 +59,11 @@ class Grid:
         path, equals, values_text = text.partition("=")
         if not equals or not path:
             raise SpecError("--grid", text, "field.path=value,value, as in method.lr=1e-3,3e-3")
+        option = f"--grid {path}"  # with the method's name if there is one
         method, path = split_method(path)
-        option = f"--grid {text.partition('=')[0]}"  # as written, with the method's name if there is one
-        listed = values_text if values_text.lstrip().startswith("[") else f"[{values_text}]"
+        is_list = values_text.lstrip().startswith("[")
         try:
-            values = parse_yaml(listed)
+            values = parse_yaml(values_text if is_list else f"[{values_text}]")
         except ValueError:
             values = None
         if not isinstance(values, list):
@@ -112,7 +112,8 @@ def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Seq
     """
     if any(error.path == grid.origin for grid, _ in settings):
         return error
-    for grid, _ in sorted(to_blame, key=lambda setting: -setting[0].path.count(".")):  # the innermost field first
+    innermost_first = sorted(to_blame, key=lambda setting: setting[0].path.count("."), reverse=True)
+    for grid, _ in innermost_first:
         if is_in(error.path, grid.path):
             return SpecError(grid.origin + error.path.removeprefix(grid.path), error.value, error.expected)
     settings_text = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)

@@ -87,9 +87,8 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
     """Return the model that a user describes, after a check that it is a transformer, which can be cut into stages."""
     shape = model(value, path)
     if not isinstance(shape, ModelShape):
-        raise SpecError(
-            path, shape.name, "a transformer by name, config or fields, whose blocks can be divided into stages"
-        )
+        expected = "a transformer by name, config or fields, whose blocks can be divided into stages"
+        raise SpecError(path, shape.name, expected)
     return shape
 
 
@@ -120,9 +119,8 @@ def _from_file(file: Path, path: str) -> ModelShape:
     else:
         fields = dict(parse_fields(text, str(file), path, content_name="a file", example=EXAMPLE))
     if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
-        raise SpecError(
-            f"{path}.kind", fields["kind"], f"a model's name; {file} is itself a file, which cannot name another one"
-        )
+        expected = f"a model's name; {file} is itself a file, which cannot name another one"
+        raise SpecError(f"{path}.kind", fields["kind"], expected)
     if "kind" not in fields and not _has_model_fields(fields):
         raise SpecError(path, str(file), EXAMPLE)
     # The name of the model ("meta-llama/Llama-2-7b"), or else of the file, or of the folder of a config.json.
@@ -157,8 +155,8 @@ def _from_mapping(mapping: Mapping[str, Any], path: str) -> Any:
 
 def _has_model_fields(mapping: Mapping[str, Any]) -> bool:
     """Return whether a mapping has any field of a config or of a shape."""
-    model_fields = {*CONFIG_FIELDS, *SHORT_NAMES, *ModelDescribed.names()} - {"name", "source"}
-    return any(name in model_fields for name in mapping)
+    known_names = {*CONFIG_FIELDS, *SHORT_NAMES, *ModelDescribed.names()} - {"name", "source"}
+    return any(name in known_names for name in mapping)
 
 
 def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
@@ -195,7 +193,7 @@ def _model_behind(reference: str, target: Any, path: str) -> Model:
         return model(target, path)
     if not callable(target):
         raise SpecError(path, reference, f"a model or a function that makes one, not {type(target).__name__}")
-    make = partial(call_function, target, reference, {}, path, f"{path}.")
+    make = partial(call_function, target, reference, arguments={}, path=path, prefix=f"{path}.")
     return _from_function(make, reference, path, reference=reference)
 
 
@@ -206,7 +204,8 @@ def _from_object(value: Any, path: str) -> Model:
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
-    return _from_function(partial(call_function, value, name, {}, path, f"{path}."), name, path)
+    make = partial(call_function, value, name, arguments={}, path=path, prefix=f"{path}.")
+    return _from_function(make, name, path)
 
 
 def _from_function(

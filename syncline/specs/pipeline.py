@@ -39,7 +39,7 @@ def _parse_schedule(value: Any) -> Any:
         if value.get("kind") != PYTHON:
             raise refusal("kind", value.get("kind"), "a schedule's name, or {kind: python, target: module:name, ...}")
         try:
-            return CalledSchedule(value, "")
+            return CalledSchedule(value, path="")
         except SpecError as error:
             raise refusal(error.path, error.value, error.expected) from None
     try:
@@ -236,7 +236,9 @@ class PipelineSpec(Experiment):
         """Return the model chunks per stage: ``chunks`` for a schedule that interleaves, by default 2; else 1."""
         from syncline.sim.pipelines.schedules import schedule_kind
 
-        return (self.chunks or 2) if schedule_kind(schedule).takes_chunks else 1
+        if not schedule_kind(schedule).takes_chunks:
+            return 1
+        return self.chunks or 2
 
     def build_schedule(self, name: str) -> Schedule:
         """Return the schedule: the order of tasks of each stage, in all flushes before an update."""
@@ -244,7 +246,8 @@ class PipelineSpec(Experiment):
 
         limits: int | tuple[int, ...] | None = None
         if self.max_in_flight is not None and schedule_kind(name).takes_limits:
-            limits = self.max_in_flight if len(self.max_in_flight) > 1 else self.max_in_flight[0]
+            first_limit, *other_limits = self.max_in_flight
+            limits = self.max_in_flight if other_limits else first_limit  # a single number holds for all stages
         flush = schedule(name, self.stages, self.microbatches, self.chunks_of(name), max_in_flight=limits)
         return repeated(flush, self.flushes)
 
@@ -257,11 +260,11 @@ class PipelineSpec(Experiment):
         """Return the pipeline that the event simulation runs for a schedule."""
         from syncline.sim.pipelines.pipeline import Pipeline
 
-        sends = bool(self.networks)
+        has_networks = bool(self.networks)  # without networks nothing is sent
         return Pipeline(
             self.build_schedule(name), self.stages, self.durations(name),
-            activation_bytes=self.message_bytes() if sends else 0.0,
-            replicas=self.replicas, gradient_bytes=self.allreduce_bytes(self.chunks_of(name)) if sends else (),
+            activation_bytes=self.message_bytes() if has_networks else 0.0,
+            replicas=self.replicas, gradient_bytes=self.allreduce_bytes(self.chunks_of(name)) if has_networks else (),
             averaging=self.averaging, update_s=self._per_stage(self.update),
         )  # fmt: skip
 

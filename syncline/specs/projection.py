@@ -118,9 +118,9 @@ class ProjectSpec(ClockSpec, Experiment):
             return model.flops_per_token
         trained_tensors = self.adapters.trained_tensors(model.tensors)
         trained = sum(tensor.elements for tensor in trained_tensors)
-        of_experts = sum(tensor.elements for tensor in trained_tensors if ".expert_" in tensor.name)
+        trained_of_experts = sum(tensor.elements for tensor in trained_tensors if ".expert_" in tensor.name)
         idle_share = 1 - model.experts_per_token / model.experts  # experts that a token does not use
-        trained_per_token = trained - of_experts * idle_share
+        trained_per_token = trained - trained_of_experts * idle_share
         # A parameter takes 2 FLOPs per token for each of its forward product and its two gradient products. Frozen
         # weights have no gradient of their own; adapters have all three.
         return model.flops_per_token - 2.0 * model.matmul_parameters + 6.0 * trained_per_token
@@ -130,6 +130,7 @@ class ProjectSpec(ClockSpec, Experiment):
         """Return the way in which the training's software stores activations."""
         bytes_per_number = MODEL_BYTES[self.memory.memory_precision(self.number_format)]
         is_fused = self.compute.kernels.compiled
+        # Transformer Engine, whose kernels are fused, keeps the inputs of products in 8 bits.
         operand_bytes = 1 if self.product_format in EIGHT_BITS and is_fused else None
         return Storage(bytes_per_number, operand_bytes, fused=is_fused)
 

@@ -123,7 +123,7 @@ class AsynchronousSpec(Spec):
         return float((1 + age) ** -self.staleness_exponent)
 
     def share(self, steps: int, tokens: float = 1.0) -> float:
-        """Return s, the weight of an update from ``steps`` local steps of ``tokens`` tokens (or samples) each.
+        """Return s, the weight that ``update_weights`` gives to an update of ``steps`` steps of ``tokens`` tokens each.
 
         >>> [AsynchronousSpec(update_weights=name).share(8, 2.0) for name in ("tokens", "token-rate")]
         [16.0, 32.0]

@@ -87,16 +87,12 @@ class CompressorBase(Spec):
                 bytes_of_call[call] = bytes_of_call.get(call, 0) + nbytes
         exchanges = []
         for (call_label, collective), nbytes in bytes_of_call.items():
-            exchange = Exchange(
-                nbytes,
-                period,
-                label=call_label or label,
-                collective=collective,
-                offset=offset,
-                joins=joins,
-                encoded_bytes=0 if call_label else FP32_BYTES * elements(tensors),
-            )
-            exchanges.append(exchange)
+            # A call with a label of its own sends scales, which are not encoded.
+            encoded = 0 if call_label else FP32_BYTES * elements(tensors)
+            exchanges.append(Exchange(
+                nbytes, period, call_label or label, collective=collective, offset=offset, joins=joins,
+                encoded_bytes=encoded,
+            ))  # fmt: skip
         return exchanges
 
 
@@ -143,7 +139,7 @@ class TopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        return optim.TopK(self.fraction, _pairs(self))
+        return optim.TopK(self.fraction, _pair_encoding(self))
 
 
 class LpCompressor(CompressorBase):
@@ -184,6 +180,7 @@ class LpCompressor(CompressorBase):
             return f"({SCALE_BYTES} + n)"
         if 8 % self.bits == 0:  # integers in bytes
             return f"({SCALE_BYTES} + ⌈n / {8 // self.bits}⌉)"
+        # Integers in words of 32 bits.
         return f"({SCALE_BYTES} + 4 ⌈n / {32 // self.bits}⌉)"
 
     @override
@@ -269,10 +266,10 @@ class BlockTopKCompressor(CompressorBase):
 
     @override
     def build(self) -> optim.Compressor:
-        return optim.BlockTopK(self.k, self.chunk, self.basis, _pairs(self))
+        return optim.BlockTopK(self.k, self.chunk, self.basis, _pair_encoding(self))
 
 
-def _pairs(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
+def _pair_encoding(compressor: TopKCompressor | BlockTopKCompressor) -> Any:
     """Return the encoding of a compressor's pairs of index and value."""
     from syncline.comm import SparsePairs
 
@@ -311,7 +308,7 @@ CompressorSpec = Annotated[
 
 
 def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
-    """Raise an error for a wire format beside a compressor, or for error feedback with QSGD, whose error can grow."""
+    """Raise an error for a compressor with a wire format, or for QSGD with error feedback, whose error can grow."""
     if compressor is None:
         return
     if wire != "dense":
@@ -382,7 +379,7 @@ class CompressibleBase(MethodBase):
         work = super()._step_work(tensors)
         if self.compressor:
             for period in self._sent_periods():
-                messages = self.compressor.operations(self._compressed(tensors))
+                messages = self.compressor.operations(self._compressed_tensors(tensors))
                 work += UpdateWork(messages=messages).every(period)
         return work
 
@@ -403,10 +400,10 @@ class CompressibleBase(MethodBase):
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of error feedback: one error per compressed element."""
-        return self._compressor_elements(self._compressed(tensors_of(model)), reference=False)
+        return self._compressor_elements(self._compressed_tensors(tensors_of(model)), reference=False)
 
-    def _compressed(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
-        """Return the shapes of those parameters that the method sends through the compressor."""
+    def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
+        """Return the shapes of the tensors that are sent through the compressor, by default those of all parameters."""
         return tensors
 
     def _compressor_options(self) -> dict[str, Any]:

@@ -64,12 +64,13 @@ class ObjectPart:
         import torch
 
         total = 0
-        for tensor in tensors:
-            part, x = self.part, torch.empty(1, *tensor.shape, device="meta")
+        for param_index, tensor in enumerate(tensors):
+            part = self.part
+            one_worker = torch.empty(1, *tensor.shape, device="meta")  # the first dimension is the worker axis
             while isinstance(part, optim.MatrixSplit):
                 part = part.matrix if tensor.is_matrix else part.other_rule
             is_rule = hasattr(part, "direction")  # otherwise it is an outer optimizer
-            states = part.init(x, 0) if is_rule else part.init(x)
+            states = part.init(one_worker, param_index) if is_rule else part.init(one_worker)
             total += sum(state.numel() for state in states.values())
         return total
 
@@ -236,7 +237,7 @@ class MethodBase(Spec):
     @property
     def name(self) -> str:
         """Return the name of the method in tables and figures: its label, or else its kind."""
-        return self.label or self.kind.rpartition(":")[2]
+        return self.label or self.kind.rpartition(":")[2]  # a kind may be a reference, ``module:Class``
 
     @property
     def one_seed_at_a_time(self) -> bool:
@@ -373,11 +374,11 @@ class MethodBase(Spec):
         """Return how many values per step the host reads from its device to decide whether workers send."""
         return 0
 
-    def _bytes(self, count: int) -> int:
+    def _wire_bytes(self, count: int) -> int:
         """Return the bytes of ``count`` numbers in the method's wire format."""
         return count * BYTES_PER_ELEMENT[self.wire_format]
 
     def _plain_exchange(self, count: int, period: int = 1, label: str = "", **options: Any) -> Exchange:
         """Return an uncompressed exchange of ``count`` numbers, in the method's wire format, every ``period`` steps."""
         encoded = FP32_BYTES * count if self.converts_to_wire else 0
-        return Exchange(self._bytes(count), period, label, encoded_bytes=encoded, **options)
+        return Exchange(self._wire_bytes(count), period, label, encoded_bytes=encoded, **options)

@@ -151,18 +151,18 @@ class AggMoRule(RuleBase):
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.0, 0.9, 0.99)
 
     @property
-    def momenta(self) -> int:
+    def num_momenta(self) -> int:
         """Return the number of momenta kept: a momentum of decay 0 is the gradient."""
         return sum(beta > 0 for beta in self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of parameters of these shapes."""
-        return self.momenta * elements(tensors)
+        return self.num_momenta * elements(tensors)
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the momenta and of their sum."""
-        return UpdateWork(Passes(8 + 32 * self.momenta).on(tensors))
+        return UpdateWork(Passes(8 + 32 * self.num_momenta).on(tensors))
 
 
 class AdEMAMixRule(RuleBase):
@@ -182,7 +182,7 @@ class AdEMAMixRule(RuleBase):
     beta3_warmup_steps: Annotated[int, Field(ge=0, le=MANY)] = 0
 
     @property
-    def momenta(self) -> int:
+    def num_momenta(self) -> int:
         """Return 2, the number of momenta: a fast one and a slow one."""
         return 2
 
@@ -194,13 +194,13 @@ class MultiMomentumRule(MomentaFields, defer_build=False):
     betas: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.999,)
 
     @property
-    def momenta(self) -> int:
+    def num_momenta(self) -> int:
         """Return N, the number of momenta that the rule mixes."""
         return len(self.betas)
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of these parameters; Muon's matrices have no second moment."""
-        count = self.momenta * elements(tensors)
+        count = self.num_momenta * elements(tensors)
         if self.base == "muon":
             count += elements([t for t in tensors if not t.is_matrix])
         elif self.base != "sgdm":
@@ -321,12 +321,8 @@ class MuonRule(Spec):
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
-        return optim.muon(
-            self.momentum,
-            nesterov=self.nesterov,
-            adjust_lr=self.adjust_lr,
-            other_rule=OTHER_RULES[self.other_rule]().build(),
-        )
+        other_rule = OTHER_RULES[self.other_rule]().build()
+        return optim.muon(self.momentum, nesterov=self.nesterov, adjust_lr=self.adjust_lr, other_rule=other_rule)
 
 
 class ScionRule(RuleBase):
@@ -381,8 +377,8 @@ def rule_name(rule: Any) -> str:
 
 def state_names(rule: Any) -> tuple[str, ...]:
     """Return the names of an update rule's states: each momentum, then the second moment if the rule has one."""
-    num_states = rule.state_elements([TensorShape("", (1,))])
-    num_momenta = getattr(rule, "momenta", 1)
+    num_states = rule.state_elements([TensorShape("", (1,))])  # SGD without momentum has none
+    num_momenta = getattr(rule, "num_momenta", 1)
     names = tuple(f"momentum_{j}" for j in range(1, min(num_states, num_momenta) + 1))
     return (*names, "second_moment") if num_states > num_momenta else names
 

@@ -30,7 +30,7 @@ LIBRARY = Path(__file__).parent / "library"
 READ_SECTIONS = ("name", "network", "hardware", "workers", "description", "source")
 """Sections of a cluster's file that are read; other sections are allowed and ignored."""
 
-MISSPELT = 0.8
+MISSPELLING_SIMILARITY = 0.8
 """Similarity to a section's name, from 0 to 1, from which another name counts as its misspelling."""
 
 EXAMPLE = "a cluster's fields: 'network', and optionally 'hardware' and 'workers'"
@@ -105,7 +105,7 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
     for section in fields:
-        matches = get_close_matches(str(section), READ_SECTIONS, 1, MISSPELT)
+        matches = get_close_matches(str(section), READ_SECTIONS, n=1, cutoff=MISSPELLING_SIMILARITY)
         if matches and section not in READ_SECTIONS:
             raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {matches[0]!r}")
 

@@ -44,8 +44,8 @@ class LevelDescription(Description):
         if self.preset is None:
             if self.link is None:
                 raise SpecError(f"{path}.link", None, self.needs)
-            settings = self.rails, self.oversubscription, self.shares_lower_links, self.cross_rail, self.name
-            return (Level(self.units, self.link, *settings),)
+            fields = {name: getattr(self, name) for name in LEVEL_FIELDS}
+            return (Level(link=self.link, **fields),)
         if self.link is not None:
             raise SpecError(f"{path}.link", self.link.name, "none with a preset, which has its own")
         key = self.preset.strip().lower()

@@ -74,7 +74,7 @@ def test_arms_are_the_methods_that_they_stand_for(problem):
     assert fired[:, 1].tolist() == triggered.trace["averaged"][:, 0].astype(bool).tolist()
     assert 1 < fired[:, 1].sum() < STEPS  # it fires in some steps
     largest, mean = method.values(torch.stack(method.changes))
-    torch.testing.assert_close(largest[:, 1], torch.cat(curvadion.trigger.decided), rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(largest[:, 1], torch.cat(curvadion.trigger.compared), rtol=1e-3, atol=1e-4)
     assert (mean[1:] < largest[1:]).all()
 
 
