@@ -81,8 +81,8 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
         params, comm = arguments.pop("params"), arguments.pop("comm", None)
         worker_axis = arguments.pop("worker_axis", False)
         method = _make_spec(spec, {name: plain_argument(name, value) for name, value in arguments.items()})
-        check_synchronous(method, "")
-        refuse_remedy(method, "")
+        check_synchronous(method, path="")
+        refuse_remedy(method, path="")
         return method.build(params, comm, worker_axis)
 
     make.__name__ = make.__qualname__ = spec.__name__.removesuffix("Spec")
@@ -148,7 +148,8 @@ def _signature(spec: type[MethodBase]) -> Signature:
     shared_names = [name for name in spec_fields if name in SHARED and name not in ("kind", "lr")]
     parameters = []
     for name in (*own_names, "lr", *shared_names):
-        field, kind = spec_fields[name], by_name if name in SHARED else positional
+        field = spec_fields[name]
+        kind = by_name if name in SHARED else positional
         parameters.append(Parameter(name, kind, default=_default(field), annotation=_accepted_type(field)))
     if "rule" in spec_fields:
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))

@@ -16,7 +16,7 @@ from torch import Tensor
 from syncline.errors import SpecError, error_text
 from syncline.optim.base import UpdateRule
 
-OTHER, GIVEN = "other", "given"
+OTHER, ORIGINAL = "other", "given"
 """Keys of a group that two rules share: the hyperparameters of the rule for other parameters than matrices, and the
 group's own hyperparameters when the group was added."""
 
@@ -48,7 +48,7 @@ def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str
 
 
 def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Join the parts of a user's parameter group, matrices and all other parameters, to a single group."""
+    """Join the parts of a user's parameter group, matrices and all other parameters, to a group with both's options."""
     if len(groups) == 1:
         return groups[0]
     matrix_group, other_group = (dict(group) for group in groups)
@@ -56,7 +56,7 @@ def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("params", "param_names"):
         if name in matrix_group:
             lists[name] = [*matrix_group.pop(name), *other_group.pop(name)]
-    return {**matrix_group, **lists, OTHER: other_group, GIVEN: matrix_group}
+    return {**matrix_group, **lists, OTHER: other_group, ORIGINAL: matrix_group}
 
 
 def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
     Later changes of the group apply to them too: a learning rate changes in proportion to the group's, the first of
     the decay rates is the group's, and every other changed value holds for both rules.
     """
-    other_options, original_options = group[OTHER], group[GIVEN]
+    other_options, original_options = group[OTHER], group[ORIGINAL]
     changed_options = {}
     for name, original_value in original_options.items():
         if group[name] != original_value:
@@ -140,8 +140,9 @@ def as_list(params: Any) -> list[Any]:
     except Exception as error:  # whatever a user's iterator raises
         raise SpecError("params", params, f"{PARAMETERS} ({error_text(error)})") from None
     are_groups = [isinstance(item, dict) for item in items]
+    has_groups_and_others = any(are_groups) and not all(are_groups)
     lacks_params = any("params" not in item for item in items if isinstance(item, dict))
-    if not items or any(are_groups) != all(are_groups) or lacks_params:
+    if not items or has_groups_and_others or lacks_params:
         raise SpecError("params", params, PARAMETERS)
     return items
 

@@ -98,7 +98,8 @@ def _parse_optimizer_time(value: Any, path: str) -> Any:
     if value == COUNTED:
         return value
     if isinstance(value, Mapping):
-        return {str(name): parse_seconds(seconds, f"{path}.{name}".strip(".")) for name, seconds in value.items()}
+        prefix = f"{path}." if path else ""
+        return {str(name): parse_seconds(seconds, f"{prefix}{name}") for name, seconds in value.items()}
     if isinstance(value, str) and not value[:1].isdecimal():  # a time begins with a digit
         raise SpecError(path, value, "a time, times by method as in {muon: 12 ms, adam: 1 ms}, or counted")
     return parse_seconds(value, path)

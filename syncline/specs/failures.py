@@ -115,7 +115,10 @@ class FailureRateSpec(Spec):
 
 
 def _parse_rates(value: Any, path: str) -> Any:
-    """Return a list of rates' fields from the name of a published rate, a mean time between failures, or one rate."""
+    """Return a list of rates' fields for a published rate's name, a mean time between failures or one rate's fields.
+
+    Other values, such as a list, are returned unchanged.
+    """
     if isinstance(value, str) and value[:1].isalpha():  # a name, as a time begins with a digit
         rates = named(value, FAILURE_RATES, path).rates
         return [{"per": rate.per, "mtbf": rate.mtbf_s, "shape": rate.shape} for rate in rates]

@@ -39,9 +39,10 @@ class Grid:
     method: str = ""
 
     def __post_init__(self) -> None:
-        """Make the texts that tables show; refuse an empty grid."""
-        if not self.path or self.path.split(".")[0] in NOT_SWEPT:
-            expected = NOT_SWEPT.get(self.path.split(".")[0], "a field of the spec, as in method.lr=1e-3,3e-3")
+        """Make the texts that tables show; refuse a field that cannot be swept, and a grid without values."""
+        first_field, _, _ = self.path.partition(".")
+        if not self.path or first_field in NOT_SWEPT:
+            expected = NOT_SWEPT.get(first_field, "a field of the spec, as in method.lr=1e-3,3e-3")
             raise SpecError(self.origin, self.path, expected)
         if not self.values:
             raise SpecError(self.origin, [], "at least one value")

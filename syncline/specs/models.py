@@ -167,7 +167,7 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
     for field, short_name in short_names.items():
         if field in mapping:
             raise SpecError(f"{path}.{short_name}", mapping[short_name], f"none with {field}, which means the same")
-    shape_fields = {"name": "model"} | (LLAMA_LIKE if short_names else {})
+    shape_fields = {"name": "model"} | (LLAMA_LIKE if short_names else {})  # who writes ``ffn`` means such a model
     shape_fields |= {SHORT_NAMES.get(name, name): value for name, value in mapping.items()}
     description = ModelDescribed.read(shape_fields, path)
     try:

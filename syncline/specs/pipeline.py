@@ -213,13 +213,13 @@ class PipelineSpec(Experiment):
             raise refusal("flushes", self.flushes, "1 with training, whose repeats update after each flush")
         for name in self.schedules:
             try:
-                self.build_schedule(name)
+                self.build_schedule(name)  # refuses stages or micro-batches that the schedule cannot have
             except SpecError as error:
                 raise refusal(error.path, error.value, error.expected) from None
         check_network_sizes(self.networks, self.stages * self.replicas)
         if not isinstance(self.placement, str):
             for network in self.networks:
-                self.positions(network)
+                self.positions(network)  # refuses a placement that does not fit
         return self
 
     def positions(self, network: Network) -> list[int]:

@@ -27,6 +27,9 @@ from syncline.costmodel.traffic.packing import (
 from syncline.fields import ByKind, Spec, refusal
 from syncline.methods.parts.method_spec import FP32_BYTES, MethodBase, Tensors, elements, or_object, tensors_of
 
+TENSORS = "tensors"
+"""Label of the calls of a compressor that send the tensors; their exchanges get the label of what is averaged."""
+
 
 class CompressorBase(Spec):
     """The base of the specs of compressors.
@@ -51,10 +54,7 @@ class CompressorBase(Spec):
 
     @abstractmethod
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
-        """Return (label, collective, bytes of one worker) for each call by which workers average a tensor.
-
-        An empty label stands for the label of the tensors.
-        """
+        """Return (label, collective, bytes of one worker) for each call by which workers average a tensor."""
 
     def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
         """Return the kernels that encode and decode tensors, with their errors."""
@@ -87,11 +87,10 @@ class CompressorBase(Spec):
                 bytes_of_call[call] = bytes_of_call.get(call, 0) + nbytes
         exchanges = []
         for (call_label, collective), nbytes in bytes_of_call.items():
-            # A call with a label of its own sends scales, which are not encoded.
-            encoded = 0 if call_label else FP32_BYTES * elements(tensors)
+            sends_tensors = call_label == TENSORS  # other calls send scales, which are not encoded
             exchanges.append(Exchange(
-                nbytes, period, call_label or label, collective=collective, offset=offset, joins=joins,
-                encoded_bytes=encoded,
+                nbytes, period, label if sends_tensors else call_label, collective=collective, offset=offset,
+                joins=joins, encoded_bytes=FP32_BYTES * elements(tensors) if sends_tensors else 0,
             ))  # fmt: skip
         return exchanges
 
@@ -127,7 +126,7 @@ class TopKCompressor(CompressorBase):
         """
         count = kept_entries(self.fraction, tensor.elements)
         nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value_format, path="compressor.index_bits")
-        return [("", "all_gather", nbytes)]
+        return [(TENSORS, "all_gather", nbytes)]
 
     @property
     @override
@@ -170,13 +169,13 @@ class LpCompressor(CompressorBase):
             SpecError: names the width that would do for so many workers.
         """
         sum_levels(self.bits, workers, "compressor.bits")
-        return [("scales", "all_gather", SCALE_BYTES), ("", "all_reduce", field_bytes(tensor.elements, self.bits))]
+        return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", field_bytes(tensor.elements, self.bits))]
 
     @property
     @override
     def formula(self) -> str:
         """Return the formula of the bytes of a tensor of n numbers."""
-        if self.bits == 8:
+        if self.bits == 8:  # a byte for each integer
             return f"({SCALE_BYTES} + n)"
         if 8 % self.bits == 0:  # integers in bytes
             return f"({SCALE_BYTES} + ⌈n / {8 // self.bits}⌉)"
@@ -206,7 +205,7 @@ class QSGDCompressor(CompressorBase):
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return the collective calls of an average: an all-gather of the norm and the integers."""
-        return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, self.bits))]
+        return [(TENSORS, "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, self.bits))]
 
     @property
     @override
@@ -253,7 +252,7 @@ class BlockTopKCompressor(CompressorBase):
         """
         path = "compressor.index_bits"
         nbytes = block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path)
-        return [("", "all_gather", nbytes)]
+        return [(TENSORS, "all_gather", nbytes)]
 
     @property
     @override
@@ -287,7 +286,7 @@ class OneBitCompressor(CompressorBase):
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather of scale and packed signs."""
-        return [("", "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, 1))]
+        return [(TENSORS, "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, 1))]
 
     @property
     @override

@@ -153,7 +153,8 @@ class GraphDescription(NetworkDescription):
             {"from": edge.source, "to": edge.target, "directed": edge.directed} | link_fields(edge.link)
             for edge in network.edges
         ]
-        return {name: value for name, value in fields.items() if value or name in ("hosts", "edges")}
+        required = ("hosts", "edges")
+        return {name: value for name, value in fields.items() if value or name in required}
 
 
 DESCRIPTIONS: dict[str, type[NetworkDescription]] = {

@@ -77,7 +77,7 @@ class ChangedHardware(Description):
         """Return the preset hardware with the changed fields."""
         base = hardware(self.preset, f"{path}.preset")
         changes = {name: value for name, value in self if value is not None and name != "preset"}
-        kernels = None if self.mfu is not None else base.kernels
+        kernels = base.kernels if self.mfu is None else None  # with ``mfu`` a step takes its FLOPs at this share
         with user_field_names(path):
             return replace(base, kernels=kernels, **changes)
 

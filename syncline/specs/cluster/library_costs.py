@@ -49,7 +49,8 @@ class CostsDescription(Description):
         fields: dict[str, Any] = {}
         for field, attribute in cls.attributes.items():
             value, default = getattr(costs, attribute), getattr(cls.makes, attribute)
-            if value != default or default not in (0, None, math.inf):
+            is_unset = value == default and default in (0, None, math.inf)
+            if not is_unset:
                 fields[field] = value if isinstance(value, int) else float(value)
         return fields
 

@@ -220,7 +220,7 @@ class MatrixDescription(NetworkDescription):
         if self.lines is None:
             rows = list(self._rows_of_tables(set_tables, names))
         else:
-            for field in set_tables:
+            for field in set_tables:  # if there are several, the error names the first
                 raise SpecError(f"network.{field}", "a matrix", "none with lines, which have their own")
             rows = [(row, f"network.lines.{i}") for i, row in enumerate(self.lines)]
         lines: dict[tuple[str, str], Link | None] = {}

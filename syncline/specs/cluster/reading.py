@@ -97,9 +97,8 @@ def user_field_names(path: str) -> Iterator[None]:
         if error.path == path or error.path.startswith(f"{path}."):
             raise
         field_path = error.path.removeprefix("link.").removeprefix("network.").removeprefix("hardware.")
-        for unit in ("_bytes_per_s", "_s"):
-            if not field_path.startswith("memory"):
-                field_path = field_path.removesuffix(unit)
+        if not field_path.startswith("memory"):  # users write ``memory_bytes_per_s`` in full
+            field_path = field_path.removesuffix("_bytes_per_s").removesuffix("_s")
         raise SpecError(f"{path}.{field_path}", error.value, error.expected) from None
 
 
@@ -213,7 +212,7 @@ def bounds_fields(bounds: Uncertainty) -> dict[str, Any]:
     for name in RANGES:
         ends = getattr(bounds.scope, name)
         if ends is not None:
-            fields[name] = [int(end) if end == int(end) else end for end in ends]
+            fields[name] = [int(end) if end == int(end) else end for end in ends]  # without ".0"
     if bounds.scope.families:
         fields["families"] = list(bounds.scope.families)
     return fields
