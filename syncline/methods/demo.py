@@ -128,7 +128,7 @@ class DeMoSpec(MethodBase):
         if workers % node_size:
             raise SpecError("per_node", node_size, f"a divisor of the number of workers ({workers})")
         in_node, across_nodes = range(node_size), range(0, workers, node_size)
-        gradient = self._plain_exchange(elements(tensors), 1, "gradient", in_backward=True, first_group=in_node)
+        gradient = self._plain_exchange(elements(tensors), label="gradient", in_backward=True, first_group=in_node)
         if workers == node_size:
             return [gradient]
         # Each worker gathers a share of all nodes' coefficients, then the workers of a node gather all shares.

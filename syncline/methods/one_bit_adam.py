@@ -48,7 +48,7 @@ class OneBitBase(MethodBase):
     def _sign_exchanges(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
         """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back."""
         encoded = FP32_BYTES * elements(tensors_of(model))
-        owner_bytes = sum(packed_bytes(chunk, 1) + SCALE_BYTES for chunk in chunk_lengths(model, workers))
+        owner_bytes = sum(packed_bytes(chunk, bits=1) + SCALE_BYTES for chunk in chunk_lengths(model, workers))
         return [
             Exchange(workers * owner_bytes, period, "worker signs", "all_to_all", encoded_bytes=encoded, **phase),
             Exchange(owner_bytes, period, "owner signs", "all_gather", encoded_bytes=encoded, **phase),

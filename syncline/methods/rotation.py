@@ -360,14 +360,14 @@ class LDAdamSpec(DataParallelBase):
         work = UpdateWork(step) + self._step_work(tensors)
         for (m, n, r), count in Counter((*sorted(t.sides), self._rank(t)) for t in projected).items():
             operations = (
-                fp32_product(r, n, m, 2),
+                fp32_product(r, n, m, count=2),
                 fp32_product(m, r, n),
-                fp32_product(m, n, r, 5 if self.error_feedback else 3),
+                fp32_product(m, n, r, count=5 if self.error_feedback else 3),
                 fp32_product(r, r, m),
-                fp32_product(r, n, r, 3),
+                fp32_product(r, n, r, count=3),
                 qr(m, r),
-                memory(176 / 20 * n * r, 20),
-                memory(68 / 15 * m * r, 15),
+                memory(176 / 20 * n * r, count=20),  # on the moments, 176 bytes per entry in all
+                memory(68 / 15 * m * r, count=15),  # on the projection, 68 bytes per entry in all
             )
             work += times(UpdateWork(operations), count)
         return work

@@ -34,7 +34,7 @@ from syncline.optim.demo import Basis, Coefficients
 from syncline.optim.largest import largest_indices
 from syncline.optim.quantisers import mean_of_levels, most_levels, power_means, qsgd_levels
 
-PAIRS = SparsePairs(32, "fp32")
+PAIRS = SparsePairs(index_bits=32, value_format="fp32")
 """Pairs of index and value of 8 bytes, for tensors of up to 2^32 entries."""
 
 SIGNS = PackedSigns()

@@ -152,6 +152,7 @@ class TorchOptimizers:
         """Return a new torch optimizer for a row of the worker axis, with random numbers that depend on the worker."""
         device = self._method.param_groups[0]["params"][0].device
         with preserved(device):
+            # A training sets its seeds later, so that an optimizer begins with seed 0 in all trainings.
             seed_all(device, 0, "optimizer", self._method.comm.local_workers[worker_row])
             return self._rule.make_optimizer(params, lr)
 

@@ -162,7 +162,7 @@ class Method(torch.optim.Optimizer):
         self.on_average: AverageHook | None = None  # a training that measures sets it
         if comm is None:  # a worker per process, or a single worker
             is_distributed = dist.is_available() and dist.is_initialized()
-            comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(1)
+            comm = ProcessGroupCommunicator() if is_distributed else SimulatedCommunicator(workers=1)
         self.comm = comm
         self.seeds: tuple[int, ...] = ()  # one per replica; a training sets them
         self._compressed = None if compressor is None else self._compressed_averages(compressor, error_feedback)

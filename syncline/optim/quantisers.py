@@ -220,7 +220,7 @@ def quantise_max(x: Tensor, levels: int, uniform: Tensor) -> Tensor:
 
     Source: Lion Cub, section 2 (Q_inf).
     """
-    levels_of_x = at_least_fp32(x) / power_mean(x, math.inf) * checked_levels(levels, x)
+    levels_of_x = at_least_fp32(x) / power_mean(x, p=math.inf) * checked_levels(levels, x)
     return _round_stochastically(keep_zeros(levels_of_x, x), uniform).to(x.dtype)
 
 
@@ -250,7 +250,7 @@ def qsgd(x: Tensor, levels: int, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 def euclidean_norm(x: Tensor) -> Tensor:
     """Return the Euclidean norm of each row of ``x (R, *s)``, ``(R, 1, .., 1)``, in single precision at least."""
-    return power_mean(x, 2.0) * math.sqrt(max(1, x[0].numel()))
+    return power_mean(x, p=2.0) * math.sqrt(max(1, x[0].numel()))
 
 
 def nonzero_norm(norm: Tensor) -> Tensor:

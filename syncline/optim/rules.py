@@ -237,8 +237,8 @@ def sgdm(momentum: float = 0.0, form: Literal["ema", "heavy-ball"] = "heavy-ball
     """
     check_unit("momentum", momentum)
     if momentum == 0:
-        return MomentumRule((), (), Unscaled())  # without a state, so that none is kept or sent
-    return MomentumRule((momentum,), (1.0,), Unscaled(), form=form)
+        return MomentumRule(betas=(), omegas=(), scaling=Unscaled())  # without a state, so that none is kept or sent
+    return MomentumRule(betas=(momentum,), omegas=(1.0,), scaling=Unscaled(), form=form)
 
 
 def adam(beta1: float = 0.9, beta2: float = 0.999, eps: float = 1e-8, bias_correction: bool = True) -> MomentumRule:
@@ -310,6 +310,6 @@ def fused_adam(
         vs += v.unbind(0)
     steps = [torch.tensor(float(t + 1))] * len(params)
     torch._fused_adam_(
-        params, gs, us, vs, [], steps, lr=lr, beta1=betas[0], beta2=betas[1], weight_decay=0.0, eps=eps, amsgrad=False,
-        maximize=False,
+        params, gs, us, vs, max_exp_avg_sqs=[], state_steps=steps, lr=lr, beta1=betas[0], beta2=betas[1], eps=eps,
+        weight_decay=0.0, amsgrad=False, maximize=False,
     )  # fmt: skip

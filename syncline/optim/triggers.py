@@ -139,7 +139,7 @@ class RMMC(Trigger):
             return self.threshold < float("inf")
         changes = self.changes(rows)
         self.records.append(changes)
-        comm.ledger.record_readback(changes.shape[1])  # the public code asks for each matrix's norm
+        comm.ledger.record_readback(numbers=changes.shape[1])  # the public code asks for each matrix's norm
         largest = comm.all_reduce_max(changes.amax(1).float(), label="trigger")
         self.compared.append(largest[:1])  # the first row, as all rows are equal
         return bool(largest[0] > self.threshold)
@@ -206,7 +206,7 @@ class GradientChange(Trigger):
         check_one_seed(comm)
         if not rows:
             return self.threshold < float("inf")
-        comm.ledger.record_readback(1)
+        comm.ledger.record_readback(numbers=1)
         largest = comm.all_reduce_max(self.change(rows).float(), label="trigger")
         self.compared.append(largest[:1])
         # An infinite change, that of the first step, must not reach an infinite threshold.

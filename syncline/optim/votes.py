@@ -93,12 +93,12 @@ class SignCode:
 
     def encode(self, signs: Tensor) -> Tensor:
         """Encode signs ``(..., n)`` as bytes ``(..., nbytes(n))``."""
-        return PackedIntegers(2).encode(signs + 1) if self.ternary else PackedSigns().encode(signs > 0)
+        return PackedIntegers(bits=2).encode(signs + 1) if self.ternary else PackedSigns().encode(signs > 0)
 
     def decode(self, encoded: Tensor, count: int) -> Tensor:
         """Decode bytes ``(..., nbytes(count))`` to int8 signs ``(..., count)``."""
         if self.ternary:
-            return PackedIntegers(2).decode(encoded, count, torch.int8) - 1
+            return PackedIntegers(bits=2).decode(encoded, count, torch.int8) - 1
         return PackedSigns().decode(encoded, count, torch.int8)
 
 

@@ -279,7 +279,8 @@ class FailuresSpec(Spec):
 
     def best_intervals_s(self, workers: int) -> tuple[float, float]:
         """Return the shortest and the longest interval that cost at most 1 % more than the best."""
-        return intervals_within(0.01, self.checkpoint.blocking_s(nbytes=None), self.rollback_mtbf_s(workers))
+        stop_s, mtbf_s = self.checkpoint.blocking_s(nbytes=None), self.rollback_mtbf_s(workers)
+        return intervals_within(excess=0.01, stop_s=stop_s, mtbf_s=mtbf_s)
 
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.

@@ -286,7 +286,7 @@ class OneBitCompressor(CompressorBase):
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
         """Return one all-gather of scale and packed signs."""
-        return [(TENSORS, "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, 1))]
+        return [(TENSORS, "all_gather", SCALE_BYTES + packed_bytes(tensor.elements, bits=1))]
 
     @property
     @override
