@@ -141,7 +141,7 @@ class RotationBase(DataParallelBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        """Build the optimizer of a pipeline stage; the longer its gradient delay, the more often it renews its bases.
+        """Build the optimizer of a pipeline stage, which renews its bases as often as ``allocation`` says for its delay.
 
         A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The steps
         between its renewals depend on the delays of all stages, which a process with one stage has as ``delays``.

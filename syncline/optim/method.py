@@ -360,7 +360,7 @@ class Method(torch.optim.Optimizer):
         averaged_rows = self.rows_to_average(rows) if names else rows
         if self.on_average is not None and names:
             self.on_average(self, averaged_rows, names, t)
-        self.average_states(averaged_rows, names)
+        self.average_states(averaged_rows, names)  # also without names, because subclasses act in every step
         if self.buffers is not None:
             self.buffers.synchronise(self.buffer_sync(t))
         for group in self.param_groups:

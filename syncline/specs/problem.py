@@ -49,7 +49,7 @@ def _parse_problem(value: Any) -> Any:
         raise refusal("", value, f"fields, as in {{field: value}}, or {one_of(PROBLEMS, value)}")
     fields = dict(value)
     kind = fields.pop("kind", None)
-    if specs_are_data() and (kind == PYTHON or is_reference(kind)):
+    if specs_are_data() and (kind == PYTHON or is_reference(kind)):  # results are read without running code
         problem_name = fields.get("name") if kind == PYTHON else kind
         return UnavailableProblem(str(fields.get("target") or problem_name))
     if kind == PYTHON:

@@ -125,6 +125,7 @@ class LinkDescription(Description):
             raise SpecError(f"{path}.loss", self.loss, "none with tcp, which has its own: {loss: 0.001}")
         sent_once = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
         link = replace(link, efficiency=link.efficiency * sent_once)
+        # The windows' own limit, as on a line of infinite bandwidth.
         limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
         upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
         bandwidth = float(min(link.bandwidth_bytes_per_s, limit))
