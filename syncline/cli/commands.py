@@ -191,7 +191,8 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
 
         return list(import_replication("replications").bundled_replications()) if has_replication() else ()
     if source == "runs":
-        return sorted(str(path) for path in Path("runs").iterdir() if path.is_dir()) if Path("runs").is_dir() else ()
+        folder = Path("runs")
+        return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
     module, _, name = CATALOGUES[source].partition(":")
     catalogue: Any = getattr(import_module(module), name)
     catalogue = catalogue() if callable(catalogue) else catalogue

@@ -185,7 +185,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             if self.phase == "random":  # averages of two states coincide for sure only if both are in every step
                 all_exchanges.append(self._plain_exchange(elements(state_tensors), period, state, joins=period == 1))
             else:
-                # See ``optimizer`` for the offset.
+                # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
                 offset = 1 if self.phase == "paper" and state != "params" else 0
                 all_exchanges += self._average_exchanges(state_tensors, workers, period, label=state, offset=offset)
         return all_exchanges
@@ -245,8 +245,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         if self.phase == "random":
             sync = optim.Random(self.periods())
         else:
-            # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
-            offsets = dict.fromkeys(rule.states, 1) if self.phase == "paper" else None
+            offsets = dict.fromkeys(rule.states, 1) if self.phase == "paper" else None  # as in ``exchanges``
             sync = optim.Periodic(self.periods(), offsets)
         options |= self._compressor_options()
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)

@@ -129,7 +129,7 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     if not isinstance(method, MethodBase):
         expected = f"a function that returns a method, as syncline.local(...) is one, not {type(method).__name__}"
         raise SpecError("target", target, expected)
-    if fields.get("label"):
+    if fields.get("label"):  # it is the method's, not an argument of the target
         method = validate(type(method), dict(method) | {"label": fields["label"]})
     return method.written_as(fields)
 

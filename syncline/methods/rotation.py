@@ -141,7 +141,7 @@ class RotationBase(DataParallelBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        """Build the optimizer of a pipeline stage, which renews its bases as often as ``allocation`` says for its delay.
+        """Build the optimizer of a pipeline stage; ``allocation`` says how its delay decides when it renews its bases.
 
         A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The steps
         between its renewals depend on the delays of all stages, which a process with one stage has as ``delays``.

@@ -118,15 +118,10 @@ class StreamSpec(Spec):
             for f, fragment in enumerate(fragments):
                 exchange = fragment_exchange(state, [tensors[i] for i in fragment.tensors])
                 if exchange is not None:
-                    exchange = replace(
-                        exchange,
-                        period=period,
-                        label=f"{state} {f + 1}/{self.fragments}",
-                        offset=f * period // self.fragments,
-                        joins=False,
-                        wait_steps=self.tau,
-                        in_backward=self.in_backward,
+                    offset = f * period // self.fragments  # which spreads the traffic evenly
+                    exchanges.append(replace(
+                        exchange, period=period, label=f"{state} {f + 1}/{self.fragments}", offset=offset, joins=False,
+                        wait_steps=self.tau, in_backward=self.in_backward,
                         spans=fragment.spans if self.in_backward else (),
-                    )
-                    exchanges.append(exchange)
+                    ))  # fmt: skip
         return exchanges
