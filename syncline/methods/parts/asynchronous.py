@@ -182,25 +182,19 @@ class AsynchronousSpec(Spec):
                 raise refusal(f"asynchronous.{field}", getattr(self, field), expected)
 
         is_delayed = self.momentum == "delayed"
-        single = "with delayed momentum, which has one version"
+        with_delayed = "with delayed momentum, which has one version"
         adapts_steps = self.dynamic_local_updates is True
         has_several_updates = self.updates_per_version > 1 or bool(self.grace_period)
         largest_activation = 1 / self.buffer_size
         check(is_diloco or not is_delayed, "momentum", "every, as only diloco has an outer momentum")
         check(is_diloco or not adapts_steps, "dynamic_local_updates", "batch or no, as only diloco has local steps")
         check(is_delayed or not self.momentum_activation, "momentum_activation", "0 unless momentum is delayed")
-        check(
-            self.momentum_activation <= largest_activation,
-            "momentum_activation",
-            f"at most 1 / buffer_size ({largest_activation:g})",
-        )
-        check(not (self.synchronous and is_delayed), "synchronous", f"no {single}")
-        check(not (self.grace_period and is_delayed), "grace_period", f"0 {single}")
-        check(
-            self.update_weights == "equal" or has_several_updates,
-            "update_weights",
-            "equal where a version is of one update",
-        )
+        at_most = f"at most 1 / buffer_size ({largest_activation:g})"
+        check(self.momentum_activation <= largest_activation, "momentum_activation", at_most)
+        check(not (self.synchronous and is_delayed), "synchronous", f"no {with_delayed}")
+        check(not (self.grace_period and is_delayed), "grace_period", f"0 {with_delayed}")
+        can_weigh = self.update_weights == "equal" or has_several_updates
+        check(can_weigh, "update_weights", "equal where a version is of one update")
 
     def check_workers(self, workers: int, path: str) -> None:
         """Raise an error, which names a field below ``path``, if there are too few workers.
