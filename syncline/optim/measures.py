@@ -341,7 +341,7 @@ class Rounds(Measure):
 def round_values(
     start: tuple[Vectors, Vectors], end: tuple[Vectors, Vectors], outer_momenta: Vectors, replicas: int
 ) -> Iterator[MeasuredValue]:
-    """Yield the values that `Rounds` measures in one round of local steps.
+    """Yield the values that `Rounds` measures in one round of local steps; without momenta, none of momenta.
 
     Args:
         start: parameters and momenta after the average at the beginning of the round.

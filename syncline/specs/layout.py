@@ -74,7 +74,7 @@ class LayoutSpec(Spec):
     def check(self, model: Model, workers: int) -> None:
         """Refuse a layout that does not divide a model or the workers."""
         layout = self.build()
-        if layout.workers == 1:
+        if layout.workers == 1:  # nothing is divided, so that any model will do
             return
         try:
             layout.check(model)
