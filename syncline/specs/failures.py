@@ -69,8 +69,8 @@ class CheckpointSpec(Spec):
             raise refusal("write_time", self.write_time, "none with size and bandwidth, from which it follows")
         if self.size is not None and self.bandwidth is None:
             raise refusal("bandwidth", None, "a rate as well, with which the size is written")
-        is_time = isinstance(self.interval, float)  # otherwise it is ``best`` or ``never``
-        if is_time and not 0 < self.interval < math.inf:
+        # An interval that is no number is ``best`` or ``never``.
+        if isinstance(self.interval, float) and not 0 < self.interval < math.inf:
             raise refusal("interval", self.interval, "a positive time, best, or never")
         if self.snapshot_time and self.mode == "blocking":
             expected = "none where checkpoints are blocking; or mode: asynchronous"
