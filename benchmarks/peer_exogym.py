@@ -10,11 +10,6 @@ import sys
 from typing import Any
 
 import torch
-from exogym.strategy.demo import DeMoStrategy
-from exogym.strategy.diloco import DiLoCoStrategy
-from exogym.strategy.optim import OptimSpec
-from exogym.strategy.strategy import SimpleReduceStrategy
-from exogym.trainer import Trainer
 from torch import Tensor, nn
 
 join_group = torch.distributed.init_process_group
@@ -27,12 +22,6 @@ def join_group_on_linux(*arguments: Any, **options: Any) -> None:
 
 
 torch.distributed.init_process_group = join_group_on_linux
-
-STRATEGIES = {
-    "ddp-adam": lambda: SimpleReduceStrategy(OptimSpec(torch.optim.Adam, lr=1e-3)),
-    "diloco": lambda: DiLoCoStrategy(OptimSpec(torch.optim.Adam, lr=1e-3), H=10),
-    "demo": DeMoStrategy,
-}
 
 
 class Classifier(nn.Module):
@@ -49,11 +38,19 @@ class Classifier(nn.Module):
 
 
 def main(method: str, relus: int, steps: int, workers: int) -> None:
-    """Train."""
+    """Train with EXO Gym, which only this function needs."""
+    from exogym.strategy.demo import DeMoStrategy
+    from exogym.strategy.diloco import DiLoCoStrategy
+    from exogym.strategy.optim import OptimSpec
+    from exogym.strategy.strategy import SimpleReduceStrategy
+    from exogym.trainer import Trainer
+
+    adam = OptimSpec(torch.optim.Adam, lr=1e-3)
+    strategies = {"ddp-adam": SimpleReduceStrategy(adam), "diloco": DiLoCoStrategy(adam, H=10), "demo": DeMoStrategy()}
     images = torch.utils.data.TensorDataset(torch.randn(1437, 64), torch.randint(10, (1437,)))
     trainer = Trainer(Classifier(relus), images, images, device="cpu")
     trainer.fit(
-        num_epochs=1000, strategy=STRATEGIES[method](), num_nodes=workers, max_steps=steps, batch_size=32,
+        num_epochs=1000, strategy=strategies[method], num_nodes=workers, max_steps=steps, batch_size=32,
         minibatch_size=32, val_size=32, val_interval=steps, run_name="peer",
     )  # fmt: skip
 
