@@ -21,7 +21,8 @@ def join_group_on_linux(*arguments: Any, **options: Any) -> None:
     join_group(*arguments, **options)
 
 
-torch.distributed.init_process_group = join_group_on_linux
+if __name__ in ("__main__", "__mp_main__"):  # the script, or one of the processes that EXO Gym spawns
+    torch.distributed.init_process_group = join_group_on_linux
 
 
 class Classifier(nn.Module):
