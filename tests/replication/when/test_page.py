@@ -95,7 +95,7 @@ def test_what_the_trigger_sees():
     assert s8 < 0.5 < s32
     assert gradients[32768].deviation / d32 > 2
     above = [gradients[batch] for batch in SETTING["tokens"]]
-    assert "is exceeded in {:g} at 8k, in {:g} at 32k, and, with one seed, in {:g} at 64k".format(
+    assert "{:g} steps exceed it at 8k, {:g} at 32k, and {:g} at 64k (one seed)".format(
         *(row.exceeded for row in above[1:])
     ) in TEXT  # fmt: skip
     assert all(row.early <= row.exceeded / 5 for row in above)
