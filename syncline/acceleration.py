@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from inspect import unwrap
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -54,24 +53,33 @@ class Kernels:
     def load(self) -> ModuleType:
         """Load the module unless it is loaded, and return it."""
         if self._module is None:
+            announce_first_compilation(self._name)
             self._module = import_module(self._name)
-            if not _is_in_cache(self._module):
-                announce_compiling(self._name)
         return self._module
 
 
-def _is_in_cache(module: ModuleType) -> bool:
-    """Return whether Numba's cache has every function of a module, as its source is now."""
-    source = Path(str(module.__file__))
-    modified_s = source.stat().st_mtime
-    for function in vars(module).values():
-        is_compiled_by_numba = hasattr(function, "stats") and hasattr(function, "py_func")
-        if is_compiled_by_numba:
-            folder = Path(function.stats.cache_path or "")
-            index_files = folder.glob(f"{source.stem}.{function.py_func.__qualname__}-*.nbi")
-            if not any(file.stat().st_mtime >= modified_s for file in index_files):
-                return False
-    return True
+def announce_first_compilation(module_name: str) -> None:
+    """Announce it when Numba first compiles a function of a module in this process, and does not find it in its cache.
+
+    Not all functions need be compiled: a user of one method never calls those of the others.
+    """
+    from numba.core import event
+
+    class Announcer(event.Listener):
+        """A listener to Numba's compilations."""
+
+        has_announced = False
+
+        def on_start(self, event: Any) -> None:
+            """Announce the compilation, unless an earlier one was announced."""
+            if not self.has_announced and event.data["dispatcher"].py_func.__module__ == module_name:
+                self.has_announced = True
+                announce_compiling(module_name)
+
+        def on_end(self, event: Any) -> None:
+            """Do nothing."""
+
+    event.register("numba:compile", Announcer())
 
 
 def compiled(function: Callable[..., Any], *, fused_multiply_add: bool = False) -> Callable[..., Any]:

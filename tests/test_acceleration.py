@@ -1,4 +1,4 @@
-"""Memory that a process keeps."""
+"""Memory that a process keeps, and the line on a compilation."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import os
 import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from syncline.acceleration import OWN_SETTINGS
+from syncline.acceleration import COMPILE_S, OWN_SETTINGS
+from tests.reference import ROOT
 
 PAGES_OF_THE_SECOND_BLOCK = """
 import resource
@@ -35,3 +37,35 @@ def test_a_freed_block_of_64_mib_is_used_again_without_new_pages():
     command = [sys.executable, "-c", PAGES_OF_THE_SECOND_BLOCK]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert int(done.stdout) < 100  # more than 500 huge pages, or 16,384 small ones, if the block was given back
+
+
+COMPILED_MODULE = """
+from syncline.acceleration import compiled
+
+@compiled
+def used(number):
+    return number + 1
+
+@compiled
+def unused(number):
+    return number - 1
+"""
+USE = """
+import sys
+sys.path.insert(0, ".")
+from syncline.acceleration import Kernels
+module = Kernels("small_module", break_even_units=0).load()
+print(module.used(1), module.used(2))
+"""
+
+
+def test_a_compilation_is_announced_when_it_happens_and_only_then(tmp_path: Path) -> None:
+    """The second process finds the function that it calls in the cache; that another one is not there is no matter."""
+    (tmp_path / "small_module.py").write_text(COMPILED_MODULE)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(ROOT)}
+    line = f"compiling small_module, once on this machine: about {COMPILE_S} s\n"
+    for announced in (line, ""):
+        done = subprocess.run(
+            [sys.executable, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, "2 3\n", announced)
