@@ -246,7 +246,7 @@ class ZeroOneAdamSpec(OneBitBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of both moments, the last average, the steps since, and both errors."""
+        """Return how many numbers a worker stores: moments, parameters at the last average, steps since, two errors."""
         # The variant ``code`` computes the sum of the steps since the last average from the parameters.
         states_per_parameter = 4 if self.variant == "code" else 5
         return states_per_parameter * elements(tensors_of(model)) + sum(chunk_lengths(model, workers))

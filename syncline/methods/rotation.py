@@ -190,7 +190,7 @@ class BasisRotationSpec(RotationBase):
 
     @model_validator(mode="after")
     def _check_averages(self) -> Self:
-        """Raise an error for the decay rate of averages if there are none."""
+        """Raise an error for ``covariance_beta`` with bases of the momentum, for which no products are averaged."""
         if self.basis_source == "1st" and self.covariance_beta is not None:
             raise refusal("covariance_beta", self.covariance_beta, "none with basis_source 1st, which averages nothing")
         return self

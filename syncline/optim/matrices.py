@@ -119,7 +119,7 @@ def random_columns(x: Tensor, length: int, rank: int, *names: str | int) -> Tens
         rank: number of columns.
         *names: names of the random stream; the random numbers depend only on these and on the shape.
     """
-    if x.is_meta:
+    if x.is_meta:  # a tensor without memory, of which only the shape is asked
         return x.new_empty(x.shape[0], length, rank)
     source = torch.Generator().manual_seed(seed64(0, "right factor", *names))
     columns = torch.randn(length, rank, generator=source, dtype=torch.float64).to(x)

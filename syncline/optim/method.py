@@ -469,7 +469,7 @@ class Method(torch.optim.Optimizer):
             self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
     def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:
-        """Return the tensor to average for a state of a parameter: for ``params``, the outer optimizer's payload."""
+        """Return the state to average of a parameter: for ``params``, the outer optimizer's payload if there is one."""
         if name != "params":
             return row.state[name]
         return self.outer_optimizer.payload(row.x, row.state) if self.outer_optimizer else row.x

@@ -201,7 +201,7 @@ class OutageSpec(Spec):
 
     @model_validator(mode="after")
     def _check_unit_and_order(self) -> OutageSpec:
-        """Refuse an outage of none or of several of a worker, a node and a site, and one that ends before it begins."""
+        """Refuse an outage that is not of exactly one worker, node or site, or that ends before it begins."""
         units = [name for name in ("worker", "node", "site") if getattr(self, name) is not None]
         if len(units) != 1:
             raise refusal("", units, "one of worker, node and site, by its number")

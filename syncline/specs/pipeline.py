@@ -314,7 +314,7 @@ class PipelineSpec(Experiment):
         shape = (self.stages, self.microbatches * self.flushes)  # (K, M)
 
         def with_jitter(stage_s: list[float]) -> np.ndarray:
-            """Return the seconds of the tasks of one kind, ``(K, M)``, from the seconds of each stage."""
+            """Return the seconds of the tasks of one kind with jitter, ``(K, M)``, from the seconds of each stage."""
             factor = lognormal_factors(self.jitter, rng.standard_normal(shape)) if self.jitter else 1.0
             chunk_s = np.asarray(stage_s)[:, None] / self.chunks_of(name)  # (K, 1); a stage has equally long chunks
             return chunk_s * factor * np.ones(shape)

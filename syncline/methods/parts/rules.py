@@ -343,7 +343,7 @@ class ScionRule(RuleBase):
 
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of momenta, of orthogonalising matrices, and of points in other balls."""
+        """Return the operations of momenta, of orthogonalising matrices, and of the norm balls of other parameters."""
         others = Passes(single=28, kernels=3).on(t for t in tensors if not t.is_matrix)
         return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
 

@@ -90,7 +90,7 @@ def _parse_places(value: Any, path: str) -> dict[str, int]:
 
 
 def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
-    """Return the rows of a table: a list of mappings, a DataFrame, or the path of a CSV file with these columns.
+    """Return the rows of a table of lines: a list of mappings, a DataFrame, or the path of a CSV file.
 
     Numbers in a column whose name has a unit get this unit; empty cells are left out.
     """
@@ -238,7 +238,7 @@ class MatrixDescription(NetworkDescription):
         return lines
 
     def _rows_of_tables(self, tables: Mapping[str, Rows], names: Sequence[str]) -> Iterator[tuple[dict[str, Any], str]]:
-        """Yield the fields and the path of each line in tables ``(S, S)`` of bandwidths and latencies."""
+        """Yield the fields and the path of each line in tables of S places, ``(S, S)``, of bandwidths and latencies."""
         for field, table in tables.items():
             if len(table) != len(names) or any(len(row) != len(names) for row in table):
                 expected = f"{len(names)} rows of {len(names)}, one for each place"
