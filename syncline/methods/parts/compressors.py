@@ -122,7 +122,7 @@ class TopKCompressor(CompressorBase):
         """Return one all-gather: k indices packed, then k values.
 
         Raises:
-            SpecError: if the index cannot tell a tensor's entries apart.
+            SpecError: the index cannot tell a tensor's entries apart.
         """
         count = kept_entries(self.fraction, tensor.elements)
         nbytes = pairs_bytes(count, tensor.elements, self.index_bits, self.value_format, path="compressor.index_bits")
@@ -166,7 +166,7 @@ class LpCompressor(CompressorBase):
         """Return the scale gathered, then one all-reduce of packed integers.
 
         Raises:
-            SpecError: names the width that would do for so many workers.
+            SpecError: there are too many workers for the bits of a sum; the error names enough bits.
         """
         sum_levels(self.bits, workers, "compressor.bits")
         return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", field_bytes(tensor.elements, self.bits))]
@@ -248,7 +248,7 @@ class BlockTopKCompressor(CompressorBase):
         """Return one all-gather: the indices of all blocks packed, then their values.
 
         Raises:
-            SpecError: if the index cannot tell a block's entries apart.
+            SpecError: the index cannot tell a block's entries apart.
         """
         path = "compressor.index_bits"
         nbytes = block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path)

@@ -83,7 +83,7 @@ class StreamSpec(Spec):
         strides: number of runs of neighbouring parameters in a fragment. With 1, a fragment is contiguous; with more,
             its runs are spread evenly over the depth of the model, ``fragments`` runs apart.
         tau: number of steps between the start of a fragment's average and its merge into the workers' state.
-        alpha: weight of the workers' own values when they merge the average, as in `streaming`.
+        alpha: weight of the workers' own values when they merge the average, see `optim.Streaming`.
         in_backward: whether each part of a fragment is sent as soon as its last local step is done, during the backward
             pass of the layers below; by default, the fragment is sent after the step.
     """
