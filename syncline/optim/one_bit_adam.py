@@ -123,7 +123,7 @@ class OneBitMean:
         return repeat_for_workers(mean, x.shape[0]).view(x.shape)
 
     def _scale(self, y: Tensor, count: Tensor | int) -> Tensor:
-        """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``.
+        """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``; others are 0.
 
         Sums are in fp64, so that their order hardly matters.
         """

@@ -117,8 +117,10 @@ def blamed(error: SpecError, to_blame: Sequence[tuple[Grid, Any]], settings: Seq
     for grid, _ in innermost_first:
         if is_in(error.path, grid.path):
             return SpecError(grid.origin + error.path.removeprefix(grid.path), error.value, error.expected)
+    if not settings:
+        return error
     settings_text = ", ".join(f"{grid.path}={flat_value(value)}" for grid, value in settings)
-    return SpecError(error.path, error.value, error.expected + (f" (with {settings_text})" if settings_text else ""))
+    return SpecError(error.path, error.value, f"{error.expected} (with {settings_text})")
 
 
 def flat_value(value: Any) -> Any:
