@@ -181,7 +181,7 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
     if source == "algorithms":
         from syncline.costmodel import ALGORITHMS, OF_DIRECT, OF_NCCL, OF_PLACES
 
-        names = {"auto": None, "gloo": None, "nccl": None}
+        names = {"auto": None, "gloo": None, "nccl": None}  # a dictionary, so that each is once and in order
         for algorithms_by_collective in (ALGORITHMS, OF_PLACES, OF_DIRECT, OF_NCCL):
             for algorithms in algorithms_by_collective.values():
                 names |= dict.fromkeys(algorithms)

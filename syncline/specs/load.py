@@ -129,9 +129,13 @@ def load_spec(
     kind = str(fields.get("kind"))
     accepted = {kind_of_model(spec): spec for spec in specs}
     names = list(accepted or KINDS)
-    is_study = kind not in names and kind in STUDIES and (not specs or study_of_kind(kind).command == studies_of)
-    if not isinstance(fields.get("kind"), str) or not (kind in names or is_study):
-        studies = [name for name in STUDIES.names() if not specs or study_of_kind(name).command == studies_of]
+
+    def accepts_study(study_kind: str) -> bool:
+        return not specs or study_of_kind(study_kind).command == studies_of
+
+    is_accepted = kind in names or (kind in STUDIES and accepts_study(kind))
+    if not isinstance(fields.get("kind"), str) or not is_accepted:
+        studies = [name for name in STUDIES.names() if accepts_study(name)]
         command = command_of_kind(kind)
         hint = f"; a spec of kind {kind!r} is for 'syncline {command}'" if command else replication_hint()
         raise SpecError("kind", fields.get("kind"), one_of([*names, *studies], kind) + hint)

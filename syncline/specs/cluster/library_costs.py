@@ -40,8 +40,9 @@ class CostsDescription(Description):
             return cls.makes(**{attribute: value for attribute, value in values.items() if value is not None})
         except SpecError as error:  # it names an attribute of the costs, and users know the field
             _, _, attribute = error.path.rpartition(".")
-            fields = {attribute: field for field, attribute in cls.attributes.items()}
-            raise SpecError(f"{path}.{fields.get(attribute, attribute)}", error.value, error.expected) from None
+            field_by_attribute = {attribute: field for field, attribute in cls.attributes.items()}
+            field_path = f"{path}.{field_by_attribute.get(attribute, attribute)}"
+            raise SpecError(field_path, error.value, error.expected) from None
 
     @classmethod
     def fields_of(cls, costs: Any) -> dict[str, Any]:
