@@ -69,10 +69,8 @@ class DionBase(CompressibleBase):
     def _check_factors(self) -> Self:
         """Raise an error for a clipped gradient, or a compressor that is not for factors, if factors are sent."""
         if self.clip_norm is not None and self.exchange == "compressed":
-            expected = (
-                "none where factors are sent: workers do not know the mean gradient's norm, and would drift apart"
-            )
-            raise refusal("clip_norm", self.clip_norm, expected)
+            reason = "workers do not know the mean gradient's norm, and would drift apart"
+            raise refusal("clip_norm", self.clip_norm, f"none where factors are sent: {reason}")
         if self.compressor and self.exchange == "compressed" and self.compressor.kind in UNSUITED_TO_FACTORS:
             kind = self.compressor.kind
             raise refusal("compressor.kind", kind, f"'lp' for factors{UNSUITED_TO_FACTORS[kind]}")

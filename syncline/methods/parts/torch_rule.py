@@ -165,10 +165,8 @@ def _import_target(target: str) -> Any:
         SpecError: it cannot be imported, or is not callable.
     """
     if not is_reference(target) or target.startswith("__main__:"):
-        expected = (
-            "module:name or file.py:name; pass an object that is defined in a notebook, a script or a function itself"
-        )
-        raise SpecError("rule.target", target, expected)
+        local_objects = "an object that is defined in a notebook, a script or a function itself"
+        raise SpecError("rule.target", target, f"module:name or file.py:name; pass {local_objects}")
     target_object = import_reference(target, "rule.target", installed=target in BUILT_IN)
     if not callable(target_object):
         raise SpecError("rule.target", target, CLASS)

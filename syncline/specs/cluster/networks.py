@@ -144,10 +144,8 @@ def _network_behind(reference: str | Mapping[str, Any], target: Any, path: str) 
         return network(target, path)
     if not is_network(target):
         lacks = ", ".join(member for member in MEMBERS if not hasattr(target, member)) or "an instance of this class"
-        expected = (
-            f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks}), or a description of one"
-        )
-        raise SpecError(path, reference, expected)
+        expected = f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks})"
+        raise SpecError(path, reference, f"{expected}, or a description of one")
     user_network: Network = target
     return user_network if isinstance(target, BUILT_IN) else ReferencedNetwork(user_network, reference)
 
