@@ -90,14 +90,15 @@ def projection_assumptions(
     """
     origins = origins or {}
     by_name: dict[str, dict[str, Assumption]] = {}
-    seen: set[tuple[Any, ...]] = set()
+    keys: set[tuple[Any, ...]] = set()
     for spec in specs:
-        # A list of specs has many numbers of workers, on which the batch alone depends.
         traffic = spec.precision, spec.overlap, spec.algorithm
         key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *traffic
-        for assumption in (spec_batch(spec),) if key in seen else _spec_assumptions(spec, origins):
+        # Specs with one key differ in the number of workers, on which the batch alone depends.
+        spec_assumptions = [spec_batch(spec)] if key in keys else _spec_assumptions(spec, origins)
+        for assumption in spec_assumptions:
             by_name.setdefault(assumption.name, {})[assumption.text] = assumption
-        seen.add(key)
+        keys.add(key)
     methods = {id(method): method for spec in specs for method in spec.methods}.values()
     periods = period_assumption(methods, origins.get("period", THE_SPECS))
     for assumption in (periods, *_memory_plan_assumptions(rows), *_repair_assumptions(rows)):

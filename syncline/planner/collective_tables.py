@@ -25,7 +25,7 @@ from syncline.specs.study import Record
 from syncline.units import format_bytes, format_seconds
 
 COLUMNS = "algorithm closed_form_s lockstep_after_s events_after_s bytes_per_worker chosen_by"
-SIZES = {
+SIZE_MEANINGS = {
     "all_gather": "from each worker",
     "gather": "from each worker",
     "reduce_scatter": "into each worker",
@@ -38,7 +38,7 @@ NOTE = (
     "message, from the last start until the last worker has finished."
 )
 STARTS_NOTE = "Workers start at {}. From the last start until all have finished (lockstep, else events):\n"
-SHOWN = 8
+MOST_TIMES = 8
 """Number of workers whose times are shown one by one."""
 
 LEFT_OUT = (
@@ -104,8 +104,9 @@ def _from_last_start(row: Record, last_s: float) -> Record:
 
 def _title(kind: str, question: CostQuestion, network: Network) -> str:
     """Return the title of a table: the collective, the size, the workers and the network."""
+    # A name with a comma is the network's description, which follows.
     name = f"{network.name}: " if network.name and "," not in network.name else ""
-    size = f"{format_bytes(question.nbytes)} {SIZES.get(kind, '')}".rstrip()
+    size = f"{format_bytes(question.nbytes)} {SIZE_MEANINGS.get(kind, '')}".rstrip()
     protocol = "" if question.protocol == "eager" else f", {question.protocol}"
     return f"{kind}, {size}; {question.workers:,} workers{protocol}, {name}{network.describe()}"
 
@@ -144,6 +145,6 @@ def _finish_note(rows: list[Record], starts_s: tuple[float, ...]) -> str:
 
 
 def _times_text(seconds: Sequence[float]) -> str:
-    """Return the first `SHOWN` times as text, with commas between."""
-    texts = [format_seconds(time_s) for time_s in seconds[:SHOWN]]
-    return ", ".join([*texts, "..."] if len(seconds) > SHOWN else texts)
+    """Return the first `MOST_TIMES` times as text, with commas between."""
+    texts = [format_seconds(time_s) for time_s in seconds[:MOST_TIMES]]
+    return ", ".join([*texts, "..."] if len(seconds) > MOST_TIMES else texts)

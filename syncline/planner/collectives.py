@@ -66,11 +66,11 @@ def most_accepted(evaluator: str, network: Network, kind: str, algorithm: str) -
     return MOST_REPEATED_MESSAGES[evaluator]
 
 
-LARGE = 1e20
-"""Bytes next to which a latency is negligible, for the slope of a closed form."""
+LARGE_BYTES = 1e20
+"""Size next to which a latency is negligible, for the slope of a closed form."""
 
-SIZES = 1e2, 1e10
-"""Range of sizes in bytes that the figure has, if the size of the question is well within it."""
+FIGURE_BYTES = 1e2, 1e10
+"""Range of sizes that the figure has, if the size of the question is well within it."""
 
 RING_LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1}
 """Number of times that a ring carries (P - 1) / P of the tensor, by collective."""
@@ -84,7 +84,9 @@ def bus_factor(kind: str, workers: int) -> float:
     >>> bus_factor("all_reduce", 4), bus_factor("broadcast", 4)
     (1.5, 1.0)
     """
-    return RING_LAPS[kind] * (workers - 1) / workers if kind in RING_LAPS else 1.0
+    if kind not in RING_LAPS:
+        return 1.0
+    return RING_LAPS[kind] * (workers - 1) / workers
 
 
 TOTALS = ("all_gather", "gather")
@@ -104,12 +106,12 @@ class CostQuestion:
     """A question about the costs of collectives, from the command line or from Python.
 
     Args:
-        workers: P; by default the number of starts, the number of places of the network, or 8.
-        nbytes: n, a size with its unit or a number of bytes, with the meaning that the collective gives it.
-        networks: networks in the form that `syncline.costmodel.network` takes.
-        collectives: names; all by default.
-        starts: start time of each worker, as times, or as text with commas between; all at 0 by default.
-        algorithms: names, or policies for the algorithms that they choose; all by default.
+        workers: P, the number of workers.
+        nbytes: n, bytes with the meaning that the collective gives them.
+        networks: networks that join the workers.
+        collectives: names of the collectives.
+        starts_s: start of each worker in seconds; None: all start at 0.
+        algorithms: names, or policies for the algorithms that they choose; empty: all.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
 
     Raises:
@@ -135,7 +137,10 @@ class CostQuestion:
         algorithms: Sequence[str] | None = None,
         protocol: str = "eager",
     ) -> CostQuestion:
-        """Return the question that the options of ``syncline collectives`` ask, after a check of their values."""
+        """Return the question that the options of ``syncline collectives`` ask, after a check of their values.
+
+        By default there are as many workers as starts, else as places of the network, else 8.
+        """
         if workers is not None and workers < 1:
             raise SpecError("--workers", workers, "at least 1")
         for kind in collectives or ():
@@ -365,8 +370,8 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
         empty_s = closed_form_s(kind, workers, nbytes=0.0, network=network, algorithm=algorithm, rule=protocol)
         if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
             continue
-        large_s = float(collective_s(kind, workers, LARGE, network, algorithm, rule=protocol))
-        lines[algorithm] = empty_s, (large_s - empty_s) / LARGE
+        large_s = float(collective_s(kind, workers, LARGE_BYTES, network, algorithm, rule=protocol))
+        lines[algorithm] = empty_s, (large_s - empty_s) / LARGE_BYTES
     if not lines:
         return []
     fastest = min(lines, key=lines.__getitem__)  # at the smallest sizes: the lowest latency, then the fewest bytes
@@ -419,8 +424,8 @@ def costs_figure(question: CostQuestion) -> Figure:
 
 
 def _size_range(nbytes: float) -> tuple[float, float]:
-    """Return the range of sizes in bytes of a figure: `SIZES`, extended to a decade beyond the question's size."""
-    low, high = SIZES
+    """Return the range of sizes in bytes of a figure: `FIGURE_BYTES`, extended to a decade beyond the question's."""
+    low, high = FIGURE_BYTES
     if nbytes > 0:
         low = min(low, 10.0 ** np.floor(np.log10(nbytes) - 1))
         high = max(high, 10.0 ** np.ceil(np.log10(nbytes) + 1))

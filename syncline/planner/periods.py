@@ -98,4 +98,5 @@ def period_of(method: MethodBase) -> int:
     period = getattr(method, "period", None)
     if period is not None:
         return int(period)
-    return max((int(exchange.period) for exchange in method.exchanges(1, 2)), default=1)
+    exchanges = method.exchanges(1, 2)  # of one parameter, between two workers
+    return max((int(exchange.period) for exchange in exchanges), default=1)

@@ -137,7 +137,10 @@ BoundedSeconds = tuple[float, float | None, float | None]
 
 
 def with_failures(seconds: BoundedSeconds | None, goodput: Goodput | None) -> BoundedSeconds | None:
-    """Return a time and its bounds divided by the goodput, or None if the training makes no progress."""
+    """Return a time and its bounds divided by the goodput; None if the time is unknown, or without any progress.
+
+    Without a goodput the time is unchanged.
+    """
     if seconds is None or goodput is None:
         return seconds
     if not goodput.goodput:

@@ -78,7 +78,7 @@ def reformed_goodput(
     return group.useful_share / expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)
 
 
-SEEDS = 5
+NUM_SEEDS = 5
 """Number of simulations where no formula holds."""
 
 
@@ -113,7 +113,7 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
         goodput = reformed_goodput(failures, group, checkpoints, interval_s, work_s)
     stuck = _stuck_reason(failures, training, checkpoints, interval_s)
     if stuck is None and goodput is None:
-        goodput, stuck = simulated_goodput(failures, training, SEEDS)
+        goodput, stuck = simulated_goodput(failures, training, NUM_SEEDS)
     if stuck or goodput is None:
         goodput = 0.0
     return Goodput(
@@ -201,7 +201,9 @@ def _stuck_reason(
         work_s = interval_s if interval_s is not None else training.step_s * training.steps
         repair_s = 0.0 if failures.spares else failures.repair_s()
         needed_s = repair_s + failures.restart_time + checkpoints.reload_s + work_s + checkpoints.stop_s
-        phase = f"{'a repair, ' if repair_s else ''}a restart and the steps to a checkpoint"
+        phase = "a restart and the steps to a checkpoint"
+        if repair_s:
+            phase = f"a repair, {phase}"
     else:
         needed_s = failures.detection_timeout + failures.regroup_time + training.step_s
         phase = "forming a group and a step"

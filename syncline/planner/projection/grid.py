@@ -1,8 +1,7 @@
 """A projection of every combination of values: any number of rows, computed some at a time.
 
 Fields of the spec make settings, those below ``network`` networks, those below ``method`` methods. Rows are sorted by
-settings, then networks, then methods. Among settings, the fields priced as arrays change fastest, and the number of
-workers last.
+settings, then networks, then methods. From one setting to the next, the number of workers changes fastest.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ MOST_ROWS = 100_000_000
 """Limit on the rows, by choice: they take some gigabytes, and an hour."""
 
 AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
-"""Fields whose values are priced together, in the order in which they change faster; all others change first."""
+"""Fields whose values are priced together, the one that changes fastest last; all others change more slowly."""
 
 COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overlap", "precision")
 """Fields that have a column in every projection."""
@@ -100,20 +99,20 @@ class ProjectedGrid:
                 setting_grids.append(grid)
         setting_grids.sort(key=_rank)
         self.spec = spec
-        self.counts: Sequence[int] = ()
+        self.worker_counts: Sequence[int] = ()
         for grid in setting_grids:
             if grid.path == "workers":
-                self.counts = grid.values
+                self.worker_counts = grid.values
         self.other_grids = [grid for grid in setting_grids if grid.path != "workers"]
         self._models: dict[tuple[int, int], Model] = {}
         self._check_values(setting_grids)
         self.methods, self._method_columns = variants_of(spec.methods, method_grids)
         self.networks = NetworkGrid(spec.networks, network_grids)
         self.shape = [len(grid.values) for grid in self.other_grids]
-        self.rows = math.prod([*self.shape, len(self.counts) or 1, len(self.networks), len(self.methods)])
+        self.rows = math.prod([*self.shape, len(self.worker_counts) or 1, len(self.networks), len(self.methods)])
         if self.rows > MOST_ROWS:
             raise SpecError(grids[-1].origin, len(grids[-1].values), f"{MOST_ROWS:,} rows or fewer, not {self.rows:,}")
-        self.refused = refused_by(self.methods, self.counts) if len(self.counts) > 1 else []
+        self.refused = refused_by(self.methods, self.worker_counts) if len(self.worker_counts) > 1 else []
 
     def _check_values(self, grids: Sequence[Grid]) -> None:
         """Read every value once, so that errors come before the first row; of whole numbers read only the extremes."""
@@ -177,7 +176,7 @@ class ProjectedGrid:
     def specs(self) -> Iterator[ProjectSpec]:
         """Yield the projection of each setting, on all networks."""
         networks, _ = self.networks.part(0, len(self.networks))
-        for specs, _ in self._settings(ROWS_AT_A_TIME):
+        for specs, _ in self._settings(at_a_time=ROWS_AT_A_TIME):
             yield from (spec.model_copy(update={"networks": tuple(networks)}) for spec in specs)
 
     def parts(self, thresholds: bool = False) -> Iterator[Columns]:
@@ -190,7 +189,7 @@ class ProjectedGrid:
             SpecError: a number of workers that no network can join.
         """
         settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
-        for specs, setting_columns in self._settings(settings_at_a_time):
+        for specs, setting_columns in self._settings(at_a_time=settings_at_a_time):
             begin = 0
             for group, _ in group_specs(specs):
                 plan, end = ProjectionPlan(group, self.methods), begin + len(group)
@@ -207,8 +206,8 @@ class ProjectedGrid:
                         extra_columns[name] = indices[:, None], values
                     yield plan_columns(plan, networks, thresholds, extra_columns=extra_columns | self._method_columns)
 
-    def _settings(self, count: int) -> Iterator[tuple[list[ProjectSpec], GridColumns]]:
-        """Yield up to ``count`` specs at a time, with a column for each grid whose field has none in projections."""
+    def _settings(self, at_a_time: int) -> Iterator[tuple[list[ProjectSpec], GridColumns]]:
+        """Yield up to ``at_a_time`` specs together, with a column for each grid whose field has none in projections."""
         specs: list[ProjectSpec] = []
         value_indices: list[tuple[int, ...]] = []
         for indices in itertools.product(*map(range, self.shape)):
@@ -216,10 +215,10 @@ class ProjectedGrid:
                 [(grid, grid.values[index]) for grid, index in zip(self.other_grids, indices, strict=True)]
             )
             spec = spec.model_copy(update={"methods": self.methods})
-            for begin in range(0, max(len(self.counts), 1), count):
-                counts = self.counts[begin : begin + count]
+            for begin in range(0, max(len(self.worker_counts), 1), at_a_time):
+                counts = self.worker_counts[begin : begin + at_a_time]  # empty: those of the spec
                 new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
-                if specs and len(specs) + len(new_specs) > count:
+                if specs and len(specs) + len(new_specs) > at_a_time:
                     yield specs, self._grid_columns(value_indices)
                     specs, value_indices = [], []
                 specs += new_specs
@@ -242,7 +241,7 @@ class ProjectedGrid:
 
 
 def _rank(grid: Grid) -> int:
-    """Return the index of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes first."""
+    """Return the index of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes more slowly."""
     first_field = grid.path.split(".")[0]
     return AS_ARRAYS.index(first_field) if first_field in AS_ARRAYS else -1
 

@@ -112,7 +112,7 @@ def plan_columns(
         "precision": categorical([spec.number_format]),
         "algorithm": prices.algorithms,
         "timed_by": Categorical(np.minimum(evaluators.codes, first_reason), (*TIME_SOURCES, None)),
-        "not_timed": Categorical(
+        "not_timed": Categorical(  # code 0, None, for a known time
             np.maximum(evaluators.codes - first_reason + 1, 0), (None, *evaluators.values[first_reason:])
         ),
         **{name: times[name] for name in (*STEP_TIMES[:-1], *INSIDE_TIMES)},
@@ -243,7 +243,7 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
         for name, column in columns.items():
             columns_of_methods.setdefault(name, []).append(column)
     stacked = {name: np.stack(columns, axis=1)[:, None, :] for name, columns in columns_of_methods.items()}
-    policies = [policy and policy.describe() for policy in plan.method_plans[0].memory_plan.policies]
+    policies = [None if policy is None else policy.describe() for policy in plan.method_plans[0].memory_plan.policies]
     values_by_code = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
     return stacked | {name: Categorical(stacked[name], tuple(values)) for name, values in values_by_code.items()}
 

@@ -18,6 +18,9 @@ from syncline.specs import Experiment, ProjectSpec, study_of
 
 SEARCH = "search"
 
+NO_RECORDS: list[Any] = []
+"""The records of a study without training, which is in closed form."""
+
 FASTEST = "the fastest of given, stages-inside and replicas-inside"
 """The origin of a placement that was searched for."""
 
@@ -63,10 +66,10 @@ def project(spec: Experiment) -> list[dict[str, Any]]:
 
 
 def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> Sequence[dict[str, Any]]:
-    """Return the rows of several projections, one after another, or of a study.
+    """Return the rows of several projections, one after another, or of studies.
 
     Args:
-        specs: specs of projections; or one of a study.
+        specs: specs of projections, or of studies that need no training.
         thresholds: whether to find the bandwidths at which a method is worth it; by default, if there are few rows.
 
     Raises:
@@ -74,8 +77,8 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
     """
     specs = list(specs)
     projections = [placed_spec(spec) for spec in specs if isinstance(spec, ProjectSpec)]
-    if len(projections) < len(specs):
-        return [row for spec in specs for row in study_of(spec).rows(spec, [])]
+    if len(projections) < len(specs):  # studies, because a command takes specs of one kind
+        return [row for spec in specs for row in study_of(spec).rows(spec, NO_RECORDS)]
     check_joined(projections)
     if thresholds is None:
         thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW

@@ -18,7 +18,7 @@ from syncline.fields import MANY, explain
 from syncline.methods import MethodBase
 from syncline.planner.periods import methods_at_period
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.project import project
+from syncline.planner.projection.project import NO_RECORDS, project
 from syncline.planner.projection.thresholds import speedups
 from syncline.specs import Experiment, ProjectSpec, hardware, model, study_of, validate
 from syncline.specs.clock import ALGORITHM_NAMES, POLICIES, PRODUCT_FORMATS
@@ -28,11 +28,10 @@ from syncline.units import format_seconds, parse_count
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MOST_PANELS = 6
 MOST_LINES = 4
 """Number of lines about refused numbers of workers, per method."""
-POINTS = 161
-RANGE = 1.25e6, 1.25e11
+MOST_PANELS, POINTS_PER_CURVE = 6, 161
+LOWEST_BANDWIDTH, HIGHEST_BANDWIDTH = 1.25e6, 1.25e11
 """Range of bandwidths in a figure, in bytes per second: 10 Mbit/s to 1 Tbit/s, extended to the networks' own."""
 
 
@@ -256,7 +255,7 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
     if isinstance(value, int):
         value = [value]
     parts = value.split(",") if isinstance(value, str) else value
-    counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]
+    counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]  # 0 stands for any other text
     if not (counts and min(counts) >= 1 and max(counts) <= MANY):
         raise SpecError("--workers", value, "whole numbers, at least 1, separated by commas: 8,64,512")
     return list(dict.fromkeys(counts))
@@ -272,9 +271,11 @@ def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]
     if projections:
         return _speedup_figure(projections)
     spec, study = specs[0], study_of(specs[0])
-    for _, figure in study.figures(spec, [], project(spec) if rows is None else list(rows)):
-        return figure
-    raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
+    study_rows = project(spec) if rows is None else list(rows)
+    figures = [figure for _, figure in study.figures(spec, NO_RECORDS, study_rows)]
+    if not figures:
+        raise SpecError("--plot", spec.name, f"no figure, as a {study.kind} is a table")
+    return figures[0]
 
 
 def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
@@ -287,7 +288,8 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     if len(specs[0].methods) < 2:
         raise SpecError("--plot", specs[0].methods[0].name, "two methods, of which the first is the baseline")
     link_bandwidths = [float(link.bandwidth_bytes_per_s) for link in links]
-    bandwidths = np.geomspace(min(RANGE[0], *link_bandwidths), max(RANGE[1], *link_bandwidths), POINTS)
+    lowest, highest = min(LOWEST_BANDWIDTH, *link_bandwidths), max(HIGHEST_BANDWIDTH, *link_bandwidths)
+    bandwidths = np.geomspace(lowest, highest, POINTS_PER_CURVE)
     labels_of_specs = [_labels(spec) for spec in specs]
     shown_labels = [  # the model and the workers always, and what distinguishes the projections
         name

@@ -134,13 +134,13 @@ def project_tables(
     several_subjects = len({_subject(spec) for spec in projections}) > 1
     tables = []
     for (model, machine, layout), specs_of_subject in groupby(projections, key=_subject):
-        spec = next(specs_of_subject)
+        spec = next(specs_of_subject)  # the others have other numbers of workers
         for network in spec.networks:
             title = network_title(network, spec.workers, spec.steps)
-            if len(counts) > 1:
+            if len(counts) > 1:  # then a column has the number of workers
                 title = title.replace(f", {spec.workers:,} workers", "")
             if several_subjects:
-                title = f"{model}{f' on {machine}' if machine else ''}; {title}"
+                title = f"{model} on {machine}; {title}" if machine else f"{model}; {title}"
             if layout:
                 title += f"; {layout}"
             table_key = model, machine, layout, network.name

@@ -145,8 +145,8 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
         _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], options)
         for row in rows
     ]
-    if not isinstance(rows, ColumnRows):
-        return ColumnRows([columns_of_rows([{**row, **more} for row, more in zip(rows, totals, strict=True)])])
+    if not isinstance(rows, ColumnRows):  # plain dictionaries
+        return ColumnRows([columns_of_rows([{**row, **total} for row, total in zip(rows, totals, strict=True)])])
     parts, num_rows = [], 0
     for part in rows.parts:
         part_totals = totals[num_rows : num_rows + length(part)]
@@ -164,7 +164,7 @@ def loss_fit_method(method: MethodBase) -> str:
     method_fields = dict(method)
     rule_kind = getattr(method_fields.get("rule"), "kind", None)
     is_plain_adam = rule_kind == "adam" and method_fields.get("compressor") is None
-    has_nesterov_step = is_plain_adam and method_fields.get("outer_momentum") == NESTEROV
+    has_nesterov_step = is_plain_adam and method_fields.get("outer_momentum") == FITTED_OUTER_MOMENTUM
     fragment_delay = getattr(method_fields.get("stream"), "tau", 0)
     is_covered = {
         "ddp": is_plain_adam,
@@ -177,7 +177,7 @@ def loss_fit_method(method: MethodBase) -> str:
     return f"{method.name}, otherwise" if method.name in (*is_covered, "ddp-adam") else method.name
 
 
-NESTEROV = 0.9
+FITTED_OUTER_MOMENTUM = 0.9
 """Outer momentum of all trainings behind the fits of DiLoCo."""
 
 
@@ -214,7 +214,8 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         else:
             columns |= goodput.fields() | {"stuck": goodput.stuck}
     if has_loss or options.failures is not None:
-        columns |= dict(zip(("training_s", "training_low_s", "training_high_s"), seconds or (None,) * 3, strict=True))
+        value_s, low_s, high_s = seconds or (None, None, None)
+        columns |= {"training_s": value_s, "training_low_s": low_s, "training_high_s": high_s}
     if options.prices is not None:
         step_bytes = egress_per_step(method, spec, network, row)
         sent_bytes = None if step_bytes is None else step_bytes * steps
@@ -317,8 +318,8 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         return 0.0
     if spec.layout.build().workers > 1 or row["sharding"] != "none":  # then workers also gather inside replicas
         plan = ProjectionPlan([spec], [method])
-        levels = level_bytes_per_step(plan, 0, network)
-        return None if levels is None else float(levels[-1])
+        bytes_by_level = level_bytes_per_step(plan, method_index=0, network=network)
+        return None if bytes_by_level is None else float(bytes_by_level[-1])  # the outermost units are sites
     exchanges = method.exchanges(tensors_of(spec.model.tensors), spec.workers)
     if any(exchange.first_group is not None for exchange in exchanges):
         return None

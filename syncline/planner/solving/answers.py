@@ -30,9 +30,9 @@ from syncline.units import format_seconds
 
 def quantity_text(name: str, value: float, training: WholeTraining) -> str:
     """Return the value of a target's quantity as text: ``43.1% of the peak``."""
-    percent = f"{100 * value:.3g}%"
+    percent, currency = f"{100 * value:.3g}%", training.prices.currency if training.prices else ""
     texts: dict[str, str] = {
-        "budget": f"{value:,.0f} {training.prices.currency if training.prices else ''}".rstrip(),
+        "budget": f"{value:,.0f} {currency}".rstrip(),
         "utilisation": f"{percent} of the peak",
         "compute_utilisation": f"{percent} of a step computing",
         "exposed": f"{percent} of a step waiting",
@@ -47,9 +47,9 @@ def reason_for_no_value(trials: Trials) -> tuple[str, float]:
     """Return the reason why no tried value meets a target, and the value that comes nearest."""
     values = sorted(trials.known)
     evaluations = [trials.known[value] for value in values]
-    if all(np.isnan(evaluation.margins[0]) for evaluation in evaluations):
+    if all(np.isnan(evaluation.predicted_margin) for evaluation in evaluations):
         return evaluations[-1].unknown or "unknown", values[-1]
-    nearest = int(np.nanargmax([evaluation.margins[0] for evaluation in evaluations]))
+    nearest = int(np.nanargmax([evaluation.predicted_margin for evaluation in evaluations]))
     value, evaluation = values[nearest], evaluations[nearest]
     reason = _computing_misses_target(evaluation, trials.targets, trials.training)
     return reason or _nearest_misses_target(trials, value, evaluation), value
@@ -79,9 +79,9 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
         return f"its bandwidth is too low even without latency: {reached_text}{waits}"
     # Would the target be met with this bandwidth and no latency?
     link_without_latency = replace(at_bandwidth(place.link, value), latency_s=0.0)
-    setting = variable.at(value)._replace(network=place.with_link(link_without_latency))
+    setting = variable.setting_at(value)._replace(network=place.with_link(link_without_latency))
     (without_latency,) = evaluate_settings([setting], trials.targets, trials.training, trials.baseline)
-    is_met = without_latency.margins[0] >= 0
+    is_met = without_latency.predicted_margin >= 0
     cause = "its latency is too long even with this bandwidth" if is_met else "the other links take too long"
     return f"{cause}: {reached_text} at {variable.text(value)}{waits}"
 
@@ -141,16 +141,18 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     variable = question.decision_variable(spec, network, method)
     trials = Trials(variable, question.targets, question.training, question.baseline)
     now_holds = None
-    if variable.now is not None:
-        (now,) = trials.evaluate([variable.now])
+    if variable.current_value is not None:
+        (now,) = trials.evaluate([variable.current_value])
         now_holds = now.is_met
-    spans_by_bound = [feasible_spans(trials, bound) for bound in range(len(BOUNDS))]
+    spans_by_bound = [feasible_spans(trials, bound_index) for bound_index in range(len(BOUNDS))]
     predicted, optimistic, pessimistic = spans_by_bound
     value, low, high, upward = solved_value(spans_by_bound, variable.sense, variable.grid[0])
     row_value, reason = value, None
     if row_value is None and predicted.holds == "always":
         # The row is that of the value which is nearest to missing the target.
-        margins = {tried: float(trial.margins[0]) for tried, trial in trials.known.items() if trial.margins[0] >= 0}
+        margins = {
+            tried: float(trial.predicted_margin) for tried, trial in trials.known.items() if trial.predicted_margin >= 0
+        }
         row_value = min(margins, key=lambda tried: margins[tried])
         nearest = trials.known[row_value]
         reached: Any = nearest.reached[nearest.decides].predicted
@@ -165,7 +167,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         shortest = variable.grid[0] if first is None else first
     answer_fields = {
         "sought": variable.name,
-        "of": variable.of,
+        "of": variable.owner,
         "level": variable.place.name if variable.place else None,
         "unit": variable.unit,
         "target": question.describe(),
@@ -177,7 +179,7 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         "pessimistic_holds": pessimistic.holds,
         "shortest": shortest,
         "spans": [list(span) for span in predicted.spans],
-        "now": variable.now,
+        "now": variable.current_value,
         "now_holds": now_holds,
         "decides": trial.decides.removesuffix("_s"),
         "why": reason,
@@ -208,13 +210,13 @@ def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
 
     Answers tie if their values are within a hundredth, or if their bounds suggest another order than the values do.
     """
-    order = {"always": 0, "never": 2, "unknown": 3}
+    order = {"always": 0, "never": 2, "unknown": 3}  # 1 for answers with a value
 
     def sort_key(answer: SolvedAnswer) -> tuple[int, float]:
-        place, value = order.get(answer.record["holds"], 1), answer.record["value"]
+        group, value = order.get(answer.record["holds"], 1), answer.record["value"]
         if value is None:
-            return place, 0.0
-        return place, value if answer.upward else -value
+            return group, 0.0
+        return group, value if answer.upward else -value
 
     sorted_answers = sorted(answers, key=sort_key)
     for rank, answer in enumerate(sorted_answers, start=1):
@@ -283,7 +285,8 @@ def _cheapest_link(
     cheapest_first = sorted(range(len(offers)), key=lambda index: (keys[index], bandwidths[index], index))
     # The offers that meet the targets at each bound of the step time, the cheapest first.
     met, met_optimistic, met_pessimistic = (
-        [index for index in cheapest_first if trials[index].margins[bound] >= 0] for bound in range(len(BOUNDS))
+        [index for index in cheapest_first if trials[index].margins[bound_index] >= 0]
+        for bound_index in range(len(BOUNDS))
     )
     names = [offer.link.name for offer in offers]
     reason = None
@@ -291,7 +294,7 @@ def _cheapest_link(
         nearest = met[0]
         holds = "always" if len(met) == len(offers) else "in parts"
     else:
-        nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].margins[0], nan=-math.inf))
+        nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].predicted_margin, nan=-math.inf))
         trial = trials[nearest]
         reached = trial.reached[trial.decides].predicted
         reason = trial.unknown or f"at best {quantity_text(trial.decides, reached or math.nan, question.training)}"

@@ -52,7 +52,12 @@ class Evaluation(NamedTuple):
     @property
     def is_met(self) -> bool | None:
         """Return whether all targets are met as predicted; None if this is unknown."""
-        return None if np.isnan(self.margins[0]) else bool(self.margins[0] >= 0)
+        return None if np.isnan(self.predicted_margin) else self.predicted_margin >= 0
+
+    @property
+    def predicted_margin(self) -> float:
+        """Return the margin as predicted, the first of `BOUNDS`."""
+        return float(self.margins[0])
 
 
 @dataclass
@@ -76,7 +81,7 @@ class Trials:
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
         """Return the projection and its margins at each value; price values that were not tried before together."""
         new_values = [value for value in dict.fromkeys(values) if value not in self.known]
-        settings = [self.variable.at(value) for value in new_values]
+        settings = [self.variable.setting_at(value) for value in new_values]
         evaluations = evaluate_settings(settings, self.targets, self.training, self.baseline)
         self.known |= dict(zip(new_values, evaluations, strict=True))
         return [self.known[value] for value in values]
@@ -105,7 +110,9 @@ def evaluate_settings(
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_empty:
             rows = with_training(rows, [method_spec], training).as_plain()
-        network_shares = shares(method_spec, 0, networks) if targets.need_shares else [{} for _ in networks]
+        network_shares: list[dict[str, BoundedValue]] = [{} for _ in networks]
+        if targets.need_shares:
+            network_shares = shares(method_spec, method_index=0, networks=networks)
         for row, step_shares in zip(rows, network_shares, strict=True):
             evaluations.append(_evaluation(dict(row), step_shares, method_spec, method, targets, training))
     return evaluations
@@ -130,8 +137,9 @@ def _evaluation(
         training: options of the whole training.
     """
     values: dict[str, BoundedValue] = quantities(row)
-    # Without a time of the step, its shares are unknown.
-    values |= step_shares if row["step_time_s"] is not None else dict.fromkeys(step_shares, UNKNOWN_VALUE)
+    values |= step_shares
+    if row["step_time_s"] is None:  # then the shares of the step are unknown, too
+        values |= dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
     memory_share = row["memory_bytes"] / limit_bytes if np.isfinite(limit_bytes) else None
     values["memory"] = BoundedValue(memory_share, memory_share, memory_share)
@@ -254,25 +262,25 @@ class FeasibleSpans(NamedTuple):
     crossings: tuple[float, ...]
 
 
-def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
+def feasible_spans(trials: Trials, bound_index: int = 0) -> FeasibleSpans:
     """Return the spans of values that meet a target.
 
     Args:
         trials: trials of a variable.
-        bound: index into `BOUNDS`.
+        bound_index: index into `BOUNDS`.
     """
     grid = trials.variable.grid
     evaluations = trials.evaluate(grid)
-    if np.isnan([evaluation.margins[bound] for evaluation in evaluations]).all():
+    if np.isnan([evaluation.margins[bound_index] for evaluation in evaluations]).all():
         return FeasibleSpans("unknown", (), ())
-    is_met = [_is_met(evaluation, bound) for evaluation in evaluations]
+    is_met = [_is_met(evaluation, bound_index) for evaluation in evaluations]
     spans: list[FeasibleSpan] = []
     first: float | None = None  # start of the current span; None: the start of the grid
     for (low, is_low_met), (high, is_high_met) in pairwise(zip(grid, is_met, strict=True)):
         if is_high_met and not is_low_met:
-            first = _span_end(trials, low, high, bound)
+            first = _span_end(trials, low, high, bound_index)
         elif is_low_met and not is_high_met:
-            spans.append(FeasibleSpan(first, _span_end(trials, low, high, bound)))
+            spans.append(FeasibleSpan(first, _span_end(trials, low, high, bound_index)))
             first = None
     if is_met[-1]:
         spans.append(FeasibleSpan(first, None))
@@ -289,27 +297,29 @@ def feasible_spans(trials: Trials, bound: int = 0) -> FeasibleSpans:
     return FeasibleSpans(holds, tuple(spans), crossings)
 
 
-def _is_met(evaluation: Evaluation, bound: int) -> bool:
+def _is_met(evaluation: Evaluation, bound_index: int) -> bool:
     """Return whether all targets are met at a bound; an unknown margin (nan) meets none."""
-    return bool(evaluation.margins[bound] >= 0)
+    return bool(evaluation.margins[bound_index] >= 0)
 
 
-def _span_end(trials: Trials, low: float, high: float, bound: int) -> float:
+def _span_end(trials: Trials, low: float, high: float, bound_index: int) -> float:
     """Find the end of a span by bisection between two values, of which exactly one meets the target."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
-        inner = trials.variable.between(low, high, float(at_low.margins[bound]), float(at_high.margins[bound]))
+        inner = trials.variable.between(
+            low, high, float(at_low.margins[bound_index]), float(at_high.margins[bound_index])
+        )
         if not inner:
             break
         values = [low, *inner, high]
-        is_met = [_is_met(evaluation, bound) for evaluation in trials.evaluate(values)]
+        is_met = [_is_met(evaluation, bound_index) for evaluation in trials.evaluate(values)]
         # Keep the first interval whose ends differ; there is one, because ``low`` and ``high`` differ.
         change = 1
         while is_met[change] == is_met[0]:
             change += 1
         low, high = values[change - 1], values[change]
     (at_low,) = trials.evaluate([low])
-    return low if _is_met(at_low, bound) else high
+    return low if _is_met(at_low, bound_index) else high
 
 
 class SolvedValue(NamedTuple):

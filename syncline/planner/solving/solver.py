@@ -121,7 +121,7 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         if not new_plans or not sorted_plans or sorted_plans[0].value is None:
             break
         # The plans that are worth pricing depend on the link: search again with the best plan's link.
-        search_network = variable.at(sorted_plans[0].value).network
+        search_network = variable.setting_at(sorted_plans[0].value).network
     rows: list[dict[str, Any]] = []
     for name in (KNOWN, UNKNOWN):
         candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
@@ -162,7 +162,7 @@ def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline
     easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
     def misses_deadline(value: float) -> bool:
-        return plan.time_s(variable.at(value).network) > deadline_s
+        return plan.time_s(variable.setting_at(value).network) > deadline_s
 
     if misses_deadline(easy):
         return None

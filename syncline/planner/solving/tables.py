@@ -29,7 +29,7 @@ TITLES = {
     "network": "Cheapest network in the place of {of}",
 }
 
-TEXTS: dict[str, Callable[[Any], str]] = {
+VALUE_TEXTS: dict[str, Callable[[Any], str]] = {
     "bandwidth": format_bandwidth,
     "latency": format_seconds,
     "period": lambda value: f"{value:,.0f} steps",
@@ -38,7 +38,7 @@ TEXTS: dict[str, Callable[[Any], str]] = {
     "network": str,
 }
 
-NOTHING = {"always": "any", "never": "none", "unknown": "unknown"}
+WORDS_FOR_NO_VALUE = {"always": "any", "never": "none", "unknown": "unknown"}
 """Words in the place of a value."""
 
 CLOCK_ONLY = (
@@ -131,11 +131,11 @@ def _method_text(row: Record) -> str:
 
 def _value_text(row: Record) -> str:
     """Return the value of an answer, or all values that meet the target, as text."""
-    text = TEXTS[row["sought"]]
+    text = VALUE_TEXTS[row["sought"]]
     if row["sought"] == "network":
-        return str(row["value"] or NOTHING.get(row["holds"], "none"))
+        return str(row["value"] or WORDS_FOR_NO_VALUE.get(row["holds"], "none"))
     if row["value"] is None:
-        return NOTHING.get(row["holds"], "none")
+        return WORDS_FOR_NO_VALUE.get(row["holds"], "none")
     if row["sought"] == "workers" and len(row["spans"]) < 2:
         return text(row["value"])
     return ", ".join(_span_text(row, text, first, last) for first, last in row["spans"])
@@ -144,7 +144,7 @@ def _value_text(row: Record) -> str:
 def round_to_meet(variable: str, value: float, up: bool) -> float:
     """Return a bandwidth or a latency rounded, ``up`` or down, to the three printed digits.
 
-    >>> round_to_meet("bandwidth", 31.38e6, True) * 8, round_to_meet("latency", 187.1, False) / 60
+    >>> round_to_meet("bandwidth", 31.38e6, up=True) * 8, round_to_meet("latency", 187.1, up=False) / 60
     (252000000.0, 3.11)
     """
     unit = 1 / 8 if variable == "bandwidth" else 1.0  # a bit per second, or the largest of s, min, h and d
@@ -175,7 +175,7 @@ def _span_text(row: Record, text: Callable[[Any], str], first: float | None, las
 
 def _interval_text(row: Record) -> str:
     """Return the answer at both bounds of the step time as text."""
-    text = TEXTS[row["sought"]]
+    text = VALUE_TEXTS[row["sought"]]
     if row["low"] is None and row["high"] is None:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
@@ -227,7 +227,7 @@ def _asks_loss(question: InverseProblem) -> bool:
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     """Return the note below the last table, which explains the columns and the basis of the rows."""
     now = rows[0]["now"]
-    text = TEXTS[rows[0]["sought"]]
+    text = VALUE_TEXTS[rows[0]["sought"]]
     now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in METHOD_VARIABLES else ""
     note = f"\nNow: whether the target is met today{now_text}. Nine of ten: the values that suffice with the "
     note += "shortest and the longest times between which nine of ten measurements are expected. Other columns: at the "

@@ -41,15 +41,15 @@ class TargetKind(NamedTuple):
 
 
 TARGET_KINDS: Mapping[str, TargetKind] = {
-    "deadline_s": TargetKind(False),
-    "budget": TargetKind(False),
-    "step_time_s": TargetKind(False),
-    "utilisation": TargetKind(True),
-    "compute_utilisation": TargetKind(True, share=True),
-    "exposed": TargetKind(False, share=True),
-    "speedup": TargetKind(True),
-    "loss_penalty": TargetKind(False),
-    "memory": TargetKind(False),
+    "deadline_s": TargetKind(at_least=False),
+    "budget": TargetKind(at_least=False),
+    "step_time_s": TargetKind(at_least=False),
+    "utilisation": TargetKind(at_least=True),
+    "compute_utilisation": TargetKind(at_least=True, share=True),
+    "exposed": TargetKind(at_least=False, share=True),
+    "speedup": TargetKind(at_least=True),
+    "loss_penalty": TargetKind(at_least=False),
+    "memory": TargetKind(at_least=False),
 }
 
 
@@ -191,7 +191,6 @@ def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) ->
                 excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
         margins_by_target[name] = excess if kind.at_least else -excess
     all_margins = np.stack(list(margins_by_target.values()))
-    # A margin that is unknown comes before the smallest; the minimum of nan and any number is nan, too.
-    is_unknown = np.isnan(all_margins[:, 0])
-    index = int(np.argmax(is_unknown)) if is_unknown.any() else int(np.argmin(all_margins[:, 0]))
+    # The first unknown margin, else the smallest: `argmin` and `min` take nan for the least.
+    index = int(np.argmin(all_margins[:, 0]))
     return all_margins.min(axis=0), list(margins_by_target)[index]

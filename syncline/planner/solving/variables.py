@@ -67,24 +67,24 @@ class DecisionVariable:
         sense: the value that is the answer, among the values that meet a target: the ``least``, ``most``, ``fewest`` or
             ``longest``.
         unit: unit of the values.
-        of: name of the link, the method or the network that has the variable, for people.
+        owner: name of the link, the method or the network that has the variable, for people.
         grid: values that are tried first, ascending.
-        whole: all possible values, ascending, if they are whole numbers; else None.
-        at: function from a value to the setting that is projected.
+        whole_values: all possible values, ascending, if they are whole numbers; else None.
+        setting_at: function from a value to the setting that is projected.
         text: function from a value to its text for people.
-        now: current value in the question.
+        current_value: value in the question.
         place: the link that has the variable, if the variable is of a link.
     """
 
     name: str
     sense: Sense
     unit: str
-    of: str
+    owner: str
     grid: tuple[float, ...]
-    whole: Sequence[int] | None
-    at: Callable[[float], ProjectionSetting]
+    whole_values: Sequence[int] | None
+    setting_at: Callable[[float], ProjectionSetting]
     text: Callable[[float], str]
-    now: float | None
+    current_value: float | None
     place: LinkPlace | None = None
 
     def between(self, low: float, high: float, margin_low: float, margin_high: float) -> list[float]:
@@ -93,15 +93,16 @@ class DecisionVariable:
         The values lie near the point where a line through both margins crosses 0, and in the middle, so that every
         round halves the interval.
         """
-        if self.whole is not None:
-            first = bisect.bisect_right(self.whole, low)
-            last = bisect.bisect_left(self.whole, high)
+        if self.whole_values is not None:
+            first = bisect.bisect_right(self.whole_values, low)
+            last = bisect.bisect_left(self.whole_values, high)
             if first == last:
                 return []
             indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)}
-            return [float(self.whole[index]) for index in sorted(indices)]
+            return [float(self.whole_values[index]) for index in sorted(indices)]
         if low <= 0:  # a latency of 0 has no logarithm
-            return [high / 2] if high > LATENCIES_S[0] / 1e3 else []
+            shortest_s, _ = LATENCIES_S
+            return [high / 2] if high > shortest_s / 1e3 else []
         log_low, log_high = np.log(low), np.log(high)
         log_width = log_high - log_low
         if log_width <= CLOSE:
@@ -125,8 +126,8 @@ def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, 
         return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
     return DecisionVariable(
-        "bandwidth", "least", unit="B/s", of=place.describe(), grid=grid, whole=None, at=setting_at,
-        text=format_bandwidth, now=float(place.link.bandwidth_bytes_per_s), place=place,
+        "bandwidth", "least", unit="B/s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
+        text=format_bandwidth, current_value=float(place.link.bandwidth_bytes_per_s), place=place,
     )  # fmt: skip
 
 
@@ -139,8 +140,8 @@ def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, pl
         return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
     return DecisionVariable(
-        "latency", "most", unit="s", of=place.describe(), grid=grid, whole=None, at=setting_at,
-        text=format_seconds, now=float(place.link.latency_s), place=place,
+        "latency", "most", unit="s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
+        text=format_seconds, current_value=float(place.link.latency_s), place=place,
     )  # fmt: skip
 
 
@@ -168,11 +169,12 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
         return ProjectionSetting(spec, network, changed_method)
 
     def text(value: float) -> str:
-        return f"{int(value):,} step{'' if value == 1 else 's'}{' late' if name == 'delay' else ''}"
+        steps = "1 step" if value == 1 else f"{int(value):,} steps"
+        return f"{steps} late" if name == "delay" else steps
 
     return DecisionVariable(
-        name, cast(Sense, sense), unit="steps", of=method.name, grid=_thin_values(values), whole=values, at=setting_at,
-        text=text, now=float(now),
+        name, cast(Sense, sense), unit="steps", owner=method.name, grid=_thin_values(values), whole_values=values,
+        setting_at=setting_at, text=text, current_value=float(now),
     )  # fmt: skip
 
 
@@ -211,7 +213,7 @@ def workers_variable(
     Raises:
         SpecError: no number of workers is possible.
     """
-    limit = max_workers or max(MAX_GROWTH * spec.workers, MAX_GROWTH)
+    limit = max_workers or MAX_GROWTH * spec.workers
     if level is None:
         network_by_count = dict(_counts_in_turn(network, limit))
     else:
@@ -231,8 +233,8 @@ def workers_variable(
 
     now = float(spec.workers) if spec.workers in spec_by_count else None
     return DecisionVariable(
-        "workers", "fewest", unit="", of=network.name, grid=_thin_values(counts), whole=counts, at=setting_at,
-        text="{:,.0f}".format, now=now,
+        "workers", "fewest", unit="", owner=network.name, grid=_thin_values(counts), whole_values=counts,
+        setting_at=setting_at, text="{:,.0f}".format, current_value=now,
     )  # fmt: skip
 
 
@@ -323,8 +325,10 @@ def settings_on_networks(settings: Sequence[ProjectionSetting]) -> list[tuple[Pr
     """Group neighbouring settings of the same spec and method, and return each group's networks with them."""
     groups: list[tuple[ProjectSpec, MethodBase, list[Network]]] = []
     for spec, network, method in settings:
-        if groups and groups[-1][0] is spec and groups[-1][1] is method:
-            groups[-1][2].append(network)
-        else:
-            groups.append((spec, method, [network]))
+        if groups:
+            group_spec, group_method, group_networks = groups[-1]
+            if group_spec is spec and group_method is method:
+                group_networks.append(network)
+                continue
+        groups.append((spec, method, [network]))
     return groups

@@ -160,18 +160,25 @@ def distances_text(value: float, low: float, high: float) -> str:
 
 
 def range_text(row: Mapping[str, Any], name: str) -> str:
-    """Return the lower and the upper bound of a column as ``1.2 to 3.4 d``; "-" if they are not known.
+    """Return the lower and the upper bound of a column as ``1.2 to 3.4 d``; "-" if the lower one is unknown.
 
-    >>> range_text({"low_s": 86400.0, "high_s": None}, "_s"), range_text({"low_s": 1.0, "high_s": 2.5}, "_s")
-    ('1 d or more', '1 to 2.5 s')
+    >>> range_text({"time_low_s": 1.0, "time_high_s": 2.5}, "time_s")
+    '1 to 2.5 s'
+    >>> range_text({"time_low_s": 86400.0, "time_high_s": None}, "time_s")
+    '1 d or more'
     """
     low_name, high_name = _bound_names(name)
     low, high, column = row[low_name], row[high_name], column_of(name)
-    if low is None or high is None:
-        return "-" if low is None else f"{column.text(low)} or more"
-    low_text, high_text = column.text(low), column.text(high)
-    number, _, unit = low_text.partition(" ")  # a unit that both bounds have appears once
-    return f"{number if unit and high_text.endswith(' ' + unit) else low_text} to {high_text}"
+    if low is None:
+        return "-"
+    low_text = column.text(low)
+    if high is None:
+        return f"{low_text} or more"
+    high_text = column.text(high)
+    number, _, unit = low_text.partition(" ")
+    if unit and high_text.endswith(f" {unit}"):  # the unit of both bounds appears once
+        return f"{number} to {high_text}"
+    return f"{low_text} to {high_text}"
 
 
 def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: str) -> list[Group]:
