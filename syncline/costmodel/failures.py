@@ -127,35 +127,35 @@ FAILURE_RATES: dict[str, PublishedRate] = {
         "unexpected interruptions of Llama 3 405B: one in 3.1 h on 16,384 H100s, one of a GPU in 5.8 years",
         "Grattafiori et al., The Llama 3 Herd of Models (2024), section 3.3.4 and Table 5: 419 of 466 interruptions in "
         "54 days; the other 47 were planned.",
-        1,
-        8192,
-        "the training used 16K of the cluster's 24K GPUs, section 3.3.1",
+        node=1,
+        spares=8192,
+        spares_source="the training used 16K of the cluster's 24K GPUs, section 3.3.1",
     ),
     "opt-175b": PublishedRate(
         _interruptions(35, 992, 60),
         "manual restarts of OPT-175B after hardware failures: one in 1.7 days on 992 A100s",
         "Zhang et al., OPT (2022), section 2.5: at least 35 manual restarts over 2 months (here 60 days); the 70 and "
         "more that were automatic, by their own estimate, are not counted.",
-        1,
-        800,
-        "flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
+        node=1,
+        spares=800,
+        spares_source="flagged hosts were replaced, more than 100 of 8 GPUs in all, section 2.5",
     ),
     "meta-rsc-1": PublishedRate(
         (FailureRate(1000 / 6.50 * DAY_S, "node"),),
         "failures of nodes of 8 A100s: one of a node in 154 days",
         "Kokolis et al., Revisiting Reliability in Large-Scale Machine Learning Research Clusters (arXiv 2410.21680, "
         "2024): 6.50 failures per thousand node-days on RSC-1.",
-        8,
-        3200,
-        "failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
+        node=8,
+        spares=3200,
+        spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 16,000 GPUs were in use",
     ),
     "meta-rsc-2": PublishedRate(
         (FailureRate(1000 / 2.34 * DAY_S, "node"),),
         "failures of nodes of 8 A100s: one of a node in 427 days",
         "Kokolis et al. (2024): 2.34 failures per thousand node-days on RSC-2.",
-        8,
-        1600,
-        "failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
+        node=8,
+        spares=1600,
+        spares_source="failed jobs start again on other nodes; about 80 % of the cluster's 8,000 GPUs were in use",
     ),
 }
 """Published rates by name, with exponential times between failures, because the sources give only rates."""

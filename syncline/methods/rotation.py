@@ -22,7 +22,7 @@ from syncline.costmodel.compute.update_work import (
     qr,
     rotation_elements,
     rotation_work,
-    stage_frequencies,
+    stage_renewal_intervals,
     times,
 )
 from syncline.fields import Period, Positive, Rate, refusal
@@ -136,7 +136,7 @@ class RotationBase(DataParallelBase):
         """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
         assert self.frequency is not None
         is_reversed = self.allocation == "reversed"
-        intervals = stage_frequencies(list(delays), self.frequency, reversed_order=is_reversed)
+        intervals = stage_renewal_intervals(list(delays), self.frequency, reversed_order=is_reversed)
         return dict(zip(delays, intervals, strict=True))
 
     @override

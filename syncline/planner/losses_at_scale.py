@@ -93,7 +93,8 @@ def model_for_loss(
     method: str, target_loss: float, replicas: float, period: float | None, fit: str | None, extrapolate: bool
 ) -> dict[str, Any]:
     """Return a row with the model that reaches a loss, on as many tokens per parameter as the fit has seen."""
-    training = TrainingAtScale(method, 1e9, replicas=replicas, period=period)  # its parameters are sought
+    sought = 1e9  # parameters, of which `parameters_for_loss` takes others
+    training = TrainingAtScale(method, sought, replicas=replicas, period=period)
     reached = parameters_for_loss(target_loss, training, fit, extrapolate)
     return _prediction_row(reached.prediction) | {"parameters_low": reached.low, "parameters_high": reached.high}
 
@@ -113,15 +114,16 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason."""
-    # The fields of every other row, all None; any training has them.
-    row = dict.fromkeys(_prediction_row(predicted_loss(TrainingAtScale("ddp-adam", 1e9))))
+    # Every row has the same fields; those of a training that a fit predicts serve as names, with None as values.
+    any_training = TrainingAtScale("ddp-adam", parameters=1e9)
+    row = dict.fromkeys(_prediction_row(predicted_loss(any_training)))
     published = loss_fits()[fit]
     return row | {
         "method": training.method,
         "parameters": training.parameters,
         "tokens": training.tokens,
-        "replicas": training.replicas if "replicas" in published.seen else None,
-        "period": training.period if "period" in published.seen else None,
+        "replicas": training.replicas if "replicas" in published.seen_ranges else None,
+        "period": training.period if "period" in published.seen_ranges else None,
         "fit": fit,
         "family": published.family,
         "data": published.data,

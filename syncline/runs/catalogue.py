@@ -222,7 +222,7 @@ def fit_rows(report: ReportLine = _ignore_line) -> CatalogueRows:
     return [
         {
             "name": name, "methods": list(fit.methods),
-            "seen": {field: str(values) for field, values in fit.seen.items()},
+            "seen": {field: str(values) for field, values in fit.seen_ranges.items()},
             "off": f"{100 * (fit.within.low - 1):.1f}% to +{100 * (fit.within.high - 1):.1f}%",
             "law": dataclasses.asdict(fit.law), "family": fit.family, "data": fit.data, "assumes": fit.assumes,
             "source": fit.source,

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import syncline as sl
 from syncline.cli.application import app
-from syncline.planner.solving.tables import TEXTS, round_to_meet
+from syncline.planner.solving.tables import VALUE_TEXTS, round_to_meet
 from syncline.units import parse_bandwidth, parse_seconds
 
 CLUSTER = ["--model", "llama-7b", "--cluster", "two-sites-a100"]
@@ -101,7 +101,7 @@ def test_specs_that_are_ready_are_asked_as_they_are() -> None:
 @given(st.floats(1e-9, 1e15), st.sampled_from(["bandwidth", "latency"]), st.booleans())
 def test_printed_values_meet_the_target(value: float, sought: str, up: bool) -> None:
     """They are rounded up where the target is met from a value on, and down where it is met up to one."""
-    text = TEXTS[sought](round_to_meet(sought, value, up))
+    text = VALUE_TEXTS[sought](round_to_meet(sought, value, up))
     parse = parse_bandwidth if sought == "bandwidth" else parse_seconds
     printed = parse(text)
     assert printed >= value * (1 - 1e-4) if up else printed <= value * (1 + 1e-4)

@@ -129,8 +129,10 @@ class ModelShape:
         for name in ("norms_per_layer", "shared_experts", "rotary_width"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise SpecError(f"model.{name}", getattr(self, name), "at least 0")
-        if not 0 <= self.dense_layers <= (self.layers if self.experts > 1 else 0):
-            expected_dense = f"at most the {self.layers} layers" if self.experts > 1 else "0 without experts"
+        most_dense, expected_dense = 0, "0 without experts"
+        if self.experts > 1:
+            most_dense, expected_dense = self.layers, f"at most the {self.layers} layers"
+        if not 0 <= self.dense_layers <= most_dense:
             raise SpecError("model.dense_layers", self.dense_layers, expected_dense)
         for name in ("shared_experts", "expert_hidden"):
             if getattr(self, name) and self.experts == 1:

@@ -52,7 +52,7 @@ from syncline.costmodel.compute.tensors import Adapters, TensorShape
 LOSS_BYTES, FUSED_LOSS_BYTES = 49.0, 12.0
 """Bytes per logit that the loss reads and writes forward and backward, in PyTorch and in one fused kernel."""
 
-UPDATE_BYTES, FOREACH = 28.0, 2.8
+UPDATE_BYTES, FOREACH_SLOWDOWN = 28.0, 2.8
 """Bytes per parameter of Adam's update, and the seconds of PyTorch's ``foreach`` update over those of a fused one."""
 
 SHARD_COPY_BYTES = 14.0
@@ -116,7 +116,7 @@ class Software:
     def update_bytes(self) -> float:
         """Return the bytes per parameter of an update, scaled by its time over that of a fused update."""
         is_fused = self.compiled if self.fused_optimizer is None else self.fused_optimizer
-        return UPDATE_BYTES * (1.0 if is_fused else FOREACH)
+        return UPDATE_BYTES * (1.0 if is_fused else FOREACH_SLOWDOWN)
 
 
 class Share(NamedTuple):
@@ -234,7 +234,7 @@ def _product_passes(
         adapters = _adapter_passes(software.adapters.rank, outputs, inputs, tokens, share, groups)
         forward += adapters.forward
         backward += adapters.backward
-    if share.precision in EIGHT_BITS:  # operands and transposes are cast; a frozen weight needs no others' transposes
+    if share.precision in EIGHT_BITS:  # operands are cast, for the gradient of a weight also their transposes
         copies = 2 if software.adapters is None else 1
         weight_bytes = (w + 2) * groups * outputs * inputs
         forward.append(memory((w + copies) * groups * tokens * inputs + weight_bytes))
@@ -368,7 +368,7 @@ def end_operations(model: ModelShape, share: Share, software: Software) -> Passe
     head = TensorShape("head", (model.vocabulary, model.width), is_matrix=True)
     passes.add(_product_passes(head, tokens, share._replace(precision=_format_outside_products(share)), software))
     logit_bytes = software.loss_bytes * tokens * vocabulary
-    kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3
+    kernels = 1 if software.loss_bytes == FUSED_LOSS_BYTES else 3  # of each pass
     loss = memory(logit_bytes / 2 / kernels, kernels)  # half of the bytes in each pass
     passes.add(Passes([loss], [loss]))
     return passes

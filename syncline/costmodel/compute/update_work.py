@@ -173,13 +173,13 @@ class Passes(NamedTuple):
         return tuple(operations)
 
 
-MOVE = Passes(12)
+MOVE = Passes(listed=12)
 """The step itself, ``x <- x - lr d``."""
 
-DECAY = Passes(8)
+DECAY = Passes(listed=8)
 """Decoupled weight decay."""
 
-ADAM = Passes(80)
+ADAM = Passes(listed=80)
 """Adam's moments and its division."""
 
 LEAST_DIFFERENCE = 0.2
@@ -399,13 +399,13 @@ def rotation_work(
     return UpdateWork(tuple(step), tuple(renewal))
 
 
-def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool = False) -> list[int | None]:
+def stage_renewal_intervals(delays: Sequence[int], base: int, *, reversed_order: bool = False) -> list[int | None]:
     """Return the steps between renewals of bases at each pipeline stage, fewer at stages with larger gradient delays.
 
     A stage with a delay of tau updates has ``floor(base (mid + 1) / w)`` steps, with ``mid = floor(P / 2) - 1`` for P
     stages and ``w = tau + 1 if tau > mid, else tau``. For an even P with delays P - 1 to 0 there are as many renewals
-    in all as with ``base`` at every stage, apart from rounding. A stage without delay never renews its first basis
-    (None). If all delays are equal, every stage has ``base``.
+    in all as with ``base`` at every stage, apart from rounding. A stage without delay (with ``reversed_order``, the one
+    with the largest delay) never renews its first basis (None). If all delays are equal, every stage has ``base``.
 
     Args:
         delays: tau of each of P stages, in updates.
@@ -415,7 +415,7 @@ def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool 
     Source: Basis Rotation, Appendix I. The paper prints ``mid`` in place of ``mid + 1``, which divides by 0
     at a delay of 1 and is negative at 0.
 
-    >>> stage_frequencies([3, 2, 1, 0], 10)
+    >>> stage_renewal_intervals([3, 2, 1, 0], 10)
     [5, 6, 20, None]
     """
     if base < 1:
@@ -427,9 +427,10 @@ def stage_frequencies(delays: Sequence[int], base: int, *, reversed_order: bool 
     mid = len(delays) // 2 - 1
     intervals: list[int | None] = []
     for delay in delays:
+        # Reversed, the largest delay takes the place of the smallest, and so on.
         tau = max(delays) + min(delays) - delay if reversed_order else delay
         weight = tau + 1 if tau > mid else tau  # the interval is inversely proportional
-        if weight == 0:  # a stage without delay
+        if weight == 0:  # the interval never ends
             intervals.append(None)
         else:
             intervals.append(max(1, base * (mid + 1) // weight))

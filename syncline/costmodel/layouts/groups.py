@@ -57,8 +57,9 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
     if isinstance(network, Link):
         link = network
     elif level_sizes(network, workers) is not None:
-        link = group_peers(network, ranks, workers)[-1].link
-    else:
+        *_, outermost_level = group_peers(network, ranks, workers)
+        link = outermost_level.link
+    else:  # all groups of this pattern, from rank 0 on
         groups = np.array(groups_like(range(0, len(ranks) * ranks.step, ranks.step), workers))
         senders, receivers = groups[:, :-1].ravel(), groups[:, 1:].ravel()
         return slowest_message_s(network, workers, senders, receivers, nbytes)

@@ -104,7 +104,7 @@ class Layouts:
         return Layouts(**{field.name: getattr(self, field.name)[index] for field in fields(self)})
 
     def layers_of(self, stage: int) -> NDArray[np.int_]:
-        """Return l, the number of layers of a stage, counted from 0, ``(N,)``."""
+        """Return l, the number of layers of a stage, counted from 0, ``(N,)``; the first stages may have one more."""
         return np.asarray(self.layers // self.stages + (stage < self.layers % self.stages))
 
     def parameters_of(self, stage: int) -> NDArray[np.float64]:

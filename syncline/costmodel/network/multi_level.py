@@ -153,8 +153,9 @@ class MultiLevel(CostsOfLinks):
     def shares_lower_links(self, level_index: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
         setting = self.levels[level_index].shares_lower_links
-        is_in_node = level_index == 0 or self.levels[level_index - 1].link.fabric != "network"
-        return not is_in_node if setting is None else setting
+        if setting is not None:
+            return setting
+        return level_index > 0 and self.levels[level_index - 1].link.fabric == "network"
 
     def sizes(self, workers: int) -> tuple[int, ...]:
         """Return the number of units of the level below in a unit of each level, from the inside out.

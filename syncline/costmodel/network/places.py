@@ -84,7 +84,7 @@ def places_on(network: Network | Topology, workers: int) -> Places:
 
 def places_in_order(workers: int) -> Places:
     """Return a place for each worker, in the order of the ranks."""
-    return Places(tuple((rank,) for rank in range(workers)), 0)
+    return Places(tuple((rank,) for rank in range(workers)), server=0)
 
 
 NAMED_PLACES = 8

@@ -188,7 +188,7 @@ class Drift:
     uncertainty: Uncertainty
 
 
-FULL_TOKENS = 20.0
+LAW_TOKENS_PER_PARAMETER = 20.0
 """Tokens per parameter of the power laws."""
 
 
@@ -201,8 +201,8 @@ class LossFit:
         methods: names of the methods in this package.
         family: name of a set of comparable losses: those of one paper, data set and tokeniser.
         law: law of the loss.
-        seen: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``, ``replicas``,
-            ``period``, ``batch_over_best``.
+        seen_ranges: range of the fit's data by quantity: ``parameters``, ``tokens``, ``tokens_per_parameter``,
+            ``replicas``, ``period``, ``batch_over_best``.
         within: uncertainty of predictions inside all these ranges.
         drifts: error of the loss outside the range, by quantity. Outside the range of a quantity without a drift, a
             prediction has no bounds.
@@ -216,7 +216,7 @@ class LossFit:
     methods: tuple[str, ...]
     family: str
     law: PowerLaw | AdditiveLaw
-    seen: Mapping[str, SeenRange]
+    seen_ranges: Mapping[str, SeenRange]
     within: Uncertainty
     data: str
     source: str
@@ -227,7 +227,7 @@ class LossFit:
     @property
     def tokens_per_parameter(self) -> float | None:
         """Return the fixed ratio of tokens to parameters of a fit's data, or None for a law of both."""
-        return None if isinstance(self.law, AdditiveLaw) else FULL_TOKENS
+        return None if isinstance(self.law, AdditiveLaw) else LAW_TOKENS_PER_PARAMETER
 
 
 def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:

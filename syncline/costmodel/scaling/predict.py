@@ -13,7 +13,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.scaling.laws import FULL_TOKENS, AdditiveLaw, Drift, LossFit, PowerLaw, SeenRange, log_bounds
+from syncline.costmodel.scaling.laws import (
+    LAW_TOKENS_PER_PARAMETER,
+    AdditiveLaw,
+    Drift,
+    LossFit,
+    PowerLaw,
+    SeenRange,
+    log_bounds,
+)
 from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
@@ -50,9 +58,11 @@ class TrainingAtScale:
         """Return the training with the tokens and the period of a fit where they are None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
-            tokens = self.parameters * (fit.tokens_per_parameter or FULL_TOKENS)
+            tokens = self.parameters * (fit.tokens_per_parameter or LAW_TOKENS_PER_PARAMETER)
         if period is None:
-            period = fit.seen["period"].low if "period" in fit.seen else 1.0  # data parallelism averages each step
+            period = (
+                fit.seen_ranges["period"].low if "period" in fit.seen_ranges else 1.0
+            )  # data parallelism averages each step
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
@@ -128,8 +138,8 @@ class PredictedLoss:
             "method": training.method,
             "parameters": training.parameters,
             "tokens": training.tokens,
-            "replicas": training.replicas if "replicas" in self.fit.seen else None,
-            "period": training.period if "period" in self.fit.seen else None,
+            "replicas": training.replicas if "replicas" in self.fit.seen_ranges else None,
+            "period": training.period if "period" in self.fit.seen_ranges else None,
             "batch_tokens": training.batch_tokens,
             "best_batch_tokens": best_batch_tokens,
             "loss": self.loss,
@@ -162,7 +172,7 @@ def predicted_loss(training: TrainingAtScale, fit: str | None = None, extrapolat
     complete = training.completed_by(used_fit)
     variables = complete.range_variables(used_fit)
     outside_ranges: dict[str, SeenRange] = {}
-    for name, seen_range in used_fit.seen.items():
+    for name, seen_range in used_fit.seen_ranges.items():
         if name in variables and abs(seen_range.factor_outside(variables[name]) - 1) > TOLERANCE:
             if not extrapolate:
                 expected = f"{seen_range}, which fit {used_fit.name!r} covers"
@@ -248,7 +258,10 @@ class _Shift(NamedTuple):
 
 
 def _shift_outside(fit: LossFit, variables: Mapping[str, float], name: str, seen_range: SeenRange) -> _Shift:
-    """Return the change of the loss outside the range of the quantity ``name``, beside the law's own prediction."""
+    """Return a correction of the law's loss, with its errors, for a quantity ``name`` outside the range of the fit.
+
+    The law predicts a loss at that value, too; the correction comes on top.
+    """
     factor = seen_range.factor_outside(variables[name])
     if name == "tokens_per_parameter":  # `predicted_loss` has applied the laws of tokens
         return _Shift(0.0, 0.0, high=0.0, basis=TOKENS_BASIS)
@@ -305,7 +318,9 @@ def tokens_for_loss(
     >>> f"{reached.value:.3g} tokens"
     '1.24e+10 tokens'
     """
-    return _loss_reached(target_loss, lambda tokens: replace(training, tokens=tokens), fit, extrapolate, "tokens")
+    return _loss_reached(
+        target_loss, lambda tokens: replace(training, tokens=tokens), fit, extrapolate, quantity="tokens"
+    )
 
 
 def parameters_for_loss(
@@ -392,4 +407,4 @@ def time_to_loss_s(
             return None
         return seconds * float(np.exp(sign * np.hypot(np.log(tokens / reached.value), np.log(factor))))
 
-    return seconds, bound(reached.low, low, -1), bound(reached.high, high, 1)
+    return seconds, bound(reached.low, low, sign=-1), bound(reached.high, high, sign=1)

@@ -19,7 +19,7 @@ import numpy as np
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.laws import (
-    FULL_TOKENS,
+    LAW_TOKENS_PER_PARAMETER,
     AdditiveLaw,
     Drift,
     LossFit,
@@ -85,7 +85,7 @@ def default_batch(parameters: float, workers: int, sequence: int) -> int:
 
 def batch_source(parameters: float) -> str:
     """Return the source of the default batch as text, with the best batches of data parallelism and DiLoCo."""
-    parallel, diloco = best_batch_tokens(parameters), best_batch_tokens(parameters, 2)
+    parallel, diloco = best_batch_tokens(parameters), best_batch_tokens(parameters, replicas=2)
     return (
         f"between the best of data parallelism ({parallel:,.0f}) and of DiLoCo with 2 replicas ({diloco:,.0f}) by the "
         "fits of Charles et al. (2025), Tables 9 and 10"
@@ -218,12 +218,12 @@ def _charles() -> list[LossFit]:
     errors = _left_out(losses, ["parameters", "replicas"], label)
     fits = [
         LossFit(
-            "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen=seen, within=ddp_errors, data=_C4,
+            "ddp", ("ddp-adam",), family, law=CHARLES_DDP, seen_ranges=seen, within=ddp_errors, data=_C4,
             source=f"{CHARLES}, Table 7; {read}", assumes=_TUNED,
             drifts=ddp_drifts, best_batch=DDP_BATCH,
         ),
         LossFit(
-            "diloco", ("diloco",), family, law=CHARLES_DILOCO, seen=diloco_seen, within=errors, data=_C4,
+            "diloco", ("diloco",), family, law=CHARLES_DILOCO, seen_ranges=diloco_seen, within=errors, data=_C4,
             source=f"{CHARLES}, Table 10; {read}",
             assumes=outer, drifts=drifts | {"replicas": _replicas_drift()}, best_batch=DILOCO_BATCH,
         ),
@@ -232,7 +232,7 @@ def _charles() -> list[LossFit]:
         errors = _left_out([row for row in losses if row.replicas == replicas], ["parameters"], label)
         fits.append(LossFit(
             f"diloco-{replicas}", ("diloco",), family, law,
-            seen=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
+            seen_ranges=diloco_seen | {"replicas": SeenRange(replicas, replicas)},
             within=errors, data=_C4, source=f"{CHARLES}, Table 7; {read}", assumes=outer, drifts=drifts,
             best_batch=DILOCO_BATCH,
         ))  # fmt: skip
@@ -259,7 +259,7 @@ def _douillard() -> list[LossFit]:
             "" if method == "ddp-adam" else "; outer learning rate 0.4, fragments of 3 layers, a step late, in 4 bits"
         )
         fits.append(LossFit(
-            name, (method,), family="douillard-2025", law=law, seen=seen,
+            name, (method,), family="douillard-2025", law=law, seen_ranges=seen,
             within=_left_out(losses, names, "losses of Tables 5 and 6"),
             data="C4, evaluation loss in nats per token, 32,000 tokens in the vocabulary",
             source=f"fitted here to {DOUILLARD}, Tables 5 and 6 (two decimals); read in the paper's text",
@@ -270,7 +270,7 @@ def _douillard() -> list[LossFit]:
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
     """Return a loss that a paper prints, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
-    shift = np.mean(token_shifts(row.parameters, FULL_TOKENS * row.parameters, row.tokens))
+    shift = np.mean(token_shifts(row.parameters, LAW_TOKENS_PER_PARAMETER * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
 
@@ -282,7 +282,7 @@ def _hoffmann() -> list[LossFit]:
     return [
         LossFit(
             "chinchilla", ("ddp-adam",), family="hoffmann-2022", law=CHINCHILLA,
-            seen={"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
+            seen_ranges={"parameters": SeenRange(70e6, 16e9), "tokens": SeenRange(5e9, 500e9)},
             within=Uncertainty(0.9922, 1.0124, points=241, basis=figure),
             data="MassiveText, loss in nats per token of a vocabulary of 32,000",
             source=f"{HOFFMANN}, equation 10 (approach 3), with the digits that {BESIROGLU} read in its TeX source: "
@@ -291,7 +291,7 @@ def _hoffmann() -> list[LossFit]:
         ),
         LossFit(
             "chinchilla-epoch", ("ddp-adam",), family="hoffmann-2022", law=EPOCH,
-            seen={"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
+            seen_ranges={"parameters": SeenRange(57e6, 16.2e9), "tokens": SeenRange(0.81e9, 318e9)},
             within=Uncertainty(0.9905, 1.0093, points=241, basis=figure),
             data="MassiveText, loss in nats per token of a vocabulary of 32,000",
             source=f"{BESIROGLU}, equation 3, of the losses of Figure 4 of {HOFFMANN}; read in "

@@ -242,8 +242,8 @@ def token_factor(training: TrainingAtScale, extrapolate: bool = False) -> TokenF
         return float(factor * np.exp(sign * np.hypot(ratio_log, law_log)))
 
     basis = f"ratio of losses: {relative.basis}; tokens: spread of {len(TOKEN_LAWS)} laws of parameters and tokens"
-    low = bound(relative.low, factors.least, -1)
-    high = bound(relative.high, factors.largest, 1)
+    low = bound(relative.low, factors.least, sign=-1)
+    high = bound(relative.high, factors.largest, sign=1)
     return TokenFactor(factor, low, high, relative, basis)
 
 

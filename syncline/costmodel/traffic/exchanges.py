@@ -161,7 +161,7 @@ def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = Non
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
     """Return all calls of a training of ``steps`` steps with these exchanges, as its ledger records them."""
     calls: list[Call] = []
-    for step in due_steps(exchanges, 0, _checked(steps)):
+    for step in due_steps(exchanges, begin=0, end=_checked(steps)):
         calls += calls_at(exchanges, step, group)
     return calls
 
@@ -348,7 +348,8 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
     >>> [half_life_period(beta, min_period=32) for beta in (0.95, 0.99, 0.999, 0.9999)]
     [32, 69, 693, 6931]
     """
-    return max(min_period, round(float(half_life(beta))) if beta > 0 else 1)
+    half_life_steps = round(float(half_life(beta))) if beta > 0 else 1
+    return max(min_period, half_life_steps)
 
 
 def _checked(steps: int) -> int:

@@ -102,7 +102,8 @@ def _gradient_buckets(
     """Return the buckets of `gradient_buckets`, from a cache, which needs ``elements`` as a tuple."""
     total_elements = sum(elements)
     if not total_elements:
-        return WHOLE
+        return WHOLE  # one empty bucket: a worker without parameters takes part in the call
+    # PyTorch makes the first bucket smaller only if the user sets no bucket size.
     full_bytes = FIRST_BUCKET_BYTES if bucket_bytes == BUCKET_BYTES else bucket_bytes
     buckets: list[Bucket] = []
     bucket_elements = computed_elements = 0
@@ -155,8 +156,8 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
     if overlap not in OVERLAPS:
         raise SpecError("overlap", overlap, one_of(OVERLAPS, overlap))
     nbytes = call.payload_bytes
-    # A bucket's fraction of whole bytes may be no whole number.
-    call = call._replace(payload_bytes=nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes))
+    float_bytes = nbytes.astype(np.float64) if isinstance(nbytes, np.ndarray) else float(nbytes)
+    call = call._replace(payload_bytes=float_bytes)  # a bucket's fraction of whole bytes may be no whole number
     if overlap == "async":
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:
@@ -199,9 +200,9 @@ def way_points(calls: Sequence[Call]) -> list[WayPoint]:
     points = []
     for index, call in enumerate(calls):
         if call.ready < 1:
-            points.append(WayPoint(call.ready, False, index))
+            points.append(WayPoint(call.ready, is_wait=False, call_index=index))
         if is_awaited_in_step(call):
-            points.append(WayPoint(call.needed, True, index))
+            points.append(WayPoint(call.needed, is_wait=True, call_index=index))
     return sorted(points)
 
 

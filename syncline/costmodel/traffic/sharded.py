@@ -54,7 +54,7 @@ def sharded_exchanges(
     micro_batches: int = 1,
     *,
     overlapped: bool = True,
-    weights: Sequence[Exchange] | None = None,
+    update_exchanges: Sequence[Exchange] | None = None,
 ) -> list[Exchange]:
     """Return the collectives of a worker in each step of sharded data parallelism.
 
@@ -66,7 +66,7 @@ def sharded_exchanges(
         units: buckets of the gradient of one micro-batch, see `gradient_buckets`; one collective carries a unit.
         micro_batches: B, number of micro-batches, one after another in a step.
         overlapped: whether collectives overlap with computing; otherwise all follow the computing.
-        weights: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
+        update_exchanges: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
 
     >>> half = [Bucket(0.5, 2 / 3), Bucket(0.5, 1.0)]
     >>> sent = sharded_exchanges(8.0, 8.0, 4, "full", half)
@@ -97,7 +97,7 @@ def sharded_exchanges(
         begin = number * length
         # Each unit is gathered while the unit before it computes. With `full` no worker keeps gathered units, so that
         # each micro-batch gathers them again. The forward pass computes units from the last bucket to the first.
-        if sharding == "full" or (number == 0 and weights is None):
+        if sharding == "full" or (number == 0 and update_exchanges is None):
             computed_share = ready = 0.0
             for unit in reversed(units):
                 needed = FORWARD_SHARE * computed_share
@@ -116,7 +116,9 @@ def sharded_exchanges(
         if sharding != "optimizer" or number == micro_batches - 1:
             for unit in units:
                 send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin + length * unit.ready, 1.0)
-    return exchanges if sharding == "full" or weights is None else [*exchanges, *weights]
+    if sharding != "full" and update_exchanges is not None:
+        exchanges += update_exchanges
+    return exchanges
 
 
 def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]) -> list[Exchange]:

@@ -100,7 +100,7 @@ def _unknown_loss_reason(row: Record, spec: ProjectSpec) -> str:
     if row["tokens"] is None:  # the option is a target loss
         return str(row["loss_unknown"])
     variables = training_at_scale(method, spec, row["tokens"]).completed_by(fit).range_variables(fit)
-    for name, span in fit.seen.items():
+    for name, span in fit.seen_ranges.items():
         if name in variables and span.factor_outside(variables[name]) != 1:
             seen_range = f"{large_text(span.low)} to {large_text(span.high)}"
             count = f"{large_text(variables[name])} {name.replace('_', ' ')}"

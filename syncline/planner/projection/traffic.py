@@ -276,7 +276,7 @@ def _exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Excha
     # The workers that store a copy of the states together exchange shards; then copies sum their gradients.
     for exchange in sharded_exchanges(
         gradient_bytes, parameter_bytes, workers=shard.sharers, sharding=options.sharding, units=options.units,
-        micro_batches=options.micro_batches, overlapped=options.overlapped, weights=gathers,
+        micro_batches=options.micro_batches, overlapped=options.overlapped, update_exchanges=gathers,
     ):  # fmt: skip
         if shard.sharers > 1:
             exchanges.append(replace(exchange, first_group=shard.sharing_group))

@@ -150,11 +150,9 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     row_value, reason = value, None
     if row_value is None and predicted.holds == "always":
         # The row is that of the value which is nearest to missing the target.
-        margins = {
-            tried: float(trial.predicted_margin) for tried, trial in trials.known.items() if trial.predicted_margin >= 0
-        }
-        row_value = min(margins, key=lambda tried: margins[tried])
-        nearest = trials.known[row_value]
+        met = {tried: trial for tried, trial in trials.known.items() if trial.is_met}
+        row_value = min(met, key=lambda tried: met[tried].predicted_margin)
+        nearest = met[row_value]
         reached: Any = nearest.reached[nearest.decides].predicted
         text = quantity_text(nearest.decides, reached, question.training)
         reason = f"met even at {variable.text(row_value)}: {text}"

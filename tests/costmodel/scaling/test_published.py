@@ -115,7 +115,7 @@ def test_errors_of_fits_hold_the_losses_that_they_were_made_of() -> None:
     for fit in loss_fits().values():
         if fit.family.startswith(("charles", "douillard")):
             losses = printed_losses(fit.family, fit.methods[0])
-            if (span := fit.seen.get("replicas")) is not None:
+            if (span := fit.seen_ranges.get("replicas")) is not None:
                 losses = [one for one in losses if span.factor_outside(one.replicas) == 1]
             ratios = [one.loss / fit.law.value(one.setting) for one in losses]
             held = sum(fit.within.low <= ratio <= fit.within.high for ratio in ratios)

@@ -62,8 +62,8 @@ def test_a_worker_gathers_one_unit_ahead_of_its_computing() -> None:
 def test_weights_that_travel_after_the_update_follow_the_computing() -> None:
     """The scatters of `test_shared_optimizers_by_hand` from 2 s and 4 s on end at 6 s; two gathers of 2 s follow."""
     gathers = update_gathers(8.0, 2, HALVES)
-    assert step_s("optimizer", 3.0, 8.0, weights=gathers) == pytest.approx(10.0, rel=1e-12)
-    assert step_s("full", 3.0, 8.0, weights=gathers) == step_s("full", 3.0, 8.0)
+    assert step_s("optimizer", 3.0, 8.0, update_exchanges=gathers) == pytest.approx(10.0, rel=1e-12)
+    assert step_s("full", 3.0, 8.0, update_exchanges=gathers) == step_s("full", 3.0, 8.0)
 
 
 def test_broadcasts_of_whole_tensors() -> None:
