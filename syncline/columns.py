@@ -179,7 +179,7 @@ def column_of(name: str) -> Column:
         return columns()[name]
     # Several endings can match: UNITS has ``microbatches_per_s`` and ``bytes_per_s`` before ``_s``.
     units = [unit for ending, unit in UNITS.items() if name.endswith(ending)]
-    column = Column(name, "", units[0] if units else "")
+    column = Column(name, header="", unit=units[0] if units else "")
     return column._replace(header=_header(column))
 
 

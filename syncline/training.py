@@ -173,7 +173,7 @@ class Recorder:
         """Return the history of all complete steps and evaluations."""
         # An interrupt can fall between two records of the same step: keep complete steps and evaluations only.
         num_evaluations = min((len(values) for values in self.evaluation.values()), default=0)
-        history = self._history(seeds, (0, len(self.losses)), (0, num_evaluations))
+        history = self._history(seeds, steps=(0, len(self.losses)), evaluations=(0, num_evaluations))
         history.interrupted = interrupted
         return history
 
@@ -289,11 +289,11 @@ def train(
         for name, value in metrics.items():
             recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
-    if _asks_to_stop(on_step, 0):
+    if _asks_to_stop(on_step, completed_steps=0):
         return recorder.history(seeds, interrupted=True)
     interrupted = False
     try:
-        evaluate(0)
+        evaluate(completed_steps=0)
         for step in range(steps):
             loss = _make_step(task, method, step, watch, participation)
             if schedule is not None:

@@ -24,7 +24,7 @@ _BYTES = {prefix + "B": float(factor) for prefix, factor in _PREFIXES.items()}
 _BYTES_PER_S: dict[str, float] = {}
 for _prefix, _factor in _PREFIXES.items():
     for _per_s in ("/s", "ps"):
-        _BYTES_PER_S[f"{_prefix}B{_per_s}"] = _factor / 1
+        _BYTES_PER_S[f"{_prefix}B{_per_s}"] = float(_factor)
         _BYTES_PER_S[f"{_prefix}b{_per_s}"] = _BYTES_PER_S[f"{_prefix}bit{_per_s}"] = _factor / 8
 _QUANTITY = re.compile(r"([-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?)\s*([^\d\s].*)?")
 """A number, and the unit behind it if there is one."""

@@ -14,7 +14,7 @@ from replication.theory.basis_rotation import block_bytes, effective_delay, stag
 from replication.theory.kronecker import FAMILIES, SideNorms, kronecker, side_norms
 from replication.theory.products import Products, cauchy_norm_11
 from syncline.costmodel import Link
-from syncline.costmodel.compute.update_work import rotation_elements, stage_frequencies
+from syncline.costmodel.compute.update_work import rotation_elements, stage_renewal_intervals
 from syncline.costmodel.layouts.pipelines import stage_delays
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, report, run_pipeline, schedule
@@ -125,7 +125,7 @@ def finite_frequencies(stages: int) -> int:
 
 def relative_renewals(stages: int, base: int = 10) -> float:
     """Return the renewals of all stages by the corrected rule over those with the period ``base`` at every stage."""
-    periods = stage_frequencies([int(tau) for tau in stage_delays(stages)], base)
+    periods = stage_renewal_intervals([int(tau) for tau in stage_delays(stages)], base)
     return sum(1 / period for period in periods if period) * base / stages
 
 

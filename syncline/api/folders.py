@@ -71,7 +71,7 @@ def answer_report(question: Report) -> ReportPage:
     pages = []
     for source in question.what:
         if isinstance(source, Result):
-            pages.append(reported(source, ""))
+            pages.append(reported(source))
         else:
             result = load(source)
             pages.append(reported(result, result.folder.name if result.folder is not None else ""))
@@ -126,8 +126,10 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
     if "launch" in record:
         command = "launch"
     is_study = command == "run" and not isinstance(spec, RunSpec)
-    # Processes that failed before the end have no times.
-    check_rows(rows, path / "run.json", {} if is_study or record.get("failed") else ROWS.get(command, {}))
+    columns = ROWS.get(command, {})
+    if is_study or record.get("failed"):  # a study has its own columns; processes that failed have no times
+        columns = {}
+    check_rows(rows, path / "run.json", columns)
     if command == "launch":
         answer |= {name: record.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in record:
@@ -158,7 +160,8 @@ def _collectives(record: dict[str, Any]) -> Result:
     """Return the result of `sl.collectives` from the content of its ``run.json``."""
     question: dict[str, Any] = dict(record["question"])
     for name in ("collectives", "starts_s", "algorithms"):
-        question[name] = question[name] and tuple(question[name])
+        if question[name] is not None:
+            question[name] = tuple(question[name])
     question["networks"] = tuple(network(fields) for fields in question["networks"])
     return collectives_result(
         CostQuestion(**question), {name: record[name] for name in ("rows", "crossovers", "choices")}

@@ -44,9 +44,10 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
         workers = count
-    names = ("networks", "placement") if isinstance(question, Project) else ("networks",)
+    names, batch, period = ["networks"], None, None
+    if isinstance(question, Project):
+        names, batch, period = ["networks", "placement"], question.batch_tokens, question.period
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
-    batch, period = (question.batch_tokens, question.period) if isinstance(question, Project) else (None, None)
     options = projections.Options(
         workers, question.model or (), hardware=machines or (), methods=question.methods or (),
         overlap=question.overlap, algorithm=question.algorithm,

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from syncline.runs.report.page import ReportPage
 
-SHOWN = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
+SUMMARY_COLUMNS = ("loss", "step_time_s", "bytes_per_worker", "wall_clock_s", "speedup", "time_to_target_s")
 """Columns of the summary that the text of a result shows if the result has no tables."""
 
 NOTEBOOK_DPI = 110
@@ -281,14 +281,16 @@ class Result:
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""
-        ending = ", interrupted" if self.interrupted else ", failed" if self.failed else ""
+        ending = ", failed" if self.failed else ""
+        if self.interrupted:
+            ending = ", interrupted"
         where = f", {self.folder}" if self.folder is not None else ""
         return f"<{self.command}{name}: {len(self.record['rows'])} rows{ending}{where}>"
 
     def __str__(self) -> str:
         """Return the tables as text; without tables, medians over the seeds from the summary, or else the rows."""
         if not self.tables and self._has("summary"):
-            medians = self.summary.groupby(["network", "method"], sort=False)[list(SHOWN)].median()
+            medians = self.summary.groupby(["network", "method"], sort=False)[list(SUMMARY_COLUMNS)].median()
             return medians.to_string()
         if not self.tables and self.rows:
             return self.summary.to_string()

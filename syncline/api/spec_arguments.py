@@ -24,9 +24,9 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
         names: the question's fields that replace fields of the spec; a value of None changes nothing.
         paths: path in the spec of those of these fields whose path is not their name.
     """
-    changes = []
+    changes, by_command = [], called_by_command.get()
     # A command has other fields than the function, and its errors name options instead of arguments.
-    field_by_name = {field.name: field for field in question.declared(SHELL if called_by_command.get() else PYTHON)}
+    field_by_name = {field.name: field for field in question.declared(SHELL if by_command else PYTHON)}
     for name in names:
         value, path = getattr(question, name), (paths or {}).get(name, name)
         if path == "network" and isinstance(value, list):
@@ -35,7 +35,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
                 raise SpecError("--network", value, expected)
             (value,) = value
         if value is not None:
-            option = flag_of(field_by_name[name]) if called_by_command.get() else path
+            option = flag_of(field_by_name[name]) if by_command else path
             changes.append(Override.option(option, path, value))
     field_values: Any = question.fields or ()  # type: ignore[attr-defined]
     if not isinstance(field_values, Mapping):

@@ -300,7 +300,8 @@ def answer_trace(question: Trace) -> Result:
         question.networks or NETWORKS, question.hardware, question.algorithm, question.host,
         target_loss=question.target_loss,
     )  # fmt: skip
-    with result_place(question, "-".join(["trace", *dict.fromkeys(program.name for program in programs)])) as target:
+    names = dict.fromkeys(program.name for program in programs)
+    with result_place(question, f"trace-{'-'.join(names)}") as target:
         answer = trace(
             programs, question.workers, question=replay, out=target.path, exact=target.exact, run=run,
             max_workers=MAX_WORKERS_BY_SHAPES if question.shapes else MAX_WORKERS,

@@ -85,8 +85,11 @@ def flag_of(declared: Field[Any]) -> str:
     appearance = appearance_of(declared)
     if appearance.positional:
         return declared.name
-    # Without the negative form behind "/", and without the short name behind a space.
-    return appearance.flag.partition("/")[0].partition(" ")[0] or f"--{declared.name.replace('_', '-')}"
+    if not appearance.flag:
+        return f"--{declared.name.replace('_', '-')}"
+    positive_form, _, _ = appearance.flag.partition("/")  # of ``--fits/--no-fits``
+    long_name, _, _ = positive_form.partition(" ")  # of ``--out -o``
+    return long_name
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -144,7 +147,7 @@ class Question:
         for name, parameter in cls.signature().parameters.items():
             name_with_stars, _, _ = str(parameter).partition(":")
             text = f"{name_with_stars}: {appearances[name].description or appearances[name].help}"
-            descriptions.append(textwrap.fill(text, 112, subsequent_indent="    "))
+            descriptions.append(textwrap.fill(text, width=112, subsequent_indent="    "))
         arguments = "Args:\n" + textwrap.indent("\n".join(descriptions), "    ")
         ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
         sections, prompt, example = ending.partition(">>> ")

@@ -60,9 +60,9 @@ class TrainingAtScale:
         if tokens is None:
             tokens = self.parameters * (fit.tokens_per_parameter or LAW_TOKENS_PER_PARAMETER)
         if period is None:
-            period = (
-                fit.seen_ranges["period"].low if "period" in fit.seen_ranges else 1.0
-            )  # data parallelism averages each step
+            period = 1.0  # data parallelism averages each step
+            if "period" in fit.seen_ranges:
+                period = fit.seen_ranges["period"].low
         return replace(self, tokens=tokens, period=period)
 
     def range_variables(self, fit: LossFit) -> dict[str, float]:
@@ -318,9 +318,11 @@ def tokens_for_loss(
     >>> f"{reached.value:.3g} tokens"
     '1.24e+10 tokens'
     """
-    return _loss_reached(
-        target_loss, lambda tokens: replace(training, tokens=tokens), fit, extrapolate, quantity="tokens"
-    )
+
+    def training_on(tokens: float) -> TrainingAtScale:
+        return replace(training, tokens=tokens)
+
+    return _loss_reached(target_loss, training_on, fit, extrapolate, quantity="tokens")
 
 
 def parameters_for_loss(

@@ -17,7 +17,7 @@ from syncline.costmodel.compute.update_work import (
     rotated_sides,
     rotation_elements,
     rotation_work,
-    stage_frequencies,
+    stage_renewal_intervals,
 )
 from syncline.errors import SpecError
 from syncline.methods import method_of
@@ -118,8 +118,8 @@ def test_what_else_multiplies_matrices() -> None:
 
 def test_frequencies_of_eight_stages() -> None:
     delays = range(7, -1, -1)
-    assert stage_frequencies(delays, 10) == [5, 5, 6, 8, 13, 20, 40, None]
-    assert stage_frequencies(delays, 10, reversed_order=True) == [None, 40, 20, 13, 8, 6, 5, 5]
+    assert stage_renewal_intervals(delays, 10) == [5, 5, 6, 8, 13, 20, 40, None]
+    assert stage_renewal_intervals(delays, 10, reversed_order=True) == [None, 40, 20, 13, 8, 6, 5, 5]
 
 
 @given(st.integers(1, 64), st.integers(2, 10**6))
@@ -127,17 +127,17 @@ def test_renewals_together_are_those_of_the_base(half: int, base: int) -> None:
     """Exactly where nothing is rounded, as with a base that every weight divides; rounding down can only add some."""
     stages = 2 * half
     divisible = base * math.lcm(*range(1, stages + 1))
-    assert sum(Fraction(divisible, f) for f in stage_frequencies(range(stages), divisible) if f) == stages
-    rounded = stage_frequencies(range(stages), base)
+    assert sum(Fraction(divisible, f) for f in stage_renewal_intervals(range(stages), divisible) if f) == stages
+    rounded = stage_renewal_intervals(range(stages), base)
     assert sum(Fraction(1, f) for f in rounded if f) * base >= stages
     assert all(f is None or f >= 1 for f in rounded)
 
 
 @given(st.integers(2, 40), st.integers(1, 1000))
 def test_later_stages_renew_at_least_as_often(stages: int, base: int) -> None:
-    by_delay = [math.inf if f is None else f for f in stage_frequencies(range(stages), base)]
+    by_delay = [math.inf if f is None else f for f in stage_renewal_intervals(range(stages), base)]
     assert by_delay == sorted(by_delay, reverse=True)
-    assert stage_frequencies(range(stages), base, reversed_order=True) == stage_frequencies(
+    assert stage_renewal_intervals(range(stages), base, reversed_order=True) == stage_renewal_intervals(
         range(stages - 1, -1, -1), base
     )
 
@@ -150,15 +150,15 @@ def test_the_rule_as_printed_divides_by_zero() -> None:
 
 
 def test_where_there_is_nothing_to_share_out() -> None:
-    assert stage_frequencies([0], 10) == [10]
-    assert stage_frequencies([3, 3, 3], 10) == [10, 10, 10]
-    assert stage_frequencies([1, 0], 10) == [5, None]
+    assert stage_renewal_intervals([0], 10) == [10]
+    assert stage_renewal_intervals([3, 3, 3], 10) == [10, 10, 10]
+    assert stage_renewal_intervals([1, 0], 10) == [5, None]
 
 
 def test_misuse_is_one_helpful_line() -> None:
     cases = [
-        (lambda: stage_frequencies([1, 0], 0), "frequency: got 0; expected steps, at least 1"),
-        (lambda: stage_frequencies([1, -1], 5), r"delays: got \[1, -1\]; expected updates, at least 0"),
+        (lambda: stage_renewal_intervals([1, 0], 0), "frequency: got 0; expected steps, at least 1"),
+        (lambda: stage_renewal_intervals([1, -1], 5), r"delays: got \[1, -1\]; expected updates, at least 0"),
         (lambda: rotated_sides(2, 2, "odd"), "geometry: got 'odd'; expected one of 'bilateral', 'unilateral'"),
         (lambda: rotation_elements(2, 2, "odd", "bilateral"), "source: got 'odd'; expected one of '1st', '2nd'"),
         (lambda: rotation_work(2, 2, "1st", "bilateral", estimate="svd"), "estimate: got 'svd'; expected one of"),

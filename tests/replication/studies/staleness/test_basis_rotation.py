@@ -12,7 +12,7 @@ from replication.studies.staleness.study import work_of
 from replication.studies.staleness.training import train_late
 from syncline.comm import SimulatedCommunicator
 from syncline.costmodel import HARDWARE, MODELS
-from syncline.costmodel.compute.update_work import rotation_work, stage_frequencies
+from syncline.costmodel.compute.update_work import rotation_work, stage_renewal_intervals
 from syncline.errors import SpecError
 from syncline.problems import Rows, TextGPT
 from syncline.runs.run import run_study
@@ -144,7 +144,7 @@ def test_each_stage_renews_as_often_as_its_delay_says(allocation):
     task = problem.build(Rows.whole_group(1, (0,)))
     groups = delay_groups(task, delays_of(task, 4, "per-stage"))
     optimizer = rotation(allocation=allocation).method.build(groups, SimulatedCommunicator(1))
-    expected = dict(zip([3, 2, 1, 0], stage_frequencies([3, 2, 1, 0], 10, reversed_order=allocation == "reversed"),
+    expected = dict(zip([3, 2, 1, 0], stage_renewal_intervals([3, 2, 1, 0], 10, reversed_order=allocation == "reversed"),
                         strict=True))  # fmt: skip
     found = [(group["delay"], group["frequency"]) for group in optimizer.param_groups]
     assert {delay for delay, _ in found} == set(expected)
