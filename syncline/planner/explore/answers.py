@@ -46,8 +46,7 @@ LOWEST, HIGHEST = 1.25e6, 1.25e11
 PER_DECADE = 2
 """Number of bandwidths priced per decade, where each of them makes another network."""
 
-DRAWN = 101
-"""Points of a curve."""
+POINTS_PER_CURVE = 101
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,8 +167,8 @@ def curves(settings: PageSettings) -> Curves:
     """
     key = _curve_settings(settings)
     if key not in _curve_cache:
-        # A dictionary has its keys in the order in which they were added.
-        for oldest in list(_curve_cache)[: len(_curve_cache) - MOST_CURVES + 1]:
+        while len(_curve_cache) >= MOST_CURVES:
+            oldest = next(iter(_curve_cache))  # a dictionary has its keys in the order in which they were added
             del _curve_cache[oldest]
         _curve_cache[key] = _compute_curves(key)
     return _curve_cache[key]
@@ -191,14 +190,14 @@ def _compute_curves(settings: PageSettings) -> Curves:
     timed_methods = {row["method"] for row in ranking_of(settings).rows if row["step_time_s"] is not None}
     index_by_name = {method.name: index for index, method in enumerate(plan.methods) if method.name in timed_methods}
     compute_s = {name: float(plan.method_plans[index].compute_s[0]) for name, index in index_by_name.items()}
-    drawn = np.geomspace(LOWEST, HIGHEST, DRAWN)
+    drawn = np.geomspace(LOWEST, HIGHEST, POINTS_PER_CURVE)
     step_s: dict[str, Floats] = {}
     line = network(network_of(settings))
     if isinstance(line, Link) and len(sizes_of_sites(settings)) > 1:  # all bandwidths are priced at once
         links = at_bandwidth(line, drawn[None])
         for name, index in index_by_name.items():
             step_s[name] = np.broadcast_to(np.ravel(plan.step(index, links).step_time_s), drawn.shape)
-        return Curves(drawn, step_s, compute_s, priced=DRAWN)
+        return Curves(drawn, step_s, compute_s, priced=POINTS_PER_CURVE)
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced_s: dict[str, list[float]] = {name: [] for name in index_by_name}
     for bandwidth in bandwidths.tolist():
@@ -268,8 +267,11 @@ ALL_DRAWN = "at all bandwidths drawn"
 
 def computing_now(ranking: Ranking) -> dict[str, float]:
     """Return the share of the time that computes, for each method that has a time."""
-    timed_rows = [row for row in ranking.rows if row["step_time_s"] is not None]
-    return {row["method"]: row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0 for row in timed_rows}
+    shares = {}
+    for row in ranking.rows:
+        if row["step_time_s"] is not None:
+            shares[row["method"]] = row["compute_s"] / row["step_time_s"] if row["step_time_s"] else 1.0
+    return shares
 
 
 def setting_line(settings: PageSettings) -> str:

@@ -45,7 +45,7 @@ def style_of(method: str) -> Style:
     """Return a method's colour and dashes, the same in every picture; the baseline has the ink's colour."""
     if method == BASELINE:
         return Style("var(--ink)", "")
-    style_index = len(OFFERED) + sum(map(ord, method)) % 7  # any style that depends on the name alone
+    style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)  # any style that depends on the name alone
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
     if prefixes:
         style_index = OFFERED.index(max(prefixes, key=len))

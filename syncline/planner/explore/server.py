@@ -79,7 +79,7 @@ class Page:
                 with ui.element("aside").classes("panel settings"):
                     _html(markup.form(settings))
                 with ui.element("main"):
-                    self.told_wrong = _html("").props('role="alert"')
+                    self.problem_list = _html("").props('role="alert"')
                     with ui.element("section").classes("panel") as self.panel:
                         self.head = _html('<p class="headline">…</p>').props('aria-live="polite"')
                         self.ranking = _html("")
@@ -183,7 +183,7 @@ class Page:
 
     def show_problems(self) -> None:
         """Show the lines about values that cannot be used."""
-        self.told_wrong.set_content(markup.bulleted(self.problems.values(), "problems"))
+        self.problem_list.set_content(markup.bulleted(self.problems.values(), "problems"))
 
 
 async def _run_in_thread(function: Callable[[A], B], argument: A) -> B:

@@ -136,10 +136,12 @@ def format_count(count: float) -> str:
     >>> format_count(140e9), format_count(1.5e12)
     ('140 B', '1.5 T')
     """
+    rounded_count = float(f"{count:.3g}")
     for unit, size in _COUNTS:
-        if float(f"{count:.3g}") >= size:
-            return f"{float(f'{count / size:.3g}'):g} {unit}"
-    return f"{float(f'{count:.3g}'):g}"
+        if rounded_count >= size:
+            number = float(f"{count / size:.3g}")
+            return f"{number:g} {unit}"
+    return f"{rounded_count:g}"
 
 
 def _methods(text: str) -> tuple[str, ...]:
@@ -163,7 +165,7 @@ NUMBERS: dict[str, tuple[Callable[[str, str], float], Callable[[float], str]]] =
     "byte rate": (parse_bandwidth, _exact_writer(lambda rate: f"{rate / 1e9:g} GB/s", parse_bandwidth, "B/s")),
     "seconds": (parse_seconds, _exact_writer(format_seconds, parse_seconds, "s")),
     "hours": (parse_seconds, _exact_writer(lambda value: f"{value / 3600:g} h", parse_seconds, "s")),
-    "count": (parse_count, _exact_writer(format_count, parse_count, "B", 9)),
+    "count": (parse_count, _exact_writer(format_count, parse_count, "B", power=9)),
 }
 """The parser of a text, and the writer of a number that the parser reads again, by the kind of a control."""
 

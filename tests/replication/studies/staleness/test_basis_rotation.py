@@ -144,8 +144,8 @@ def test_each_stage_renews_as_often_as_its_delay_says(allocation):
     task = problem.build(Rows.whole_group(1, (0,)))
     groups = delay_groups(task, delays_of(task, 4, "per-stage"))
     optimizer = rotation(allocation=allocation).method.build(groups, SimulatedCommunicator(1))
-    expected = dict(zip([3, 2, 1, 0], stage_renewal_intervals([3, 2, 1, 0], 10, reversed_order=allocation == "reversed"),
-                        strict=True))  # fmt: skip
+    intervals = stage_renewal_intervals([3, 2, 1, 0], 10, reversed_order=allocation == "reversed")
+    expected = dict(zip([3, 2, 1, 0], intervals, strict=True))
     found = [(group["delay"], group["frequency"]) for group in optimizer.param_groups]
     assert {delay for delay, _ in found} == set(expected)
     assert all(frequency == expected[delay] for delay, frequency in found)
