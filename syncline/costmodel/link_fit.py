@@ -74,7 +74,7 @@ def cost_columns(calls: Sequence[TimedCall], workers: Sequence[int], kinds: Sequ
     """Return the coefficients of software costs in the time of each of N calls, ``(N, W + K)``.
 
     The columns are the cost per call for each of W numbers of workers, then the cost per byte for each of K
-    collectives.
+    collectives. A message has no cost per call.
     """
     rows = []
     for call in calls:
@@ -242,8 +242,11 @@ def fit_link(calls: Sequence[TimedCall], link: Link | None = None, library: str 
         collectives = [call._replace(link=link) for call in calls if call.kind != SEND]
         costs = fit_costs(collectives) if library == "gloo" else FREE
         return LinkFit(link, costs, _errors(calls, link, costs, library), spread={})
-    workers = sorted({call.workers for call in calls if call.kind != SEND}) if library == "gloo" else []
-    kinds = sorted({call.kind for call in calls} - set(BARE)) if library == "gloo" else []
+    workers: list[int] = []
+    kinds: list[str] = []
+    if library == "gloo":  # the only library with a model of its software
+        workers = sorted({call.workers for call in calls if call.kind != SEND})
+        kinds = sorted({call.kind for call in calls} - set(BARE))
     linear = cost_columns(calls, workers, kinds)
     cost_starts = [START_CALL_S] * len(workers) + [START_BYTE_S] * len(kinds)
     starts = [[*start, *cost_starts] for start in _starts(calls)]

@@ -71,7 +71,8 @@ class Adapters(NamedTuple):
 
     def has(self, name: str) -> bool:
         """Return whether the matrix with a name has low-rank adapters."""
-        return ADAPTED.get(name.rpartition(".")[2]) in self.parts
+        _, _, last_component = name.rpartition(".")
+        return ADAPTED.get(last_component) in self.parts
 
     def trained_tensors(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
         """Return the low-rank matrices that train beside frozen tensors, in order.

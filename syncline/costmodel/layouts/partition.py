@@ -268,7 +268,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
     outside_blocks = [tensor for tensor in model.tensors if "." not in tensor.name]
     for tensor in outside_blocks:
         if tensor.name in FIRST_STAGE:
-            add(0, tensor)
+            add(stage=0, tensor=tensor)
     experts_per_worker = model.experts // layout.expert
     for stage, blocks in enumerate(stage_layers(model, layout).blocks):
         for block in blocks:

@@ -128,7 +128,9 @@ def replica_calls(
         if not sums_in_all_mlps and model.dense_layers:
             calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
     # The branches below set the payload.
-    context_call = ReplicaCall("context", "all_gather", layout.context_group, 0.0, per_layer=2, per_recomputed=1)
+    context_call = ReplicaCall(
+        "context", "all_gather", layout.context_group, payload_bytes=0.0, per_layer=2, per_recomputed=1
+    )
     if c > 1 and layout.context_by == "gathers":
         key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
         calls.append(context_call._replace(payload_bytes=key_bytes))

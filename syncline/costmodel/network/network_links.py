@@ -70,14 +70,14 @@ def with_links(network: T, change: Callable[[Link], Link]) -> T:
     return changed_network
 
 
-def scaled_link(link: Link, bandwidth: float, latency: float) -> Link:
+def scaled_link(link: Link, bandwidth_factor: float, latency_factor: float) -> Link:
     """Return the link with its bandwidths, both ways, and its latency multiplied by factors."""
     upload = link.upload_bytes_per_s
     return replace(
         link,
-        latency_s=link.latency_s * latency,
-        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth,
-        upload_bytes_per_s=None if upload is None else upload * bandwidth,
+        latency_s=link.latency_s * latency_factor,
+        bandwidth_bytes_per_s=link.bandwidth_bytes_per_s * bandwidth_factor,
+        upload_bytes_per_s=None if upload is None else upload * bandwidth_factor,
     )
 
 

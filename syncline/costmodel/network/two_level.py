@@ -214,17 +214,20 @@ class SitesTopology(ByValue, NetworkTopology):
         is_half_duplex = np.array([link.duplex == "half" for link in uplinks])
         source, target = self.site[senders], self.site[receivers]
         crosses = source != target
+        # The channels are numbered: P local links up, P local links down, S uplinks up, S uplinks down.
+        lan_up = senders
+        lan_down = receivers if lan.duplex == "half" else self.workers + receivers
         first_uplink = 2 * self.workers
-        up_channel = first_uplink + source
-        down_channel = first_uplink + target + np.where(is_half_duplex[target], 0, len(uplinks))
-        lan_down = receivers + (0 if lan.duplex == "half" else self.workers)
+        uplink_up = first_uplink + source
+        uplink_down = first_uplink + np.where(is_half_duplex[target], target, len(uplinks) + target)
         # Inside a site: up and down local links. Between sites: local up, both uplinks, local down.
         columns = (
-            senders,
-            np.where(crosses, up_channel, lan_down),
-            np.where(crosses, down_channel, -1),
+            lan_up,
+            np.where(crosses, uplink_up, lan_down),
+            np.where(crosses, uplink_down, -1),
             np.where(crosses, lan_down, -1),
         )
+        # The local latency is from worker to worker, so it counts once; overheads are those of the sender's side.
         return Paths(
             np.stack(columns, axis=1),
             np.where(crosses, latency_s[source] + latency_s[target], 0.0) + np.float64(lan.latency_s),
@@ -241,10 +244,10 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
     if isinstance(network, MultiLevel):
         return network.levels
     if isinstance(network, TwoLevel):
-        between_nodes = Level(None, network.outer, network.nics_per_node, shares_lower_links=False)
+        between_nodes = Level(units=None, link=network.outer, rails=network.nics_per_node, shares_lower_links=False)
         return Level(network.per_node, network.inner), between_nodes
     if isinstance(network, Link):
-        return (Level(None, network),)
+        return (Level(units=None, link=network),)
     fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
     if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")

@@ -24,9 +24,10 @@ Indices: TypeAlias = NDArray[np.int64]
 
 def require(holds: bool | NDArray[np.bool_], path: str, value: FloatOrArray | IntOrArray, expected: str) -> None:
     """Raise ``SpecError`` for a value, or the first element of an array, for which a condition is false."""
-    if not (holds if isinstance(holds, bool | np.bool_) else np.all(holds)):  # a scalar is the frequent case
-        # The first element for which the condition is false.
-        raise SpecError(path, np.extract(np.logical_not(holds), value)[0].item(), expected)
+    all_hold = holds if isinstance(holds, bool | np.bool_) else np.all(holds)  # np.all is slow for a single number
+    if not all_hold:
+        first_refused, *_ = np.extract(np.logical_not(holds), value)
+        raise SpecError(path, first_refused.item(), expected)
 
 
 def require_call(workers: IntOrArray, nbytes: FloatOrArray) -> None:
