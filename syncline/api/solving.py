@@ -37,7 +37,9 @@ def answer_solve(question: Solve) -> Result:
     transfers = transfers_of(problem.specs)
     refuse_transfers(transfers, question.strict)
     rows = solve_rows(problem)
-    methods = names_of(question.methods or ()) or (DEFAULT_METHODS if question.spec == Solve.spec else ())
+    methods = names_of(question.methods or ())
+    if not methods and question.spec == Solve.spec:
+        methods = list(DEFAULT_METHODS)
     assumptions = solve_assumptions(rows, problem, option_origins(methods, sequence=question.sequence))
     records = [assumption.record() for assumption in assumptions]
     transferred = [transfer.record() for transfer in transfers]

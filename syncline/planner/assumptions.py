@@ -136,7 +136,9 @@ def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing_assumption(spec)
-    if spec.compute.prices_updates and any(_adds_time(method, spec) for method in spec.methods):
+    tensors, machine = model.tensors, spec.compute.machine
+    # Updates that take no longer than Adam's are part of the computing.
+    if spec.compute.prices_updates and any(method.added_update_s(tensors, machine) > 0 for method in spec.methods):
         text = UPDATE_TEXTS[spec.compute.kernels.updates]
         is_default = spec.compute.optimizer_time is None and spec.compute.kernels.updates == "eager"
         yield Assumption("updates", text, unit="", text=text, origin=DEFAULT if is_default else GIVEN)
@@ -234,11 +236,6 @@ UPDATE_TEXTS: dict[UpdateKernels, str] = {
     "optimised": "kernels of optimised methods, with products in bf16 or TF32, and QR by Cholesky",
 }
 """Phrases for each implementation of updates."""
-
-
-def _adds_time(method: MethodBase, spec: ProjectSpec) -> bool:
-    """Return whether the update of a method takes longer than that of Adam."""
-    return method.added_update_s(spec.model.tensors, spec.compute.machine) > 0
 
 
 def _kernel_assumption(spec: ProjectSpec) -> Assumption:

@@ -188,7 +188,7 @@ class Drift:
     uncertainty: Uncertainty
 
 
-LAW_TOKENS_PER_PARAMETER = 20.0
+TOKENS_RATIO = 20.0
 """Tokens per parameter of the power laws."""
 
 
@@ -227,7 +227,7 @@ class LossFit:
     @property
     def tokens_per_parameter(self) -> float | None:
         """Return the fixed ratio of tokens to parameters of a fit's data, or None for a law of both."""
-        return None if isinstance(self.law, AdditiveLaw) else LAW_TOKENS_PER_PARAMETER
+        return None if isinstance(self.law, AdditiveLaw) else TOKENS_RATIO
 
 
 def log_bounds(uncertainty: Uncertainty, folds: float) -> tuple[float, float]:

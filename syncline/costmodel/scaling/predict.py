@@ -13,15 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from syncline.costmodel.scaling.laws import (
-    LAW_TOKENS_PER_PARAMETER,
-    AdditiveLaw,
-    Drift,
-    LossFit,
-    PowerLaw,
-    SeenRange,
-    log_bounds,
-)
+from syncline.costmodel.scaling.laws import TOKENS_RATIO, AdditiveLaw, Drift, LossFit, PowerLaw, SeenRange, log_bounds
 from syncline.costmodel.scaling.measured_end import MeasuredEnd, measured_end
 from syncline.costmodel.scaling.published import TOKEN_LAWS, ddp_fit_of, fit_named, token_shifts
 from syncline.errors import SpecError
@@ -58,7 +50,7 @@ class TrainingAtScale:
         """Return the training with the tokens and the period of a fit where they are None."""
         tokens, period = self.tokens, self.period
         if tokens is None:
-            tokens = self.parameters * (fit.tokens_per_parameter or LAW_TOKENS_PER_PARAMETER)
+            tokens = self.parameters * (fit.tokens_per_parameter or TOKENS_RATIO)
         if period is None:
             period = 1.0  # data parallelism averages each step
             if "period" in fit.seen_ranges:
@@ -318,11 +310,7 @@ def tokens_for_loss(
     >>> f"{reached.value:.3g} tokens"
     '1.24e+10 tokens'
     """
-
-    def training_on(tokens: float) -> TrainingAtScale:
-        return replace(training, tokens=tokens)
-
-    return _loss_reached(target_loss, training_on, fit, extrapolate, quantity="tokens")
+    return _loss_reached(target_loss, lambda tokens: replace(training, tokens=tokens), fit, extrapolate, "tokens")
 
 
 def parameters_for_loss(

@@ -19,7 +19,7 @@ import numpy as np
 from syncline.costmodel.network.paths import Floats
 from syncline.costmodel.numerics.uncertainty import Uncertainty, uncertainty_of
 from syncline.costmodel.scaling.laws import (
-    LAW_TOKENS_PER_PARAMETER,
+    TOKENS_RATIO,
     AdditiveLaw,
     Drift,
     LossFit,
@@ -270,7 +270,7 @@ def _douillard() -> list[LossFit]:
 
 def _on_full_tokens(row: MeasuredLoss) -> MeasuredLoss:
     """Return a loss that a paper prints, converted by `TOKEN_LAWS` to 20 tokens per parameter."""
-    shift = np.mean(token_shifts(row.parameters, LAW_TOKENS_PER_PARAMETER * row.parameters, row.tokens))
+    shift = np.mean(token_shifts(row.parameters, TOKENS_RATIO * row.parameters, row.tokens))
     return row._replace(loss=row.loss * float(np.exp(shift)))
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.console import Group
 
-from syncline.planner.tables.display import CLOCK_COLUMNS, ages, clock_note, clock_table, network_title, run_tables
+from syncline.planner.tables.display import CLOCK, ages, clock_note, clock_table, network_title, run_tables
 from syncline.planner.tables.table import table
 from syncline.runs.pipeline import COLUMNS, LARGEST, NOTE
 from syncline.runs.training.results import failure_record
@@ -53,9 +53,7 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
         clocks = [rows[0], simulated]
         title = network_title(spec.network, spec.workers, rows[0]["steps"])
         note = f"{clock_note(clocks)} Median: of the slowest worker's steps."
-        tables.append(
-            clock_table(title, f"world {CLOCK_COLUMNS} compute_s optimizer_s step_time_median_s", clocks, note=note)
-        )
+        tables.append(clock_table(title, f"world {CLOCK} compute_s optimizer_s step_time_median_s", clocks, note=note))
         if "ages" in rows[0]:
             columns = "world versions age_mean age_max ages contributions"
             note = "Ages of updates: versions of the model since a worker took its own."

@@ -11,14 +11,7 @@ from rich.constrain import Constrain
 from rich.text import Text
 
 from syncline.measure.replaying.scenario import ReplayedOn
-from syncline.planner.tables.display import (
-    CLOCK_COLUMNS,
-    bounds_note,
-    clock_note,
-    clock_table,
-    network_title,
-    target_note,
-)
+from syncline.planner.tables.display import CLOCK, bounds_note, clock_note, clock_table, network_title, target_note
 from syncline.planner.tables.table import NOTE_WIDTH, table
 from syncline.units import format_seconds
 
@@ -76,13 +69,13 @@ def _script_table(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
     """Return the table of one script: a row per network."""
     first = rows[0]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_describe(question)}"
-    columns = f"network{_unchanged_column(question)} {CLOCK_COLUMNS}{_loss_column(rows)}"
+    columns = f"network{_unchanged_column(question)} {CLOCK}{_loss_column(rows)}"
     return clock_table(title, columns, rows, note=_note(rows))
 
 
 def _script_comparison(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
     """Return the tables of several scripts: one table per network."""
-    columns = f"script{_unchanged_column(question)}{_loss_column(rows)} {CLOCK_COLUMNS} speedup"
+    columns = f"script{_unchanged_column(question)}{_loss_column(rows)} {CLOCK} speedup"
     if rows[0]["target_loss"] is not None:
         columns += " time_to_target_s time_to_target_speedup"
     note = f"{_note(rows)}{target_note(rows)}\nSpeedups: over {rows[0]['method']}."

@@ -106,21 +106,13 @@ def _layout_bytes(
     if stages > 1:
         message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # of all workers that share it
         pipelines = workers // (stages * layout.tensor * layout.context)
-        message_level_list = layout.chunks * message_levels(layout.pipeline_group, unit_sizes)
+        ranks = layout.pipeline_group
+        crossed_levels = layout.chunks * message_levels(ranks, unit_sizes)
         # After each chunk but the last, the last stage sends to the first one.
-        message_level_list += (layout.chunks - 1) * [_common_level(layout.pipeline_group, unit_sizes)]
-        for level in message_level_list:
+        crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_sizes)
+        for level in crossed_levels:
             totals[level] += 2 * micro_batches * pipelines * message_bytes  # forward and backward
     return totals
-
-
-def _common_level(ranks: Sequence[int], unit_sizes: Sequence[int]) -> int:
-    """Return the innermost level at which the first and the last rank are in the same unit."""
-    first, last = ranks[0], ranks[-1]
-    level = 0
-    while first // unit_sizes[level] != last // unit_sizes[level]:
-        level += 1
-    return level
 
 
 def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment], options: WholeTraining) -> ColumnRows:

@@ -38,11 +38,12 @@ def stuck_note(rows: list[Record]) -> str:
     return "".join(lines)
 
 
-CLOCK_COLUMNS = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
+CLOCK = "step_time_s communication_and_share bytes_per_worker wall_clock_s"
+"""Columns of the clock."""
 
 
 def clock_table(title: str, columns: str, rows: list[Record], *, note: str = "") -> Group:
-    """Return a table with the columns `CLOCK_COLUMNS`, and with losses and targets if ``columns`` names them.
+    """Return a table with the columns of the `CLOCK`, and with losses and targets if ``columns`` names them.
 
     If computing hides a part of the communication in a row, the table shows the exposed part.
     """
@@ -140,7 +141,7 @@ def run_tables(rows: list[Record], spec: Experiment) -> list[Group]:
     if "step_time_s" in rows[0]:
         title = network_title(spec.network, spec.num_endpoints, steps=rows[0]["steps"], unit_name=spec.endpoint_noun)
         note = clock_note(rows) + spec.compute.source_note() + bounds_note(rows) + stuck_note(rows[:1]) + MORE
-        tables.append(clock_table(title, f"network {CLOCK_COLUMNS}", rows[:1], note=note))
+        tables.append(clock_table(title, f"network {CLOCK}", rows[:1], note=note))
     if "ages" in rows[0]:
         tables.append(_server_table(rows[0]))
     return tables
