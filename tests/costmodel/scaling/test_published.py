@@ -154,7 +154,7 @@ def test_least_squares_find_a_power_law_again(
 
 
 def test_settings_that_do_not_vary_are_refused() -> None:
-    with pytest.raises(SpecError, match="settings: got 2; expected settings that tell parameters, replicas apart"):
+    with pytest.raises(SpecError, match="settings: got 2; expected settings that distinguish parameters, replicas"):
         fitted_power_law(
             [{"parameters": 1e8, "replicas": 2}, {"parameters": 1e9, "replicas": 2}], [3, 2], ["parameters", "replicas"]
         )
