@@ -99,7 +99,6 @@ def parsed(parse: Callable[[Any, str], Any]) -> BeforeValidator:
     """
 
     def validate(value: Any) -> Any:
-        """Return the parsed value; turn the parser's error into one of pydantic."""
         try:
             return parse(value, "")
         except SpecError as error:

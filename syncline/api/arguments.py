@@ -85,7 +85,6 @@ def _with_check(
     """
 
     def check_and_call(*args: Any, **options: Any) -> Any:
-        """Check the arguments, and return what ``call`` returns."""
         try:
             bound = signature.bind(*args, **options)
         except TypeError as error:

@@ -314,7 +314,6 @@ def _model(calls: Sequence[TimedCall], linear: Floats, library: str) -> Callable
     rows_by_kind = {str(kind): np.flatnonzero(kinds == kind) for kind in np.unique(kinds)}
 
     def predict(constants: Floats) -> Floats:
-        """Return the predicted seconds of all timed calls, for each set of constants."""
         link = Link(constants[0], constants[1])
         software_costs = constants[2:, ..., 0].T  # (B, n - 2)
         seconds = np.tensordot(software_costs, linear.T, 1)

@@ -398,7 +398,6 @@ def micro_batch(model: ModelShape, share: Share, software: Software, hardware: H
     attention = software.attention_on(hardware)
 
     def seconds(operations: list[Operation]) -> Seconds:
-        """Return the seconds of kernels of this software on this hardware."""
         return operations_s(operations, hardware, attention, eager=not software.compiled)
 
     layer = layer_operations(model, share, software)

@@ -99,7 +99,6 @@ def scaled(network: T, bandwidth: float = 1.0, latency: float = 1.0, selected: C
         return network
 
     def change(link: Link) -> Link:
-        """Return a link of the network, scaled if it is selected."""
         is_selected = selected is None or link in selected
         return scaled_link(link, bandwidth, latency) if is_selected else link
 

@@ -203,7 +203,6 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
     calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
 
     def advance(begin: int, end: int) -> None:
-        """Advance the worker through the steps from ``begin`` to ``end - 1``."""
         next_step = begin
         for step in _steps_with_calls(timing_exchanges, begin, end, worker):
             worker.skip(step - next_step)
@@ -372,7 +371,6 @@ def mean_step(
         require(encode_bytes_per_s > 0, "encode", encode_bytes_per_s, "a positive number of bytes per second")
 
     def price(call: Call) -> list[PricedCall]:
-        """Return a collective, or its buckets, with their seconds on the link."""
         parts = []
         for part in split_call(call, overlap, buckets):
             cost_s = call_s(

@@ -118,7 +118,6 @@ def _exact_writer(
     """
 
     def text(value: float) -> str:
-        """Return a value as short text if the text reads back as the value, else with all digits."""
         short_text = write(value)
         if parse(short_text) == value:
             return short_text

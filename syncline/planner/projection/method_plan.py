@@ -235,14 +235,13 @@ class MethodPlan:
         plans = set(zip(memory_plan.sharding[mask].tolist(), memory_plan.micro_batches[mask].tolist(), strict=True))
         for sharding, micro_batches in sorted(plans):
             selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
-            last_buckets = after_micro_batches(buckets, micro_batches)
-            if not has_sharers and not sharding:  # nothing is added inside replicas; only the buckets are still missing
+            kind, last_buckets = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
+            if not has_sharers and kind == "none":  # nothing is added inside replicas; only the buckets are missing
                 for traffic in traffic_between:
                     row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                     if (row_of_setting >= 0).any():
                         split_traffic.append(replace(traffic, row_of_setting=row_of_setting, buckets=last_buckets))
                 continue
-            kind = SHARDINGS[sharding]
             # A bucket size that the spec sets replaces layers as units, except where whole layers of weights are
             # gathered.
             options = StepOptions(
@@ -326,7 +325,9 @@ def _memory_budget(
         if not isinstance(model, ModelShape):
             return usable_bytes(spec.memory_machine), 1.0, *[0.0 for _ in policies]
         sequences = model_parallel_workers * spec.worker_tokens / model.sequence
-        micro_batches = options.micro_batches or (max(1, int(sequences)) if layout.pipeline > 1 else 1)
+        micro_batches = options.micro_batches or 1
+        if layout.pipeline > 1 and options.micro_batches is None:  # those of a pipeline have one sequence
+            micro_batches = max(1, int(sequences))
         batch_activations = []
         for policy in policies:
             nbytes = 0.0

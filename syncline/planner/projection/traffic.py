@@ -102,7 +102,7 @@ def traffic_of(
         return [Traffic(row_of_setting, exchanges_by_count[counts[0]], steps)]
     counts_by_structure: dict[Any, list[int]] = {}
     for count in counts:
-        structure = tuple(map(_STRUCTURE, exchanges_by_count[count]))
+        structure = tuple(_structure_of(exchange) for exchange in exchanges_by_count[count])
         counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
     for alike_counts in counts_by_structure.values():
@@ -143,8 +143,8 @@ def value_per_setting(
 SIZES = ("payload_bytes", "encoded_bytes")
 """Fields of an exchange that may differ between numbers of workers; any other difference makes separate traffic."""
 
-_STRUCTURE = attrgetter(*(field.name for field in fields(Exchange) if field.name not in SIZES))
-"""Function to all other fields of an exchange, which decide the steps of its calls."""
+_structure_of = attrgetter(*(field.name for field in fields(Exchange) if field.name not in SIZES))
+"""Return all other fields of an exchange, which decide the steps of its calls."""
 
 
 def _join_exchanges(exchange_lists: Sequence[list[Exchange]], list_index: Indices) -> list[Exchange]:

@@ -110,7 +110,6 @@ def _group_place(network: Matrix, group: LinkGroup) -> LinkPlace:
     """Return the narrowest of several lines as a replaceable link; another link in its place scales all lines."""
 
     def with_link(link: Link) -> Network:
-        """Return the network with all lines of the group scaled as this link scales the narrowest."""
         narrowest = group.link
         bandwidth_factor = float(link.bandwidth_bytes_per_s) / float(narrowest.bandwidth_bytes_per_s)
         latency_factor = float(link.latency_s) / float(narrowest.latency_s) if narrowest.latency_s else 1.0
