@@ -31,7 +31,8 @@ FILE = re.compile(r"^```(?:yaml|python)\n# (?P<name>\S+\.(?:yaml|py))\n(?P<text>
 def write_files(text: str, folder: Path) -> None:
     """The files that a page shows."""
     for one in FILE.finditer(text):
-        (folder / one["name"]).write_text(one["text"], encoding="utf-8")
+        first = f"# {one['name']}\n"  # as on the page, so that a script's lines have the numbers that a reader counts
+        (folder / one["name"]).write_text(first + one["text"], encoding="utf-8")
 
 
 def printed(command: str) -> list[str]:
