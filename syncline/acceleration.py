@@ -77,7 +77,7 @@ def announce_first_compilation(module_name: str) -> None:
                 announce_compiling(module_name)
 
         def on_end(self, event: Any) -> None:
-            """Do nothing."""
+            """Do nothing when a compilation has ended."""
 
     event.register("numba:compile", Announcer())
 

@@ -179,20 +179,20 @@ def mean_of_pairs(index: Any, value: Any, size: int, over_senders: bool, out_ind
 
 
 @partial(compiled, fused_multiply_add=True)
-def transform_sparse_blocks(index: Any, value: Any, left: Any, right: Any, out: Any) -> None:
-    """Write ``left^T S right`` to ``out`` for blocks S of which only k entries differ from zero.
+def transform_sparse_blocks(index: Any, value: Any, left_matrix: Any, right_matrix: Any, out: Any) -> None:
+    """Write ``L^T S R`` to ``out`` for blocks S of which only k entries differ from zero.
 
     The terms of each sum are added in rising order, as in most products of dense matrices; the others are zeros. Only
-    the columns of ``left^T S`` with entries are stored, in four of which ``out`` is updated at a time.
+    the columns of ``L^T S`` with entries are stored, in four of which ``out`` is updated at a time.
 
     Args:
         index: rising indices of the entries in each block's ``a b`` numbers, ``(r, k)`` int64.
         value: the entries, ``(r, k)`` float32.
-        left: matrix ``(a, a)`` float32.
-        right: matrix ``(b, b)`` float32.
+        left_matrix: L, ``(a, a)`` float32.
+        right_matrix: R, ``(b, b)`` float32.
         out: array for the results, ``(r, a, b)`` float32.
     """
-    a, b = len(left), len(right)
+    a, b = len(left_matrix), len(right_matrix)
     columns = np.empty((b + 3, a), np.float32)
     column_numbers = np.zeros(b + 3, np.int64)
     position_of_column = np.empty(b, np.int64)
@@ -209,7 +209,7 @@ def transform_sparse_blocks(index: Any, value: Any, left: Any, right: Any, out: 
         column_numbers[num_columns : num_columns + 3] = 0  # columns of zeros change no sum
         for e in range(index.shape[1]):
             i, j = index[r, e] // b, index[r, e] % b
-            column, entry, row_of_left = columns[position_of_column[j]], value[r, e], left[i]
+            column, entry, row_of_left = columns[position_of_column[j]], value[r, e], left_matrix[i]
             for x in range(a):
                 column[x] += entry * row_of_left[x]
         block = out[r]
@@ -217,7 +217,7 @@ def transform_sparse_blocks(index: Any, value: Any, left: Any, right: Any, out: 
         for c in range(0, num_columns, 4):
             column_0, column_1, column_2, column_3 = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
             j0, j1, j2, j3 = column_numbers[c : c + 4]
-            right_0, right_1, right_2, right_3 = right[j0], right[j1], right[j2], right[j3]
+            right_0, right_1, right_2, right_3 = right_matrix[j0], right_matrix[j1], right_matrix[j2], right_matrix[j3]
             for x in range(a):
                 s0, s1, s2, s3 = column_0[x], column_1[x], column_2[x], column_3[x]
                 row = block[x]

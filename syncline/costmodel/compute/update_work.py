@@ -232,8 +232,8 @@ def block_messages(tensors: Iterable[TensorShape], k: int, chunk: int, has_basis
             blocks = elements / other_side / side
             operations.append(product(other_side, side, side, "fp32", FP32_BYTES, blocks, count=3 * count))
         operations += [largest_numbers(elements, count), Operation("view", kernels=BLOCK_VIEWS * count)]
-        bytes_per_element = 85 + 170 * min(k / block_elements, 1.0)  # of 20 elementwise kernels together
-        operations.append(memory(bytes_per_element * elements / 20, 20 * count))
+        bytes_per_element = 77 + 170 * min(k / block_elements, 1.0)  # of 19 elementwise kernels together
+        operations.append(memory(bytes_per_element * elements / 19, 19 * count))
     return tuple(operations)
 
 

@@ -324,8 +324,8 @@ def generation_of(bytes_per_s: float) -> int | None:
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]
     """
-    known = (generation for generation, rate in GENERATIONS.items() if generation > 2 and rate <= bytes_per_s)
-    return max(known, default=None)
+    slower = (generation for generation, rate in GENERATIONS.items() if generation > 2 and rate <= bytes_per_s)
+    return max(slower, default=None)
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from syncline.costmodel.network.multi_level import MultiLevel
 from syncline.costmodel.network.network_links import scaled
 from syncline.errors import SpecError
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.least import least, lower_bound_s
+from syncline.planner.advice.lower_bounds import indices_by_value, lower_bound_s
 from syncline.planner.advice.plan_costs import PlanRow, time_with_failures_s
 from syncline.planner.advice.plans import TrainingPlan
 from syncline.planner.advice.question import AdviceQuestion
@@ -202,7 +202,7 @@ def fastest_plan(plans: Sequence[PreparedPlan], network: Network) -> int:
         placed_network = plan.plan.on(network, plan.question.workers)
         _, cache = cache_by_network.setdefault(id(placed_network), (placed_network, PriceCache()))
         narrowings.append(plan.narrowing_s(placed_network, cache))
-    return next(least(narrowings))
+    return next(indices_by_value(narrowings))
 
 
 def prepare_plan(question: AdviceQuestion, plan: TrainingPlan, tokens: float) -> PreparedPlan:

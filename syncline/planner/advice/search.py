@@ -17,7 +17,7 @@ from syncline.costmodel.layouts.memory import usable_bytes
 from syncline.errors import SpecError
 from syncline.methods import MethodBase
 from syncline.planner.advice.equal_loss import tokens_needed
-from syncline.planner.advice.least import least, lower_bound_s
+from syncline.planner.advice.lower_bounds import indices_by_value, lower_bound_s
 from syncline.planner.advice.plan_costs import PlanRow, refused_row, time_with_failures_s
 from syncline.planner.advice.plans import (
     TrainingPlan,
@@ -83,7 +83,7 @@ class QuickEstimate:
 
     @property
     def plan(self) -> TrainingPlan:
-        """Return the plan."""
+        """Return the training plan whose time is estimated."""
         return replace(self.setting.plan, method=self.setting.methods[self.index])
 
     @property
@@ -151,7 +151,7 @@ def fastest_estimates(estimates: Sequence[QuickEstimate], count: int = LAYOUTS_T
     layers as let a step fit, if that is faster.
     """
     fitting = [estimate for estimate in estimates if estimate.fits]
-    indices = least([estimate.narrowing_s() for estimate in fitting])
+    indices = indices_by_value([estimate.narrowing_s() for estimate in fitting])
     if not any(estimate.recomputes for estimate in fitting):
         yield from (fitting[index] for index in itertools.islice(indices, count))
         return
@@ -319,14 +319,16 @@ def _fastest_with_replicas(
     for method_index, method in enumerate(methods):
         if method.sends_in_backward:
             continue
-        for best in itertools.islice(least([choice.narrowing_rank(method, method_index) for choice in choices]), 1):
+        for best in itertools.islice(
+            indices_by_value([choice.narrowing_rank(method, method_index) for choice in choices]), 1
+        ):
             fitting = choices[best].first_fitting(method_index)
             assert fitting is not None
             # The first number of replicas with a layout that the method fits into, and the number of this layout.
             first_place, (first_layout, _) = next(
-                (place, found)
+                (place, first)
                 for place, choice in enumerate(choices)
-                if (found := choice.first_fitting(method_index)) is not None
+                if (first := choice.first_fitting(method_index)) is not None
             )
             placed_plans.append((first_place, first_layout, method_index, fitting[1].plan))
     return [plan for *_, plan in sorted(placed_plans, key=lambda placed: placed[:3])]
@@ -369,7 +371,7 @@ def _fastest_parallel(question: AdviceQuestion, estimates: Sequence[QuickEstimat
     place_of = {id(estimate): place for place, estimate in enumerate(estimates)}
     first_of = {}
     for name, alike in estimates_by_traffic.items():
-        first_of[name] = alike[next(least([estimate.narrowing_s() for estimate in alike]))]
+        first_of[name] = alike[next(indices_by_value([estimate.narrowing_s() for estimate in alike]))]
     names = sorted(first_of, key=lambda name: (first_of[name].step_s, place_of[id(first_of[name])]))
     plans = [next(fastest_estimates(estimates_by_traffic[name], count=1)).plan for name in names]
     if "gradients" in names:

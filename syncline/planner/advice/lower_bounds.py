@@ -12,14 +12,15 @@ import numpy as np
 from syncline.costmodel.numerics.arrays import FloatOrArray
 
 
-def least(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
+def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
     """Yield the indices of values, the least first; of equal values the first.
 
     Args:
         narrowings: for each value an iterator of lower bounds, each with False, and at last of the value with True;
             the value does not count if it never comes. Only the bounds that decide are computed.
 
-    >>> indices = least([iter([(1.0, False), (4.0, True)]), iter([(3.0, True)]), iter([(2.0, False), (3.0, True)])])
+    >>> narrowings = [(1.0, False), (4.0, True)], [(3.0, True)], [(2.0, False), (3.0, True)]
+    >>> indices = indices_by_value([iter(bounds) for bounds in narrowings])
     >>> next(indices), next(indices)
     (1, 2)
     """
