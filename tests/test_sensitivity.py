@@ -107,6 +107,7 @@ FIELDS: dict[type, dict[str, Turned | Inert | Checked]] = {
         "tcp": Checked("test_windows_that_open_take_longer_after_idling"),
         "measured": Checked("test_measured_times_of_a_node_are_taken"),
         "nvlink": Checked("test_nccl_on_nvlink_is_taken"),
+        "sharp": Checked("test_sums_by_switches_take_another_time"),
         "bounds": FOR_PEOPLE,
     },
     NcclCosts: {
@@ -478,6 +479,12 @@ def test_nccl_on_nvlink_is_taken() -> None:
         collective_s("all_reduce", 8, 1e9, one, "nccl-nvlink") for one in (link, replace(link, nvlink=nvlink_costs(3)))
     ]
     assert times[0] < times[1]  # switches that reduce are faster than rings
+
+
+def test_sums_by_switches_take_another_time() -> None:
+    inside, between = Link(1e-6, 450e9, nvlink=nvlink_costs(4)), Link(2e-6, 50e9)
+    by_gpus, by_switches = (TwoLevel(8, inside, replace(between, sharp=sharp)) for sharp in (False, True))
+    assert collective_s("all_reduce", 64, 1e8, by_gpus) > collective_s("all_reduce", 64, 1e8, by_switches)
 
 
 @given(st.floats(1, 1e12), st.floats(1, 1e12), st.floats(1, 100))

@@ -96,7 +96,7 @@ class StalenessSpec(Experiment):
             if len(set(values)) < len(values):
                 raise refusal(field, values, "values that differ from each other")
         if self.rates and self.rate_factors:
-            raise refusal("rate_factors", self.rate_factors, "none beside rates: the one or the other")
+            raise refusal("rate_factors", self.rate_factors, "none with rates, as only one of the two is needed")
         if shared := sorted(set(self.tuning_seeds) & set(self.seeds)):
             raise refusal("tuning_seeds", self.tuning_seeds, f"seeds that are not among seeds, as {shared[0]} is")
         if self.tuning_seeds and not any(self.tunes_rate(delayed_method) for delayed_method in self.methods):

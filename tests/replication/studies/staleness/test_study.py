@@ -361,7 +361,7 @@ REFUSED = [
      "methods.0.remedy: got 'discount'; expected another, or delay: uniform"),
     ({"problem": BOWL, "clock": {"networks": ["wan"]}, "stages": [2]}, "clock.model: got None; expected a model whose"),
     ({"clock": {"networks": ["wan"], "tokens_per_batch": 9}}, "clock.tokens_per_batch: got 9; expected a model"),
-    ({"clock": {"networks": ["wan"], "model": "gpt-160m"}}, "clock.tokens_per_batch: got None; expected how many are"),
+    ({"clock": {"networks": ["wan"], "model": "gpt-160m"}}, "clock.tokens_per_batch: got None; expected the number"),
     ({"clock": {"networks": []}}, "clock.networks: got []; expected at least 1"),
     ({"workers": 2}, "workers: got 2; expected no such field here"),
     ({"rates": [0.1], "rate_factors": [2]}, "rate_factors: got (2.0,); expected none with rates"),
