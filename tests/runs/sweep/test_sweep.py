@@ -265,7 +265,7 @@ def test_a_run_that_takes_its_process_along_fails_alone(tmp_path, monkeypatch):
     result = sweep(FIELDS, overrides={"problem": problem}, seeds=4, out=tmp_path / "out", jobs=2)
     assert [row["seed"] for row in result.rows] == [0, 1, 2, 3] and not result.interrupted
     assert [row["error"] is None for row in result.rows] == [True, False, True, True]
-    assert "ended from outside" in result.rows[1]["error"]
+    assert "its process was killed" in result.rows[1]["error"]
     assert len(os.listdir(tmp_path / "out" / "runs")) == 3
 
 
