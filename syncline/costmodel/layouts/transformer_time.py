@@ -90,8 +90,8 @@ class Layouts:
         names = [field.name for field in fields(self)]
         arrays = np.broadcast_arrays(*(np.atleast_1d(getattr(self, name)) for name in names))
         for name, array in zip(names, arrays, strict=True):
-            least = 0 if name == "recomputed" else 1  # a flag can be false
-            require(array >= least, name, array, "at least 1")
+            minimum = 0 if name == "recomputed" else 1  # a flag can be false
+            require(array >= minimum, name, array, "at least 1")
             object.__setattr__(self, name, array)
         require(self.layers >= self.stages, "layers", self.layers, "a layer at least for each stage")
 

@@ -186,7 +186,7 @@ class PreparedPlan(NamedTuple):
         return math.inf if math.isnan(seconds) else seconds
 
     def narrowing_s(self, network: Network, cache: PriceCache) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds on a placed network, and at last the seconds, see `least`."""
+        """Yield lower bounds of the seconds on a placed network, and at last the seconds, see `indices_by_value`."""
         steps = self.tokens / self.question.batch_tokens
         inside_s = self.projection.replica_times(self.method_index, network, cache).step_s
         yield steps * lower_bound_s(inside_s), False

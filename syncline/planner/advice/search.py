@@ -138,7 +138,7 @@ class QuickEstimate:
         return step_s if is_known else math.inf
 
     def narrowing_s(self) -> Iterator[tuple[float, bool]]:
-        """Yield lower bounds of the seconds of a step, and at last the seconds; True marks the last, see `least`."""
+        """Yield lower bounds of the seconds of a step, and at last the seconds, for `indices_by_value`."""
         for bound_s in self.lower_bounds_s():
             yield bound_s, math.isinf(bound_s)
         yield self.step_s, True
@@ -285,7 +285,9 @@ class _ReplicaLayouts:
         return all(layout.setting.estimate(method_index).is_refused for layout in self.estimates if layout.fits)
 
     def narrowing_rank(self, method: MethodBase, method_index: int) -> Iterator[tuple[tuple[bool, float], bool]]:
-        """Yield lower bounds of a method's rank with this number of replicas, and at last the rank, see `least`.
+        """Yield lower bounds of a method's rank with this number of replicas, and at last the rank.
+
+        They are for `indices_by_value`.
 
         The rank is whether the loss is unknown, and the seconds to equal loss; the lowest is best. A method that fits
         into no layout has none.
@@ -319,18 +321,18 @@ def _fastest_with_replicas(
     for method_index, method in enumerate(methods):
         if method.sends_in_backward:
             continue
-        for best in itertools.islice(
-            indices_by_value([choice.narrowing_rank(method, method_index) for choice in choices]), 1
-        ):
-            fitting = choices[best].first_fitting(method_index)
-            assert fitting is not None
-            # The first number of replicas with a layout that the method fits into, and the number of this layout.
-            first_place, (first_layout, _) = next(
-                (place, first)
-                for place, choice in enumerate(choices)
-                if (first := choice.first_fitting(method_index)) is not None
-            )
-            placed_plans.append((first_place, first_layout, method_index, fitting[1].plan))
+        best = next(indices_by_value([choice.narrowing_rank(method, method_index) for choice in choices]), None)
+        if best is None:  # the method fits into no layout
+            continue
+        fitting = choices[best].first_fitting(method_index)
+        assert fitting is not None
+        # The first number of replicas with a layout that the method fits into, and the number of this layout.
+        first_place, (first_layout, _) = next(
+            (place, first)
+            for place, choice in enumerate(choices)
+            if (first := choice.first_fitting(method_index)) is not None
+        )
+        placed_plans.append((first_place, first_layout, method_index, fitting[1].plan))
     return [plan for *_, plan in sorted(placed_plans, key=lambda placed: placed[:3])]
 
 

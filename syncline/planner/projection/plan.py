@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,7 +62,8 @@ class StepSchedule(NamedTuple):
     optimizer_s: float
 
 
-class _SharedPrices(NamedTuple):
+@dataclass
+class _SharedPrices:
     """The prices on one network that methods of a single setting have in common.
 
     Attributes:
@@ -73,9 +74,9 @@ class _SharedPrices(NamedTuple):
     """
 
     cache: PriceCache
-    call_pricers: dict[tuple[Bucket, ...], Price]
-    least_network_s: dict[Any, float]
-    busy_s: dict[Any, float]
+    call_pricers: dict[tuple[Bucket, ...], Price] = field(default_factory=dict)
+    least_network_s: dict[Any, float] = field(default_factory=dict)
+    busy_s: dict[Any, float] = field(default_factory=dict)
 
 
 class ProjectionPlan:
@@ -118,7 +119,7 @@ class ProjectionPlan:
             for method_plan in self.method_plans:
                 method_plan.check()
         self._every_step = StepTimeCache(self.spec.steps)
-        self._shared = _SharedPrices(PriceCache(), call_pricers={}, least_network_s={}, busy_s={})
+        self._shared = _SharedPrices(PriceCache())
 
     def step(
         self,
@@ -227,7 +228,7 @@ class ProjectionPlan:
     def _shared_prices(self, cache: PriceCache) -> _SharedPrices:
         """Return the prices that methods share with this cache; those with the cache before are forgotten."""
         if self._shared.cache is not cache:
-            self._shared = _SharedPrices(cache, call_pricers={}, least_network_s={}, busy_s={})
+            self._shared = _SharedPrices(cache)
         return self._shared
 
     def _new_call_pricer(self, buckets: tuple[Bucket, ...], selection: PricedSettings) -> Price:
