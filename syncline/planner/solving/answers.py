@@ -44,15 +44,15 @@ def quantity_text(name: str, value: float, training: WholeTraining) -> str:
 
 
 def reason_for_no_value(trials: Trials) -> tuple[str, float]:
-    """Return the reason why no tried value meets a target, and the value that comes nearest."""
-    values = sorted(trials.known)
-    evaluations = [trials.known[value] for value in values]
-    if all(np.isnan(evaluation.predicted_margin) for evaluation in evaluations):
-        return evaluations[-1].unknown or "unknown", values[-1]
-    nearest = int(np.nanargmax([evaluation.predicted_margin for evaluation in evaluations]))
-    value, evaluation = values[nearest], evaluations[nearest]
-    reason = _computing_misses_target(evaluation, trials.targets, trials.training)
-    return reason or _nearest_misses_target(trials, value, evaluation), value
+    """Return the reason why no tried value meets the targets, and the nearest value; the last if no margin is known."""
+    values = sorted(trials.evaluations)
+    margins = [trials.evaluations[value].predicted_margin for value in values]
+    if np.isnan(margins).all():
+        return trials.evaluations[values[-1]].unknown_reason or "unknown", values[-1]
+    nearest_value = values[int(np.nanargmax(margins))]
+    nearest = trials.evaluations[nearest_value]
+    reason = _computing_misses_target(nearest, trials.targets, trials.training)
+    return reason or _nearest_misses_target(trials, nearest_value, nearest), nearest_value
 
 
 def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation) -> str:
@@ -63,15 +63,15 @@ def _nearest_misses_target(trials: Trials, value: float, evaluation: Evaluation)
         value: the nearest value.
         evaluation: evaluation at this value.
     """
-    variable, target = trials.variable, evaluation.decides
-    reached = evaluation.reached[target].predicted
-    assert reached is not None
-    reached_text = quantity_text(target, reached, trials.training)
+    variable, target = trials.variable, evaluation.tightest_target
+    quantity = evaluation.quantities[target].predicted
+    assert quantity is not None
+    reached_text = quantity_text(target, quantity, trials.training)
     if target == "memory":
         workers_text = f", at {variable.text(value)}" if variable.name == "workers" else ""
         return f"it takes {reached_text}{workers_text}; --layout divides a replica over workers"
     place = variable.place
-    if place is None or target in ("speedup", "loss_penalty"):
+    if place is None or target in ("speedup", "loss_penalty"):  # no single link is the cause
         return f"at best {reached_text}, at {variable.text(value)}"
     waits_s = evaluation.row["exposed_communication_s"]
     waits = "" if target == "exposed" else f", {format_seconds(waits_s)} of a step waiting"
@@ -91,24 +91,28 @@ NOT_PROPORTIONAL = ("speedup", "exposed", "loss_penalty", "compute_utilisation",
 
 
 def _computing_misses_target(evaluation: Evaluation, targets: SolveTargets, training: WholeTraining) -> str | None:
-    """Return the quantity without any waiting for the network, as text, if even it misses the target; else None."""
-    row, name = evaluation.row, evaluation.decides
-    step_s, waits_s = row["step_time_s"], row["exposed_communication_s"]
-    value, limit = evaluation.reached[name].predicted, targets.specified[name]
-    if not step_s or value is None or name in NOT_PROPORTIONAL:
+    """Return in words what a step without any waiting for the network would reach, if it misses the target; else None.
+
+    The target is the tightest one of the evaluation.
+    """
+    row, target = evaluation.row, evaluation.tightest_target
+    step_s = row["step_time_s"]
+    quantity, limit = evaluation.quantities[target].predicted, targets.specified[target]
+    if not step_s or quantity is None or target in NOT_PROPORTIONAL:
         return None
-    compute_share = (step_s - waits_s) / step_s
-    if name == "utilisation":  # grows as the time shrinks
-        compute_only = value / compute_share
+    compute_s = step_s - row["exposed_communication_s"]
+    compute_share = compute_s / step_s
+    if target == "utilisation":  # grows as the time shrinks
+        compute_only = quantity / compute_share
         is_met = compute_only >= limit
     else:
-        compute_only = value * compute_share
+        compute_only = quantity * compute_share
         is_met = compute_only <= limit
     if is_met:
         return None
-    step_text = "" if name == "step_time_s" else f", {format_seconds(step_s - waits_s)} a step"
-    verb = {"utilisation": "comes to", "budget": "costs"}.get(name, "takes")
-    return f"computing alone {verb} {quantity_text(name, compute_only, training)}{step_text}"
+    step_text = "" if target == "step_time_s" else f", {format_seconds(compute_s)} a step"
+    verb = {"utilisation": "comes to", "budget": "costs"}.get(target, "takes")
+    return f"computing alone {verb} {quantity_text(target, compute_only, training)}{step_text}"
 
 
 TIE_TOLERANCE = 0.01
@@ -121,13 +125,13 @@ class SolvedAnswer(NamedTuple):
     Attributes:
         record: fields of the answer, in addition to those of the row.
         row: row of the projection at the value ``record["at"]``.
-        upward: whether the answer's value and all larger values meet the target, so that small values are better
-            answers; else the value and all smaller values meet it, and large values are better.
+        met_above: whether the value and all larger ones meet the target, so that small values are better answers;
+            else the value and all smaller ones meet it, and large values are better.
     """
 
     record: dict[str, Any]
     row: dict[str, Any]
-    upward: bool
+    met_above: bool
 
     def flat(self) -> dict[str, Any]:
         """Return the fields of the answer and of the row together."""
@@ -142,24 +146,23 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
     trials = Trials(variable, question.targets, question.training, question.baseline)
     now_holds = None
     if variable.current_value is not None:
-        (now,) = trials.evaluate([variable.current_value])
-        now_holds = now.is_met
+        (current,) = trials.evaluate([variable.current_value])
+        now_holds = current.is_met
     spans_by_bound = [feasible_spans(trials, bound_index) for bound_index in range(len(BOUNDS))]
     predicted, optimistic, pessimistic = spans_by_bound
-    value, low, high, upward = solved_value(spans_by_bound, variable.sense, variable.grid[0])
-    row_value, reason = value, None
-    if row_value is None and predicted.holds == "always":
-        # The row is that of the value which is nearest to missing the target.
-        met = {tried: trial for tried, trial in trials.known.items() if trial.is_met}
+    value, low, high, met_above = solved_value(spans_by_bound, variable.sense, variable.grid[0])
+    row_value, reason = value, None  # the value whose projection gives the answer's other columns
+    if value is None and predicted.holds == "always":  # then the value which is nearest to missing the target
+        met = {tried: trial for tried, trial in trials.evaluations.items() if trial.is_met}
         row_value = min(met, key=lambda tried: met[tried].predicted_margin)
-        nearest = met[row_value]
-        reached: Any = nearest.reached[nearest.decides].predicted
-        text = quantity_text(nearest.decides, reached, question.training)
-        reason = f"met even at {variable.text(row_value)}: {text}"
-    elif row_value is None:
+        target = met[row_value].tightest_target
+        quantity: Any = met[row_value].quantities[target].predicted
+        reason = f"met even at {variable.text(row_value)}: {quantity_text(target, quantity, question.training)}"
+    elif value is None:
         reason, row_value = reason_for_no_value(trials)
+    assert row_value is not None
     (trial,) = trials.evaluate([row_value])
-    shortest = None
+    shortest = None  # the shortest period that meets the target
     if variable.name == "period" and predicted.spans:
         first = predicted.spans[0].first
         shortest = variable.grid[0] if first is None else first
@@ -179,11 +182,11 @@ def answer_of(question: InverseProblem, spec: ProjectSpec, network: Network, met
         "spans": [list(span) for span in predicted.spans],
         "now": variable.current_value,
         "now_holds": now_holds,
-        "decides": trial.decides.removesuffix("_s"),
+        "decides": trial.tightest_target.removesuffix("_s"),
         "why": reason,
         "at": row_value,
     }
-    return SolvedAnswer(answer_fields, trial.row, upward)
+    return SolvedAnswer(answer_fields, trial.row, met_above)
 
 
 def _answer_without_variable(
@@ -197,10 +200,10 @@ def _answer_without_variable(
         "target": question.describe(),
         "holds": {None: "unknown", True: "always", False: "never"}[trial.is_met], "value": None, "low": None,
         "high": None, "optimistic_holds": None, "pessimistic_holds": None, "shortest": None, "spans": [], "now": None,
-        "now_holds": trial.is_met, "decides": trial.decides.removesuffix("_s"),
-        "why": trial.unknown or f"it has no {question.variable}", "at": None,
+        "now_holds": trial.is_met, "decides": trial.tightest_target.removesuffix("_s"),
+        "why": trial.unknown_reason or f"it has no {question.variable}", "at": None,
     }  # fmt: skip
-    return SolvedAnswer(answer_fields, trial.row, upward=True)
+    return SolvedAnswer(answer_fields, trial.row, met_above=True)  # either would do: there is no value to sort by
 
 
 def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
@@ -208,13 +211,13 @@ def ranked_answers(answers: list[SolvedAnswer]) -> list[SolvedAnswer]:
 
     Answers tie if their values are within a hundredth, or if their bounds suggest another order than the values do.
     """
-    order = {"always": 0, "never": 2, "unknown": 3}  # 1 for answers with a value
+    groups = {"always": 0, "never": 2, "unknown": 3}  # 1: answers with a value
 
     def sort_key(answer: SolvedAnswer) -> tuple[int, float]:
-        group, value = order.get(answer.record["holds"], 1), answer.record["value"]
+        group, value = groups.get(answer.record["holds"], 1), answer.record["value"]
         if value is None:
             return group, 0.0
-        return group, value if answer.upward else -value
+        return group, value if answer.met_above else -value
 
     sorted_answers = sorted(answers, key=sort_key)
     for rank, answer in enumerate(sorted_answers, start=1):
@@ -230,11 +233,11 @@ def _is_tie(best: SolvedAnswer, other: SolvedAnswer) -> bool:
     difference = abs(other.record["value"] - best.record["value"])
     if difference <= TIE_TOLERANCE * max(abs(best.record["value"]), abs(other.record["value"])):
         return True
-    # The values are in the order first, second; bounds in the opposite order make a tie.
+    # If all values above meet the target, the best value is the smallest; bounds in the opposite order make a tie.
+    smaller, larger = (best, other) if best.met_above else (other, best)
     for end in ("low", "high"):
-        first, second = (best, other) if best.upward else (other, best)
-        low, high = first.record[end], second.record[end]
-        if low is not None and high is not None and high < low:
+        bounds = smaller.record[end], larger.record[end]
+        if None not in bounds and bounds[1] < bounds[0]:
             return True
     return False
 
@@ -254,12 +257,12 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for spec in question.specs:
         for network in spec.networks:
-            keys_and_rows = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
-            keys_and_rows.sort(key=lambda key_and_row: key_and_row[0])
-            first_key, _ = keys_and_rows[0]
-            for number, (key, row) in enumerate(keys_and_rows, start=1):
-                row["rank"] = number if row["value"] is not None else None
-                row["tie"] = bool(number > 1 and row["rank"] and key == first_key)
+            answers = [_cheapest_link(question, spec, network, method) for method in question.methods(spec)]
+            answers.sort(key=lambda answer: answer[0])
+            first_key, _ = answers[0]
+            for rank, (sort_key, row) in enumerate(answers, start=1):
+                row["rank"] = rank if row["value"] is not None else None
+                row["tie"] = bool(rank > 1 and row["rank"] and sort_key == first_key)
                 rows.append(row)
     return rows
 
@@ -267,10 +270,10 @@ def choose_network(question: InverseProblem) -> list[dict[str, Any]]:
 def _cheapest_link(
     question: InverseProblem, spec: ProjectSpec, network: Network, method: MethodBase
 ) -> tuple[tuple[bool, float], dict[str, Any]]:
-    """Return the row of the cheapest offered link on which a method meets the targets, with a key to sort rows by.
+    """Return a key to sort methods by, and the row of the cheapest offered link on which a method meets the targets.
 
-    The row is that of the projection with the cheapest link that meets the target, or else with the nearest link. The
-    key has whether no link meets the target, and the cost or the bandwidth of the cheapest.
+    If no link meets them, the row is that of the nearest link. The key has whether no link meets them, and the cost of
+    the cheapest that does, or its bandwidth if a cost is unknown.
     """
     place, offers = place_of(network, question.level), list(question.among)
     settings = [ProjectionSetting(spec, place.with_link(offer.link), method) for offer in offers]
@@ -293,9 +296,10 @@ def _cheapest_link(
         holds = "always" if len(met) == len(offers) else "in parts"
     else:
         nearest = max(cheapest_first, key=lambda index: np.nan_to_num(trials[index].predicted_margin, nan=-math.inf))
-        trial = trials[nearest]
-        reached = trial.reached[trial.decides].predicted
-        reason = trial.unknown or f"at best {quantity_text(trial.decides, reached or math.nan, question.training)}"
+        reason, target = trials[nearest].unknown_reason, trials[nearest].tightest_target
+        if reason is None:
+            quantity = trials[nearest].quantities[target].predicted or math.nan
+            reason = f"at best {quantity_text(target, quantity, question.training)}"
         holds = "unknown" if all(trial.is_met is None for trial in trials) else "never"
         if holds == "never":
             reason += f", by {names[nearest]}"
@@ -315,28 +319,28 @@ def _cheapest_link(
         "spans": [[names[index], names[index]] for index in met],
         "now": place.link.name,
         "now_holds": current.is_met,
-        "decides": trials[nearest].decides.removesuffix("_s"),
+        "decides": trials[nearest].tightest_target.removesuffix("_s"),
         "why": reason,
         "at": names[nearest],
         "by": "money" if by_money else "bandwidth",
         "money": costs[nearest],
-        "network_month": offers[nearest].month,
+        "network_month": offers[nearest].month_price,
         **trials[nearest].row,
     }
     return (not met, keys[nearest] if met else 0.0), row
 
 
 def _cost_with_network(offer: OfferedLink, trial: Evaluation) -> float | None:
-    """Return the cost of the training by the price list, plus the cost of the network for the training's duration.
+    """Return the cost of the training by the price list, plus the cost of the offered network for its duration.
 
-    Without a duration or prices it is the price of a month; None if it is unknown.
+    If the question has no whole training, return the price of a month; None if the cost is unknown.
     """
     row = trial.row
-    cost, seconds = row.get("cost"), row.get("training_s")
-    if offer.month is None:
+    cost, training_s = row.get("cost"), row.get("training_s")
+    if offer.month_price is None:
         return cost
-    if seconds is None:
-        return offer.month if "training_s" not in row and "cost" not in row else None
-    if "cost" in row and cost is None:
+    if "training_s" not in row and "cost" not in row:
+        return offer.month_price
+    if training_s is None or ("cost" in row and cost is None):
         return None
-    return float((cost or 0.0) + offer.month * seconds / MONTH_S)
+    return float((cost or 0.0) + offer.month_price * training_s / MONTH_S)

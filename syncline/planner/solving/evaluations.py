@@ -38,16 +38,16 @@ class Evaluation(NamedTuple):
         row: row of the projection, with the whole training if the question has one.
         margins: margin as predicted, at the optimistic bound and at the pessimistic bound, ``(3,)``; at least 0 if all
             targets are met, nan if unknown.
-        decides: name of the target with the smallest margin.
-        reached: quantity of each target, by its name.
-        unknown: the reason if the margin is unknown, else None.
+        tightest_target: name of the target with the smallest margin.
+        quantities: quantity of each target, by its name.
+        unknown_reason: the reason if the margin is unknown, else None.
     """
 
     row: dict[str, Any]
     margins: Floats
-    decides: str
-    reached: dict[str, BoundedValue]
-    unknown: str | None
+    tightest_target: str
+    quantities: dict[str, BoundedValue]
+    unknown_reason: str | None
 
     @property
     def is_met(self) -> bool | None:
@@ -69,22 +69,22 @@ class Trials:
         targets: the targets to meet.
         training: options of the whole training.
         baseline: baseline of speedups.
-        known: evaluations so far, by value.
+        evaluations: evaluations so far, by value.
     """
 
     variable: DecisionVariable
     targets: SolveTargets
     training: WholeTraining
     baseline: MethodBase | None = None
-    known: dict[float, Evaluation] = field(default_factory=dict)
+    evaluations: dict[float, Evaluation] = field(default_factory=dict)
 
     def evaluate(self, values: Sequence[float]) -> list[Evaluation]:
         """Return the projection and its margins at each value; price values that were not tried before together."""
-        new_values = [value for value in dict.fromkeys(values) if value not in self.known]
+        new_values = [value for value in dict.fromkeys(values) if value not in self.evaluations]
         settings = [self.variable.setting_at(value) for value in new_values]
         evaluations = evaluate_settings(settings, self.targets, self.training, self.baseline)
-        self.known |= dict(zip(new_values, evaluations, strict=True))
-        return [self.known[value] for value in values]
+        self.evaluations |= dict(zip(new_values, evaluations, strict=True))
+        return [self.evaluations[value] for value in values]
 
 
 def evaluate_settings(
@@ -105,8 +105,8 @@ def evaluate_settings(
     for spec, method, networks in settings_on_networks(settings):
         methods = (method,) if baseline is None else (baseline, method)
         projected_spec = spec.model_copy(update={"networks": tuple(networks), "methods": methods})
-        # Rows are sorted by networks, then methods; the method's row is the last on each network.
-        rows = project_all([projected_spec], thresholds=False)[len(methods) - 1 :: len(methods)]
+        rows = project_all([projected_spec], thresholds=False)
+        rows = rows[len(methods) - 1 :: len(methods)]  # without the baseline, whose row is before the method's
         method_spec = projected_spec.model_copy(update={"methods": (method,)})
         if not training.is_empty:
             rows = with_training(rows, [method_spec], training).as_plain()
@@ -136,8 +136,7 @@ def _evaluation(
         targets: the targets to meet.
         training: options of the whole training.
     """
-    values: dict[str, BoundedValue] = quantities(row)
-    values |= step_shares
+    values = quantities(row) | step_shares
     if row["step_time_s"] is None:  # then the shares of the step are unknown, too
         values |= dict.fromkeys(step_shares, UNKNOWN_VALUE)
     limit_bytes = usable_bytes(spec.memory_machine)
@@ -148,11 +147,11 @@ def _evaluation(
         values["loss_penalty"], no_loss_reason = _loss_over_ddp(spec, method, row, training)
     if targets.memory and row["fits"] is False:
         targets = SolveTargets(memory=targets.memory)  # a plan that does not fit has no time; its memory alone decides
-    target_margins, decides = margins(targets, values)
-    unknown = None
+    target_margins, tightest_target = margins(targets, values)
+    unknown_reason = None
     if np.isnan(target_margins[0]):
-        unknown = row["not_timed"] or no_loss_reason or _unknown_reason(row, decides)
-    return Evaluation(row, target_margins, decides, reached=values, unknown=unknown)
+        unknown_reason = row["not_timed"] or no_loss_reason or _unknown_reason(row, tightest_target)
+    return Evaluation(row, target_margins, tightest_target, quantities=values, unknown_reason=unknown_reason)
 
 
 def _loss_over_ddp(
@@ -228,7 +227,9 @@ def _step_share(step: StepTime, name: str) -> Floats:
     """Return the share of a step that a target limits, ``(1, n)`` for n links; 0 if the step takes no time."""
     part_s, step_s = by_link(getattr(step, SHARES[name])), by_link(step.step_time_s)
     share = np.divide(part_s, step_s, out=np.zeros(step_s.shape), where=step_s > 0)
-    return np.where(share < ROUNDING, 0.0, share) if name == "exposed" else share
+    if name == "exposed":  # a difference of sums, which may have a rounding error
+        share = np.where(share < ROUNDING, 0.0, share)
+    return share
 
 
 Holds = Literal["always", "never", "from", "up to", "between", "in parts", "unknown"]
@@ -242,7 +243,7 @@ MAX_ROUNDS = 80
 
 
 class FeasibleSpan(NamedTuple):
-    """A span of values that meet a target, with its ends; None for an end of the grid."""
+    """A span of values that meet a target, from ``first`` to ``last``; None: to that end of the grid."""
 
     first: float | None
     last: float | None
@@ -275,7 +276,7 @@ def feasible_spans(trials: Trials, bound_index: int = 0) -> FeasibleSpans:
         return FeasibleSpans("unknown", (), ())
     is_met = [_is_met(evaluation, bound_index) for evaluation in evaluations]
     spans: list[FeasibleSpan] = []
-    first: float | None = None  # start of the current span; None: the start of the grid
+    first: float | None = None  # start of the current span; None: it began with the grid
     for (low, is_low_met), (high, is_high_met) in pairwise(zip(grid, is_met, strict=True)):
         if is_high_met and not is_low_met:
             first = _span_end(trials, low, high, bound_index)
@@ -284,12 +285,12 @@ def feasible_spans(trials: Trials, bound_index: int = 0) -> FeasibleSpans:
             first = None
     if is_met[-1]:
         spans.append(FeasibleSpan(first, None))
-    if len(spans) == 1 and spans[0] == (None, None):
-        return FeasibleSpans("always", tuple(spans), ())
     crossings = tuple(end for span in spans for end in span if end is not None)
     holds: Holds = "in parts"
     if not spans:
         holds = "never"
+    elif not crossings:
+        holds = "always"
     elif len(spans) == 1 and spans[0].last is None:
         holds = "from"
     elif len(spans) == 1:
@@ -303,20 +304,17 @@ def _is_met(evaluation: Evaluation, bound_index: int) -> bool:
 
 
 def _span_end(trials: Trials, low: float, high: float, bound_index: int) -> float:
-    """Find the end of a span by bisection between two values, of which exactly one meets the target."""
+    """Return the end of a span, found by bisection between two values, of which exactly one meets the target."""
     for _ in range(MAX_ROUNDS):
         at_low, at_high = trials.evaluate([low, high])
-        inner = trials.variable.between(
+        inner_values = trials.variable.between(
             low, high, float(at_low.margins[bound_index]), float(at_high.margins[bound_index])
         )
-        if not inner:
+        if not inner_values:  # low and high are as close as the answer needs
             break
-        values = [low, *inner, high]
+        values = [low, *inner_values, high]
         is_met = [_is_met(evaluation, bound_index) for evaluation in trials.evaluate(values)]
-        # Keep the first interval whose ends differ; there is one, because ``low`` and ``high`` differ.
-        change = 1
-        while is_met[change] == is_met[0]:
-            change += 1
+        change = is_met.index(not is_met[0])  # the first value on the other side of the end
         low, high = values[change - 1], values[change]
     (at_low,) = trials.evaluate([low])
     return low if _is_met(at_low, bound_index) else high
@@ -326,17 +324,17 @@ class SolvedValue(NamedTuple):
     """The value that answers the question, and the values at both bounds of the step time, in ascending order.
 
     Attributes:
-        value: the value; None if all values meet the target (except for workers and delays, where the answer is the
-            fewest), if no value does, or if this is unknown.
+        value: the value; None if no value meets the target, if this is unknown, or if all values meet it (except for
+            workers and delays, whose answer is then the fewest).
         low: lower bound; None if all values, or none, would meet the target at that bound.
         high: upper bound; None as for ``low``.
-        upward: whether the value and all larger values meet the target; else all up to the value do.
+        met_above: whether the value and all larger values meet the target; else the value and all smaller ones do.
     """
 
     value: float | None
     low: float | None
     high: float | None
-    upward: bool
+    met_above: bool
 
 
 def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: float) -> SolvedValue:
@@ -351,33 +349,34 @@ def solved_value(spans_by_bound: Sequence[FeasibleSpans], sense: Sense, lowest: 
         sense: the value that is the answer: the ``least``, ``most``, ``fewest`` or ``longest``.
         lowest: the least value of the grid.
     """
-    upward = _is_upward(spans_by_bound, sense)
+    met_above = _is_met_above(spans_by_bound, sense)
     value, optimistic, pessimistic = (
-        _answer_among(feasible.spans, sense, upward, smallest=lowest) for feasible in spans_by_bound
+        _answer_among(feasible.spans, sense, met_above, smallest=lowest) for feasible in spans_by_bound
     )
-    if upward:
-        return SolvedValue(value, low=optimistic, high=pessimistic, upward=True)
-    return SolvedValue(value, low=pessimistic, high=optimistic, upward=False)
+    if met_above:
+        return SolvedValue(value, low=optimistic, high=pessimistic, met_above=True)
+    return SolvedValue(value, low=pessimistic, high=optimistic, met_above=False)
 
 
-def _is_upward(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
+def _is_met_above(spans_by_bound: Sequence[FeasibleSpans], sense: Sense) -> bool:
     """Return whether the values above the answer meet the target, rather than those below it."""
-    # The first bound at which only a part of the values meets the target decides.
+    if sense == "fewest":
+        return True
     for feasible in spans_by_bound:
-        if feasible.crossings:
+        if feasible.crossings:  # the first bound at which only a part of the values meets the target decides
             if feasible.holds in ("from", "up to"):
-                return feasible.holds == "from" or sense == "fewest"
-            return sense == "fewest" or (sense == "least" and feasible.spans[-1].last is None)
-    return sense in ("least", "fewest")
+                return feasible.holds == "from"
+            return sense == "least" and feasible.spans[-1].last is None
+    return sense == "least"
 
 
-def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, smallest: float) -> float | None:
-    """Return the end of a span of values that answers the question, or None if the span has no such end.
+def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, met_above: bool, smallest: float) -> float | None:
+    """Return the end of a span of values that is the answer, or None if the span ends with the grid there.
 
     Args:
         spans: spans of values that meet the target, ascending.
         sense: the value that is the answer.
-        upward: whether values above the answer meet the target.
+        met_above: whether values above the answer meet the target.
         smallest: the least value of the grid.
     """
     if not spans:
@@ -385,8 +384,8 @@ def _answer_among(spans: Sequence[FeasibleSpan], sense: Sense, upward: bool, sma
     lowest_span, highest_span = spans[0], spans[-1]
     if sense == "fewest":
         return smallest if lowest_span.first is None else lowest_span.first
-    if upward:
-        # The least value from which on all values meet the target, or else the first value that meets it.
+    if met_above:
+        # The least value from which on all values meet the target; for a period the first value that meets it.
         return highest_span.first if sense == "least" else lowest_span.first
     # The most up to which all values meet the target, or else the last value that meets it.
     return lowest_span.last if sense == "most" and lowest_span.first is None else highest_span.last

@@ -56,6 +56,7 @@ def link_places(network: Network) -> list[LinkPlace]:
         uplink = uplinks.pop()
 
         def with_uplink(link: Link) -> Network:
+            # A message from site to site takes two uplinks.
             return replace(network, uplink=replace(link, latency_s=link.latency_s / 2))
 
         return [
@@ -80,13 +81,13 @@ def _matrix_places(network: Matrix) -> list[LinkPlace]:
     between places.
     """
     groups = [group for group in link_groups(network) if group.name in (INSIDE, BETWEEN)]
-    group_places = [_group_place(network, group) for group in groups]
+    group_places = [_group_place(network, group) for group in groups]  # the lines between places are the last group
     if sum(len(group.links) for group in groups) > MAX_LINES:
         return group_places
-    lines: dict[Link, Link] = {}
+    line_by_numbers: dict[Link, Link] = {}  # the key has no name
     for row in network.lines:
-        lines |= {replace(line, name=""): line for line in row if line is not None}
-    places = [_line_place(network, line) for line in lines.values()]
+        line_by_numbers |= {replace(line, name=""): line for line in row if line is not None}
+    places = [_line_place(network, line) for line in line_by_numbers.values()]
     places.sort(key=lambda place: float(place.link.latency_s))
     if len(places) > 1:
         places += group_places[-1:]
@@ -98,8 +99,8 @@ def _line_place(network: Matrix, line: Link) -> LinkPlace:
 
     def with_link(link: Link) -> Network:
         def replace_if_equal(other: Link) -> Link:
-            is_equal = replace(other, name=line.name) == line
-            return replace(link, name=other.name) if is_equal else other
+            has_equal_numbers = replace(other, name=line.name) == line
+            return replace(link, name=other.name) if has_equal_numbers else other
 
         return replace(network, lines=with_links(network.lines, replace_if_equal))
 

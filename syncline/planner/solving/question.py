@@ -40,11 +40,12 @@ class OfferedLink(NamedTuple):
 
     Attributes:
         link: the link.
-        month: price of a month, of all such links that the network needs; None: unknown.
+        month_price: price of a month for all such links that the network needs, in the currency of the other prices;
+            None: unknown.
     """
 
     link: Link
-    month: float | None = None
+    month_price: float | None = None
 
 
 @dataclass(frozen=True)
@@ -95,16 +96,17 @@ class InverseProblem:
                 raise SpecError(name, value, f"none, unless {required} is sought")
         if self.variable == "network" and not self.among:
             raise SpecError("among", None, "the networks to choose from: names of 'syncline list networks', or links")
-        if any((offer.month is None) != (self.among[0].month is None) for offer in self.among):
+        if any((offer.month_price is None) != (self.among[0].month_price is None) for offer in self.among):
             raise SpecError("among", [offer.link.name for offer in self.among], "a price for each network, or for none")
         if self.variable in METHOD_VARIABLES and self.level is not None:
             raise SpecError("level", self.level, f"none, as a {self.variable} has no level")
         if (self.targets.speedup is not None) != (self.baseline is not None):
             raise SpecError("over", self.baseline and self.baseline.name, "a baseline with a speedup, and only then")
+        if self.variable in METHOD_VARIABLES or (self.variable == "workers" and self.level is None):
+            return  # no link has the variable
         for spec in self.specs:
             for network in spec.networks:
-                if self.variable not in METHOD_VARIABLES and (self.variable != "workers" or self.level is not None):
-                    place_of(network, self.level)  # raises an error if there is no such place
+                place_of(network, self.level)  # raises an error if there is no such place
 
     def describe(self) -> str:
         """Return the targets as a phrase: ``140 B tokens within 30 d``."""
@@ -124,9 +126,9 @@ class InverseProblem:
             return method_variable(spec, network, method, name=self.variable)
         if self.variable == "workers":
             level_index = None
-            if self.level is not None:
-                names = [link_place.name for link_place in link_places(network)]
-                level_index = names.index(place_of(network, self.level).name)
+            if self.level is not None:  # a name or an index
+                level_names = [place.name for place in link_places(network)]
+                level_index = level_names.index(place_of(network, self.level).name)
             return workers_variable(
                 spec, network, method, level_index, max_workers=self.most, batch_tokens=self.batch_tokens
             )
@@ -163,7 +165,9 @@ class InverseInputs:
             value = getattr(self.inputs, name)
             return None if value is None else parse(value, name)
 
-        speedup = self.inputs.speedup.removesuffix("x") if isinstance(self.inputs.speedup, str) else self.inputs.speedup
+        speedup: Any = self.inputs.speedup
+        if isinstance(speedup, str):  # such as 1.5x
+            speedup = speedup.removesuffix("x")
         return SolveTargets(
             deadline_s=read("deadline", parse_seconds), budget=read("budget", parse_count),
             step_time_s=read("step_time", parse_seconds), utilisation=read("utilisation", parse_share),
@@ -191,7 +195,7 @@ class InverseInputs:
         Args:
             variable: the variable to solve for.
             specs: specs of projections.
-            own_methods: whether the user named the methods.
+            own_methods: whether `syncline solve --best` tries the specs' methods; else it tries those of `advise`.
 
         Raises:
             SpecError: an input is invalid; the error names it and the accepted values.
@@ -238,7 +242,8 @@ class InverseInputs:
             methods = list(spec.methods) if own_methods else list(DEFAULT_METHODS)
         if self.inputs.speedup is not None:
             baseline = self.inputs.over or BASELINE
-            named(baseline, "over")
+            named(baseline, "over")  # raises an error for an unknown name
+            # Options give names of methods, a spec gives the methods themselves.
             methods = [baseline, *(method for method in methods if getattr(method, "name", method) != baseline)]
         return variants(spec, Options(**vars(options) | {"methods": methods}))
 
@@ -279,8 +284,8 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
         return [(value, None)]
     texts = [text.strip() for text in value.split(",")]
     with suppress(SpecError):
-        parse_seconds(texts[0])
-        texts = [value]  # it begins with a time, so that it is a latency and its bandwidth
+        parse_seconds(texts[0])  # raises an error unless the text is LATENCY,BANDWIDTH
+        texts = [value]
     links_and_prices: list[tuple[Any, Any]] = []
     for text in texts:
         name, equals, price = text.partition("=")
@@ -290,6 +295,6 @@ def _links_with_prices(value: Any) -> list[tuple[Any, Any]]:
 
 def _offered_link(value: Any, price: Any) -> OfferedLink:
     """Return a link, by its name or as a user writes it, with the price of a month."""
-    month = None if price is None else parse_count(price, f"among.{value}")
+    month_price = None if price is None else parse_count(price, f"among.{value}")
     is_name = isinstance(value, str) and "," not in value
-    return OfferedLink(preset_link(value, "among") if is_name else parse_network_link(value, "among"), month)
+    return OfferedLink(preset_link(value, "among") if is_name else parse_network_link(value, "among"), month_price)

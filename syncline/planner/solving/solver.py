@@ -17,7 +17,7 @@ from syncline.costmodel import ModelShape, Network
 from syncline.errors import SpecError
 from syncline.planner.advice.plan_costs import price_plans
 from syncline.planner.advice.plans import TrainingPlan, advice_assumptions
-from syncline.planner.advice.question import AdviceQuestion
+from syncline.planner.advice.question import TOKENS_PER_PARAMETER, AdviceQuestion
 from syncline.planner.advice.ranking_changes import PreparedPlan, prepare_plan
 from syncline.planner.advice.search import search_plans
 from syncline.planner.assumptions import GIVEN, Assumption, batch_assumption, projection_assumptions, spec_batch
@@ -77,14 +77,13 @@ def solved_by_any_plan(question: InverseProblem) -> list[dict[str, Any]]:
     return same_names(rows)
 
 
-def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Network, methods: bool) -> AdviceQuestion:
+def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Network) -> AdviceQuestion:
     """Return the same question as a question for advice, without its deadline and budget.
 
     Args:
-        question: the question.
+        question: the question; with ``own_methods`` the plans have the spec's methods, else all that advice tries.
         spec: spec with the model, hardware and workers.
         network: the network.
-        methods: whether to consider the spec's methods; else all methods that advice tries.
 
     Raises:
         SpecError: a module, no hardware, or a batch that the workers cannot share.
@@ -94,22 +93,22 @@ def as_advice_question(question: InverseProblem, spec: ProjectSpec, network: Net
         raise SpecError("model", shape.name, "a transformer by name or config, whose layouts are known")
     if machine is None:
         raise SpecError("hardware", None, "what computes, as a100")
-    # By default 20 tokens per parameter, as in compute-optimal training.
-    tokens = 20.0 * shape.parameters if training.tokens is None else training.tokens
-    batch = int(question.batch_tokens or spec.batch_tokens)
-    given_batch = batch_assumption(batch, spec.workers, GIVEN)
+    tokens = TOKENS_PER_PARAMETER * shape.parameters if training.tokens is None else training.tokens
+    batch_tokens, batch = spec.batch_tokens, spec_batch(spec)
+    if question.batch_tokens:
+        batch_tokens = int(question.batch_tokens)
+        batch = batch_assumption(batch_tokens, spec.workers, GIVEN)
     return AdviceQuestion(
-        shape, network, hardware=machine, workers=spec.workers, batch_tokens=batch, tokens=tokens,
+        shape, network, hardware=machine, workers=spec.workers, batch_tokens=batch_tokens, tokens=tokens,
         target_loss=training.target_loss, prices=training.prices, extrapolate=training.extrapolate,
-        methods=spec.methods if methods else (),
-        assumptions=(given_batch if question.batch_tokens else spec_batch(spec),),
+        methods=spec.methods if question.own_methods else (), assumptions=(batch,),
     )  # fmt: skip
 
 
 def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) -> list[dict[str, Any]]:
     """Return the rows of the best plans on a network: plans of known loss first, the best first in each list."""
-    advice = as_advice_question(question, spec, network, question.own_methods)
-    variable = question.decision_variable(spec, network, spec.methods[0])
+    advice = as_advice_question(question, spec, network)
+    variable = question.decision_variable(spec, network, spec.methods[0])  # of a link, so that any method will do
     search_network = network
     rough_plans: dict[tuple[Any, ...], RoughPlan] = {}
     for _ in range(SEARCHES):
@@ -123,13 +122,13 @@ def _plan_rows(question: InverseProblem, spec: ProjectSpec, network: Network) ->
         # The plans that are worth pricing depend on the link: search again with the best plan's link.
         search_network = variable.setting_at(sorted_plans[0].value).network
     rows: list[dict[str, Any]] = []
-    for name in (KNOWN, UNKNOWN):
-        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == name]
-        finalists = candidates[:FINALISTS]
+    for list_name in (KNOWN, UNKNOWN):
+        candidates = [plan for plan in _best_first(list(rough_plans.values()), variable) if plan.list == list_name]
         data_parallel = [candidate for candidate in candidates if candidate.plan.method.sends_in_backward]
         # The best plan of data parallelism is always among the answers, for comparison.
+        finalists = candidates[:FINALISTS]
         finalists += [candidate for candidate in data_parallel[:1] if candidate not in finalists]
-        answers = [_exact_answer(question, advice, network, rough_plan=candidate) for candidate in finalists]
+        answers = [_exact_answer(question, advice, network, rough_plan) for rough_plan in finalists]
         rows += [answer.flat() for answer in ranked_answers(answers)]
     if not rows:
         raise SpecError("best", advice.model.name, "a plan that fits into the memory of the workers")
@@ -158,23 +157,26 @@ def _rough_plans(
 
 
 def _value_for_deadline(plan: PreparedPlan, variable: DecisionVariable, deadline_s: float) -> float | None:
-    """Return the approximate value at which a plan just meets a deadline: the hardest value if all meet it, or None."""
-    easy, hard = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
+    """Return the approximate bandwidth or latency at which a plan just meets a deadline.
+
+    The value is None if even the fastest network that is tried is too slow, and that of the slowest if this suffices.
+    """
+    fast, slow = (HIGHEST, LOWEST) if variable.name == "bandwidth" else LATENCIES_S
 
     def misses_deadline(value: float) -> bool:
         return plan.time_s(variable.setting_at(value).network) > deadline_s
 
-    if misses_deadline(easy):
+    if misses_deadline(fast):
         return None
-    if not misses_deadline(hard):
-        return hard
+    if not misses_deadline(slow):
+        return slow
     for _ in range(HALVINGS):
-        middle = math.sqrt(easy * hard)
+        middle = math.sqrt(fast * slow)
         if misses_deadline(middle):
-            hard = middle
+            slow = middle
         else:
-            easy = middle
-    return easy
+            fast = middle
+    return fast
 
 
 def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[RoughPlan]:
@@ -186,20 +188,19 @@ def _best_first(plans: Sequence[RoughPlan], variable: DecisionVariable) -> list[
 def _exact_answer(
     question: InverseProblem, advice: AdviceQuestion, network: Network, rough_plan: RoughPlan
 ) -> SolvedAnswer:
-    """Solve for the value with bounds at which a plan meets the targets, and return the answer."""
+    """Return the answer for a plan whose value is known roughly: the value that meets the targets, with bounds."""
     spec = rough_plan.plan.spec(advice)
     training = WholeTraining(tokens=rough_plan.tokens, prices=question.training.prices, extrapolate=advice.extrapolate)
     # The plan's spec already has the question's batch.
     plan_question = replace(question, specs=[spec], training=training, batch_tokens=None)
     answer = answer_of(plan_question, spec, network, method=spec.methods[0])
     record = answer.record | {"target": question.describe()}
-    exact_fields = rough_plan.plan.fields | {
+    spec_fields = rough_plan.plan.fields | {
         "steps": spec.steps,
         "tokens_per_worker": spec.worker_tokens,
         "tokens": rough_plan.tokens,
     }
-    extra = {"list": rough_plan.list, "fields": exact_fields}
-    return answer._replace(record=record | extra)
+    return answer._replace(record=record | {"list": rough_plan.list, "fields": spec_fields})
 
 
 def solve_rows(question: InverseProblem) -> list[dict[str, Any]]:
@@ -230,5 +231,5 @@ def solve_assumptions(rows: Sequence[Record], question: InverseProblem, origins:
     """
     if question.best:
         spec = question.specs[0]
-        return advice_assumptions(as_advice_question(question, spec, spec.networks[0], question.own_methods), origins)
+        return advice_assumptions(as_advice_question(question, spec, spec.networks[0]), origins)
     return projection_assumptions(question.specs, rows, origins)

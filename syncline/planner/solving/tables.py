@@ -77,15 +77,10 @@ def solve_tables(rows: Sequence[Record], question: InverseProblem, assumptions: 
 
 def _subject(row: Record) -> tuple[Any, ...]:
     """Return the fields that the rows of one table have in common, as a key."""
+    list_or_layout = row.get("list") or row["layout"]  # plans of one list have layouts of their own
     network_name = row["network"] if _has_levels(row) else None
-    plans = row.get("list") or row["layout"]
-    return (
-        row["model"],
-        row["hardware"],
-        plans,
-        network_name,
-        row["of"] if row["sought"] not in METHOD_VARIABLES else None,
-    )
+    link_or_network = None if row["sought"] in METHOD_VARIABLES else row["of"]
+    return row["model"], row["hardware"], list_or_layout, network_name, link_or_network
 
 
 def _has_levels(row: Record) -> bool:
@@ -96,14 +91,16 @@ def _has_levels(row: Record) -> bool:
 def _title(row: Record, question: InverseProblem) -> str:
     """Return the title of a table from its first row: the variable, the target, and the setting."""
     heading = TITLES[row["sought"]].format(of=row["of"], network=row["network"])
-    machine = f" on {row['hardware']}" if row["hardware"] else ""
-    heading_has_network = row["network"] in heading or row["sought"] == "workers" or not _has_levels(row)
-    network = "" if heading_has_network else f", {row['network']}"
-    count = "" if row["sought"] == "workers" else f", {row['workers']:,} workers"
-    layout = f", {row['layout']}" if row["layout"] else ""
-    if "list" in row:
-        layout = f": plans of {row['list']}"
-    return f"{heading}: {row['target']}. {row['model']}{machine}{network}{count}{layout}"
+    title = f"{heading}: {row['target']}. {row['model']}"
+    if row["hardware"]:
+        title += f" on {row['hardware']}"
+    if row["sought"] != "workers":
+        if row["network"] not in heading and _has_levels(row):
+            title += f", {row['network']}"
+        title += f", {row['workers']:,} workers"
+    if "list" in row:  # the plans of `advise`, each with its own layout
+        return f"{title}: plans of {row['list']}"
+    return f"{title}, {row['layout']}" if row["layout"] else title
 
 
 def _columns(rows: Sequence[Record], losses: bool) -> list[str]:
@@ -147,18 +144,17 @@ def round_to_meet(variable: str, value: float, up: bool) -> float:
     >>> round_to_meet("bandwidth", 31.38e6, up=True) * 8, round_to_meet("latency", 187.1, up=False) / 60
     (252000000.0, 3.11)
     """
-    unit = 1 / 8 if variable == "bandwidth" else 1.0  # a bit per second, or the largest of s, min, h and d
-    for seconds in (60.0, 3600.0, 86400.0):
-        if variable != "bandwidth" and value >= seconds:
-            unit = seconds
+    unit = 1 / 8  # a bit per second
+    if variable == "latency":
+        unit = max(seconds for seconds in (1.0, 60.0, 3600.0, 86400.0) if seconds <= max(value, 1.0))
     in_units = value / unit
     if in_units == 0:
         return value
-    # The last printed digit; a quotient that is whole up to rounding errors is not rounded further.
-    digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)
-    num_digits = round(in_units / digit, 4)
+    last_digit = 10.0 ** (math.floor(math.log10(in_units)) - 2)  # the value of the third digit
+    # A quotient that is whole up to rounding errors is not rounded further.
+    num_digits = round(in_units / last_digit, 4)
     num_digits = math.ceil(num_digits) if up else math.floor(num_digits)
-    return float(f"{num_digits * digit:.3g}") * unit
+    return float(f"{num_digits * last_digit:.3g}") * unit
 
 
 def _span_text(row: Record, text: Callable[[Any], str], first: float | None, last: float | None) -> str:
@@ -179,14 +175,14 @@ def _interval_text(row: Record) -> str:
     if row["low"] is None and row["high"] is None:
         outcomes = {row["optimistic_holds"], row["pessimistic_holds"]}
         return "any to none" if outcomes == {"always", "never"} else "-"
-    is_upward = row["sought"] in ("workers", "network", "bandwidth")
+    met_above = row["sought"] in ("workers", "network", "bandwidth")
     if row["sought"] not in ("workers", "network"):
-        for name in ("pessimistic_holds", "optimistic_holds", "holds"):  # the last that is one-sided decides
+        for name in ("pessimistic_holds", "optimistic_holds", "holds"):  # the last that has one end decides
             if row[name] in ("from", "up to"):
-                is_upward = row[name] == "from"
-    # A missing end: at the optimistic bound any value meets the target, at the pessimistic bound none does.
+                met_above = row[name] == "from"
+    # Without an end, any value meets the target at the optimistic bound, and none at the pessimistic bound.
     pessimistic = "?" if row["pessimistic_holds"] == "unknown" else "none"
-    low, high = ("any", pessimistic) if is_upward else (pessimistic, "any")
+    low, high = ("any", pessimistic) if met_above else (pessimistic, "any")
     if row["low"] is not None:
         low = text(row["low"])
     if row["high"] is not None:
@@ -201,7 +197,7 @@ def _table_note(rows: Sequence[Record], question: InverseProblem) -> str:
         if row["holds"] == "in parts" and row["sought"] != "network":
             lines.append(f"\n{row['method']}: met in parts, as the time does not grow steadily with it.")
     for row in rows:
-        if row["sought"] == "period" and row["holds"] == "between":
+        if row["sought"] == "period" and row["holds"] == "between":  # an interval of periods meets the target
             lines.append(f"\n{_method_text(row)}: shorter than {row['shortest']:,.0f} steps is too slow.")
     tied = [_method_text(row) for row in rows if row["tie"]]
     if tied:
@@ -226,10 +222,11 @@ def _asks_loss(question: InverseProblem) -> bool:
 
 def _shared_note(rows: list[Record], question: InverseProblem) -> str:
     """Return the note below the last table, which explains the columns and the basis of the rows."""
-    now = rows[0]["now"]
-    text = VALUE_TEXTS[rows[0]["sought"]]
-    now_text = f" ({text(now)})" if now is not None and rows[0]["sought"] not in METHOD_VARIABLES else ""
-    note = f"\nNow: whether the target is met today{now_text}. Nine of ten: the values that suffice with the "
+    sought, present_value = rows[0]["sought"], rows[0]["now"]
+    present_text = ""
+    if present_value is not None and sought not in METHOD_VARIABLES:  # else each method has its own
+        present_text = f" ({VALUE_TEXTS[sought](present_value)})"
+    note = f"\nNow: whether the target is met today{present_text}. Nine of ten: the values that suffice with the "
     note += "shortest and the longest times between which nine of ten measurements are expected. Other columns: at the "
     note += "value, or at the nearest one. Waiting: for the network, with nothing to compute."
     note += _batch_note(question)

@@ -87,15 +87,15 @@ class SolveTargets:
         if not self.specified:
             raise SpecError("target", None, "a target, such as a deadline, a budget, a utilisation or a speedup")
         for name, value in self.specified.items():
-            path = name.removesuffix("_s")
-            if name in ("utilisation", "compute_utilisation") and not 0 < value <= 1:
-                raise SpecError(path, value, "a part of 1 above 0, as 0.5 or '50%'")
-            if name == "exposed" and not 0 <= value < 1:
-                raise SpecError(path, value, "a part of 1 below it, as 0.05 or '5%'")
-            if name == "loss_penalty" and not 0 <= value < math.inf:
-                raise SpecError(path, value, "a part that is not negative, as 0.01 or '1%'")
-            if not 0 <= value < math.inf or (value == 0 and name not in ("exposed", "loss_penalty")):
-                raise SpecError(path, value, "a positive number")
+            is_allowed, expected = 0 < value < math.inf, "a positive number"
+            if name in ("utilisation", "compute_utilisation"):
+                is_allowed, expected = 0 < value <= 1, "a part of 1 above 0, as 0.5 or '50%'"
+            elif name == "exposed":
+                is_allowed, expected = 0 <= value < 1, "a part of 1 below it, as 0.05 or '5%'"
+            elif name == "loss_penalty":
+                is_allowed, expected = 0 <= value < math.inf, "a part that is not negative, as 0.01 or '1%'"
+            if not is_allowed:
+                raise SpecError(name.removesuffix("_s"), value, expected)
 
     @property
     def specified(self) -> dict[str, float]:
@@ -127,17 +127,17 @@ class SolveTargets:
 
     def describe(self, training: WholeTraining, baseline: str = "the baseline") -> str:
         """Return the targets for people: ``140 B tokens within 30 d``."""
-        parts = []
+        currency = training.prices.currency if training.prices else ""
+        length = ""
         if training.tokens is not None:
-            parts.append(f"{training.tokens / 1e9:,.4g} B tokens")
+            length = f"{training.tokens / 1e9:,.4g} B tokens"
         elif training.target_loss is not None:
-            parts.append(f"a loss of {training.target_loss:g}")
-        if self.deadline_s is not None:
-            parts.append(f"within {format_seconds(self.deadline_s)}")
-        if self.budget is not None and training.prices is not None:
-            parts.append(f"for at most {self.budget:,.10g} {training.prices.currency}")
+            length = f"a loss of {training.target_loss:g}"
+        targets = []
         for name, value in self.specified.items():
             texts = {
+                "deadline_s": f"within {format_seconds(value)}",
+                "budget": f"for at most {value:,.10g} {currency}",
                 "step_time_s": f"a step of at most {format_seconds(value)}",
                 "utilisation": f"at least {100 * value:.4g}% of the peak",
                 "compute_utilisation": f"at least {100 * value:.4g}% of a step computing",
@@ -146,9 +146,10 @@ class SolveTargets:
                 "loss_penalty": f"a loss at most {100 * value:.4g}% above data parallelism's",
                 "memory": "within a worker's memory",
             }
-            if name in texts:
-                parts.append(texts[name])
-        return ", ".join(parts).replace(" tokens, within", " tokens within").replace(" tokens, for", " tokens for")
+            targets.append(texts[name])
+        if training.tokens is not None and targets[0].startswith(("within", "for")):
+            return f"{length} {', '.join(targets)}"  # "140 B tokens within 30 d" has no comma
+        return ", ".join([length, *targets] if length else targets)
 
 
 def quantities(row: Mapping[str, Any]) -> dict[str, BoundedValue]:
@@ -187,6 +188,7 @@ def margins(targets: SolveTargets, target_values: Mapping[str, BoundedValue]) ->
         if kind.share:
             excess = value - limit
         else:
+            # The quantity of a loss penalty is a ratio of losses.
             with np.errstate(divide="ignore"):
                 excess = np.log(value) - np.log(1 + limit if name == "loss_penalty" else limit)
         margins_by_target[name] = excess if kind.at_least else -excess

@@ -8,7 +8,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class DecisionVariable:
                 return []
             indices = {first + (last - first) * quarter // 4 for quarter in (1, 2, 3)}
             return [float(self.whole_values[index]) for index in sorted(indices)]
-        if low <= 0:  # a latency of 0 has no logarithm
+        if low <= 0:  # a latency of 0 has no logarithm; below a picosecond it makes no difference
             shortest_s, _ = LATENCIES_S
             return [high / 2] if high > shortest_s / 1e3 else []
         log_low, log_high = np.log(low), np.log(high)
@@ -109,7 +109,7 @@ class DecisionVariable:
             return []
         log_values = [(log_low + log_high) / 2]
         if np.isfinite([margin_low, margin_high]).all() and margin_low != margin_high:
-            # One value on each side of the estimated crossing, so that the next interval is short.
+            # One value on each side of the estimated crossing, so that the next interval has 1/32 of the width.
             crossing = log_low - log_width * margin_low / (margin_high - margin_low)
             distance = max(log_width / 64, CLOSE / 4)
             log_values += [crossing - distance, crossing + distance]
@@ -126,21 +126,23 @@ def bandwidth_variable(spec: ProjectSpec, network: Network, method: MethodBase, 
         return ProjectionSetting(spec, place.with_link(at_bandwidth(place.link, value)), method)
 
     return DecisionVariable(
-        "bandwidth", "least", unit="B/s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
-        text=format_bandwidth, current_value=float(place.link.bandwidth_bytes_per_s), place=place,
+        "bandwidth", sense="least", unit="B/s", owner=place.describe(), grid=grid, whole_values=None,
+        setting_at=setting_at, text=format_bandwidth, current_value=float(place.link.bandwidth_bytes_per_s),
+        place=place,
     )  # fmt: skip
 
 
 def latency_variable(spec: ProjectSpec, network: Network, method: MethodBase, place: LinkPlace) -> DecisionVariable:
     """Return the one-way latency of a link as a variable."""
-    count = round(np.log10(LATENCIES_S[1] / LATENCIES_S[0]) * PER_DECADE) + 1
-    grid = (0.0, *np.geomspace(*LATENCIES_S, count).tolist())
+    shortest_s, longest_s = LATENCIES_S
+    count = round(np.log10(longest_s / shortest_s) * PER_DECADE) + 1
+    grid = (0.0, *np.geomspace(shortest_s, longest_s, count).tolist())  # 0: what no latency at all would allow
 
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec, place.with_link(replace(place.link, latency_s=value)), method)
 
     return DecisionVariable(
-        "latency", "most", unit="s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
+        "latency", sense="most", unit="s", owner=place.describe(), grid=grid, whole_values=None, setting_at=setting_at,
         text=format_seconds, current_value=float(place.link.latency_s), place=place,
     )  # fmt: skip
 
@@ -154,14 +156,15 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
     if not has_variable(method, name):
         raise SpecError("methods", method.name, f"methods with a {name}")
     original: Any = method
+    sense: Sense = "longest" if name == "period" else "fewest"
     if name == "period":
-        now, first, last, sense = original.period, 1, MAX_PERIOD, "longest"
-    else:
-        now, first, last, sense = original.stream.tau, 0, original.period - 1, "fewest"
-    last = min(last, spec.steps)
-    values = [value for value in range(first, last + 1) if _with_steps(original, name, value) is not None]
+        current, least, most = original.period, 1, MAX_PERIOD
+    else:  # a fragment is merged before its next exchange begins
+        current, least, most = original.stream.tau, 0, original.period - 1
+    most = min(most, spec.steps)
+    values = [value for value in range(least, most + 1) if _with_steps(original, name, value) is not None]
     if not values:
-        raise SpecError("methods", method.name, f"a method whose {name} can be one of {first} to {last}")
+        raise SpecError("methods", method.name, f"a method whose {name} can be one of {least} to {most}")
 
     def setting_at(value: float) -> ProjectionSetting:
         changed_method = _with_steps(original, name, int(value))
@@ -173,8 +176,8 @@ def method_variable(spec: ProjectSpec, network: Network, method: MethodBase, nam
         return f"{steps} late" if name == "delay" else steps
 
     return DecisionVariable(
-        name, cast(Sense, sense), unit="steps", owner=method.name, grid=_thin_values(values), whole_values=values,
-        setting_at=setting_at, text=text, current_value=float(now),
+        name, sense, unit="steps", owner=method.name, grid=_thin_values(values), whole_values=values,
+        setting_at=setting_at, text=text, current_value=float(current),
     )  # fmt: skip
 
 
@@ -214,10 +217,8 @@ def workers_variable(
         SpecError: no number of workers is possible.
     """
     limit = max_workers or MAX_GROWTH * spec.workers
-    if level is None:
-        network_by_count = dict(_counts_in_turn(network, limit))
-    else:
-        network_by_count = dict(_counts_at_level(network, level, limit))
+    counts_and_networks = _counts_in_turn(network, limit) if level is None else _counts_at_level(network, level, limit)
+    network_by_count = dict(counts_and_networks)
     spec_by_count: dict[int, ProjectSpec] = {}
     for count in sorted(network_by_count):
         changed_spec = _with_workers(spec, count, batch_tokens)
@@ -231,10 +232,10 @@ def workers_variable(
     def setting_at(value: float) -> ProjectionSetting:
         return ProjectionSetting(spec_by_count[int(value)], network_by_count[int(value)], method)
 
-    now = float(spec.workers) if spec.workers in spec_by_count else None
     return DecisionVariable(
-        "workers", "fewest", unit="", owner=network.name, grid=_thin_values(counts), whole_values=counts,
-        setting_at=setting_at, text="{:,.0f}".format, current_value=now,
+        "workers", sense="fewest", unit="", owner=network.name, grid=_thin_values(counts), whole_values=counts,
+        setting_at=setting_at, text="{:,.0f}".format,
+        current_value=float(spec.workers) if spec.workers in spec_by_count else None,
     )  # fmt: skip
 
 
@@ -245,10 +246,11 @@ def _with_workers(spec: ProjectSpec, count: int, batch_tokens: float | None) -> 
         return None
     changed_fields: dict[str, Any] = {"workers": count}
     if batch_tokens is not None:
-        sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1
+        sequence = spec.model.sequence if isinstance(spec.model, ModelShape) else 1  # a module has samples
+        replicas = count // layout.workers
         tokens = int(batch_tokens)
         # A replica needs whole sequences, and a worker a whole number of tokens.
-        if tokens % (sequence * (count // layout.workers)) or tokens % count:
+        if tokens % (sequence * replicas) or tokens % count:
             return None
         changed_fields["tokens_per_worker"] = tokens // count
     return spec.model_copy(update=changed_fields)
@@ -273,7 +275,7 @@ def _counts_in_turn(network: Network, limit: int) -> list[tuple[int, Network]]:
             raise SpecError("network", network.name, "sites by their number, whose sizes are not fixed")
         # All sites have equally many workers.
         return [(count, network) for count in range(network.sites, limit + 1, network.sites)]
-    link_places(network)  # raises an error for other networks
+    link_places(network)  # raises an error unless the network is a link or a matrix
     if isinstance(network, Matrix):
         limit = min(limit, network.workers)
     return [(count, network) for count in range(1, limit + 1)]
@@ -294,13 +296,19 @@ def _full_counts(sizes: Sequence[int], limit: int) -> list[int]:
 
 
 def _counts_at_level(network: Network, level: int, limit: int) -> list[tuple[int, Network]]:
-    """Return the numbers of workers, up to a limit, with any number of units at one level, each with its network."""
+    """Return the numbers of workers, up to a limit, that other numbers of units at one level give, with the networks.
+
+    Args:
+        network: network whose level changes.
+        level: index of the level from the innermost.
+        limit: most workers.
+    """
     if isinstance(network, MultiLevel):
         other_units = [other.units or 1 for index, other in enumerate(network.levels) if index != level]
         per_unit = int(np.prod(other_units))
-        growing = network.levels[level]
+        changing = network.levels[level]
         return [
-            (per_unit * units, with_level(network, level, replace(growing, units=units)))
+            (per_unit * units, with_level(network, level, replace(changing, units=units)))
             for units in range(1, limit // per_unit + 1)
         ]
     if isinstance(network, TwoLevel) and level == 1:

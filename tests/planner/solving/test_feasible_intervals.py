@@ -33,8 +33,8 @@ class Played(Trials):
     def evaluate(self, values):
         for one in values:
             three = np.array([self.margin(one), self.margin(one) + 0.5, self.margin(one) - 0.5])
-            self.known.setdefault(one, Evaluation({}, three, "step_time_s", {}, None))
-        return [self.known[one] for one in values]
+            self.evaluations.setdefault(one, Evaluation({}, three, "step_time_s", {}, None))
+        return [self.evaluations[one] for one in values]
 
 
 def of(sense="least", whole=None, grid=None) -> DecisionVariable:
@@ -48,7 +48,7 @@ def test_a_smooth_crossing_is_found_in_few_values(crossing: float, slope: float)
     (span,) = feasible_spans(trials).spans
     assert span.last is None and span.first is not None
     assert crossing <= span.first <= crossing * (1 + 2 * CLOSE)
-    assert len(trials.known) < 31 + 30
+    assert len(trials.evaluations) < 31 + 30
 
 
 @given(st.lists(st.floats(2.0, 5e5), min_size=1, max_size=4, unique=True).map(sorted))
@@ -81,7 +81,7 @@ def test_bounds_are_in_order_whichever_way_a_target_is_met() -> None:
     falling = Played(of("most"), lambda value: np.log(100.0 / value))
     down = solved_value([feasible_spans(falling, bound) for bound in range(3)], "most", 1.0)
     assert (down.low, down.value, down.high) == pytest.approx((100 * np.exp(-0.5), 100.0, 100 * np.exp(0.5)), rel=1e-5)
-    assert up.upward and not down.upward
+    assert up.met_above and not down.met_above
 
 
 def test_of_several_spans_it_is_the_one_that_is_asked_for() -> None:

@@ -52,10 +52,10 @@ def test_a_link_may_be_in_the_place_of_another() -> None:
 
 def test_links_to_choose_from_are_names_or_numbers_with_a_price_or_without() -> None:
     told = offered_links("1gbe=400, 10gbe=1.5k")
-    assert [(one.link.name, one.month) for one in told] == [("1gbe", 400.0), ("10gbe", 1500.0)]
+    assert [(one.link.name, one.month_price) for one in told] == [("1gbe", 400.0), ("10gbe", 1500.0)]
     told = offered_links(["wan,10gbe", "20ms,2Gbit/s"])
     assert [one.link.bandwidth_bytes_per_s for one in told] == [125e6, 1.25e9, 2.5e8]
-    assert offered_links({"wan": 3})[0].month == 3.0 and offered_links(None) == []
+    assert offered_links({"wan": 3})[0].month_price == 3.0 and offered_links(None) == []
 
 
 @pytest.mark.parametrize(
