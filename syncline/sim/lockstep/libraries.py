@@ -31,8 +31,9 @@ from numpy.typing import NDArray
 from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
-from syncline.sim.lockstep.recurrences import TOLERANCE, Ports, shared_flow_s
+from syncline.sim.lockstep.recurrences import Ports
 from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, narrowest, shared_channels
+from syncline.sim.lockstep.shared_flow import TOLERANCE, SharedFlow
 from syncline.sim.program.library_rounds import rounds_ahead, waits_for_sends
 
 
@@ -186,7 +187,7 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     connection_busy_s = np.full((topology.workers, topology.workers), -np.inf)  # by sender and receiver
     for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
         begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
-        end_s = shared_flow_s(begin_s, nbytes, path.channels, bandwidth, shared=limits, busy_s=channel_busy_s)
+        end_s = SharedFlow(nbytes, path.channels, bandwidth, shared=limits).end_s(begin_s, channel_busy_s)
         connection_busy_s[senders, receivers] = end_s
         received_s = received_s.copy()
         np.maximum.at(received_s, receivers, end_s + path.latency_s + path.overhead_s)

@@ -13,86 +13,15 @@ Transfers that begin together and share channels get max-min fair rates, as far 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from syncline.costmodel.collectives.cost import Rule
 from syncline.costmodel.network.paths import Floats
 from syncline.errors import SpecError, one_of
 from syncline.sim.lockstep.rings import eager_rounds, rendezvous_rounds
 from syncline.sim.lockstep.routed import MANY_ROUNDS, Contention, Ints, RoutedRound, RoutedRounds, RoutedSequence
-
-TOLERANCE = 1e-12
-"""Relative difference up to which two times or rates count as equal."""
-
-
-def shared_flow_s(
-    begin_s: Floats,
-    nbytes: Floats,
-    channels: NDArray[np.integer[Any]],
-    bandwidth: Floats,
-    shared: NDArray[np.bool_],
-    busy_s: Floats,
-    copies: Ints | None = None,
-) -> Floats:
-    """Return the time at which the bytes of each of M messages have left, ``(M,)`` seconds.
-
-    On every shared channel the messages begin together, after the messages of earlier rounds. Each message gets the
-    smallest of its channels' equal parts, ``R = min_c B_c / m_c``, with B_c the bandwidth of channel c and m_c messages
-    on this channel. This is the max-min fair rate if each message has a full channel on which all messages have the
-    same rate. The rate stays the same until the end if these messages have as many bytes.
-
-    Args:
-        begin_s: time at which the bytes of each message begin to flow, ``(M,)`` seconds.
-        nbytes: bytes of each message, ``(M,)``.
-        channels: channels of each message, at most H, ``(M, H)``; -1 for none.
-        bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
-        shared: whether each channel may have several messages, ``(C + 1,)``; the last has none.
-        busy_s: time until which each channel is busy, ``(C + 1,)`` seconds; changed in place.
-        copies: number of equal messages for which each stands, ``(M,)``, on its shared channels; one by default.
-
-    Raises:
-        Contention: messages that begin at different times, or get different shares, or have different sizes.
-    """
-    has_bytes = nbytes > 0
-    counts = np.zeros(len(bandwidth))
-    first_s, last_s = np.full(len(bandwidth), np.inf), np.full(len(bandwidth), -np.inf)
-    shared_uses = []  # for each hop: shared channels, and their messages
-    for column in channels.T:
-        hop_messages = np.flatnonzero(has_bytes & shared[column])
-        shared_uses.append((column[hop_messages], hop_messages))
-    for channel, messages in shared_uses:
-        weights = None if copies is None else copies[messages]
-        counts += np.bincount(channel, weights, minlength=len(counts))
-        np.minimum.at(first_s, channel, begin_s[messages])
-        np.maximum.at(last_s, channel, begin_s[messages])
-    is_used = counts > 0
-    tolerance_s = TOLERANCE * np.abs(last_s[is_used])
-    begin_apart = np.any(last_s[is_used] - first_s[is_used] > tolerance_s)
-    begin_too_early = np.any(first_s[is_used] < busy_s[is_used] - tolerance_s)
-    if begin_apart or begin_too_early:
-        raise Contention("transfers of different times share a channel, which lockstep cannot follow")
-    equal_part = bandwidth / np.maximum(counts, 1)
-    rate = equal_part[channels].min(axis=1)
-    # A shared channel that limits any message must limit all its messages alike: the same rates, the same bytes.
-    # For each channel, the extreme rate (row 0) and the extreme size (row 1) of its messages:
-    lowest, highest = np.full((2, len(counts)), np.inf), np.full((2, len(counts)), -np.inf)
-    limits = np.zeros(len(counts), dtype=np.bool_)
-    for channel, messages in shared_uses:
-        for row, values in enumerate((rate[messages], nbytes[messages])):
-            np.minimum.at(lowest[row], channel, values)
-            np.maximum.at(highest[row], channel, values)
-        limits[channel[rate[messages] >= equal_part[channel] * (1 - TOLERANCE)]] = True
-    limits &= counts > 1
-    if np.any(highest[:, limits] > lowest[:, limits] * (1 + TOLERANCE)):
-        raise Contention("unequal transfers share a channel, which lockstep cannot follow")
-    end_s: Floats = begin_s + nbytes / rate
-    for channel, messages in shared_uses:
-        np.maximum.at(busy_s, channel, end_s[messages])
-    return end_s
-
+from syncline.sim.lockstep.shared_flow import SharedFlow
 
 RULES = ("eager", "rendezvous")
 
@@ -172,14 +101,15 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
             _run_one_by_one(routed_round, ports, rule)
             continue
         if routed_round.rings is not None and not routed_round.shared and repetitions >= MANY_ROUNDS:
-            run_rings(routed_round, routed_round.rings, ports, repetitions, rounds)
+            run_rings(routed_round, routed_round.rings, ports, repetitions)
             continue
+        shared_flow = _shared_flow(routed_round, rounds)
         for remaining in reversed(range(repetitions)):
             if not (remaining and routed_round.shared):
-                run_round(routed_round, ports, rounds)
+                run_round(routed_round, ports, shared_flow)
                 continue
             ports_before = ports.copy()
-            run_round(routed_round, ports, rounds)
+            run_round(routed_round, ports, shared_flow)
             shift_s = ports.shift_from(ports_before)
             if shift_s is not None:  # every later round makes all times later by as much
                 ports.shift(remaining * shift_s)
@@ -216,31 +146,36 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
     ports.in_s = in_of_run.reshape(shape)
 
 
-def _flow_end_s(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds, begin_s: Floats) -> Floats:
+def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow | None:
+    """Return how the messages of a round share channels; None if they share none."""
+    if not routed_round.shared:
+        return None
+    assert routed_round.channels is not None
+    senders, _, nbytes = routed_round.messages
+    copies = None if rounds.copies is None else rounds.copies[senders]
+    message_bytes = np.broadcast_to(nbytes, senders.shape)
+    return SharedFlow(message_bytes, routed_round.channels, rounds.bandwidth, rounds.is_shared, copies)
+
+
+def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None, begin_s: Floats) -> Floats:
     """Return the time at which the bytes of each message have left, ``(..., M)`` seconds.
 
     ``begin_s`` is the time at which they begin to flow, ``(..., M)`` seconds.
     """
-    if not routed_round.shared:
+    if shared_flow is None:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
         raise Contention("shared channels are no linear map")
-    assert routed_round.channels is not None
-    senders, _, nbytes = routed_round.messages
-    return shared_flow_s(
-        begin_s, np.broadcast_to(nbytes, senders.shape), routed_round.channels, bandwidth=rounds.bandwidth,
-        shared=rounds.is_shared, busy_s=ports.busy_s,
-        copies=None if rounds.copies is None else rounds.copies[senders],
-    )  # fmt: skip
+    return shared_flow.end_s(begin_s, ports.busy_s)
 
 
-def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
     """Run one round by the eager rule, which changes the ports in place."""
     senders, receivers, _ = routed_round.messages
     if routed_round.source is not None:  # all workers at once, in their order
         start_s = np.maximum(ports.received_s, ports.out_s)
         np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
-        end_s = _flow_end_s(routed_round, ports, rounds, begin_s=start_s + routed_round.overhead_s)
+        end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s=start_s + routed_round.overhead_s)
         ports.out_s[...] = end_s
         end_s.take(routed_round.source, axis=-1, out=ports.in_s)
         arrival_s = (end_s + routed_round.latency_s).take(routed_round.source, axis=-1)
@@ -248,45 +183,46 @@ def _eager(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> Non
         return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
     np.maximum(start_s, ports.in_s[..., receivers], out=start_s)
-    end_s = _flow_end_s(routed_round, ports, rounds, begin_s=start_s + routed_round.overhead_s)
+    end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s=start_s + routed_round.overhead_s)
     ports.out_s[..., senders] = end_s
     ports.in_s[..., receivers] = end_s
     ports.received_s[..., receivers] = np.maximum(ports.received_s[..., receivers], end_s + routed_round.latency_s)
 
 
-def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int, rounds: RoutedRounds) -> None:
+def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int) -> None:
     """Run equal rounds by the eager rule: the first and the last alone, and all others at once.
 
     After the first round a worker's incoming port is free when its sender's outgoing port is free.
     """
-    _eager(routed_round, ports, rounds)
+    _eager(routed_round, ports)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
     latency_s = _along_rings(routed_round, order, routed_round.latency_s)
     times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, repetitions=repetitions - 2)
     # Times at which each worker can begin the last round, which then writes all three fields.
     ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
     ports.in_s[...] = -np.inf
-    _eager(routed_round, ports, rounds)
+    _eager(routed_round, ports)
 
 
-def _rendezvous(routed_round: RoutedRound, ports: Ports, rounds: RoutedRounds) -> None:
+def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
     """Run one round by the rendezvous rule, which changes the ports in place; ``out_s`` alone holds the state."""
     senders, receivers, _ = routed_round.messages
     through_s = ports.out_s
     if routed_round.source is not None:
         start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
-        end_s = _flow_end_s(routed_round, ports, rounds, start_s + (routed_round.latency_s + routed_round.overhead_s))
+        end_s = _flow_end_s(
+            routed_round, ports, shared_flow, start_s + (routed_round.latency_s + routed_round.overhead_s)
+        )
         np.maximum(end_s, end_s.take(routed_round.source, axis=-1), out=through_s)
         return
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
-    end_s = _flow_end_s(routed_round, ports, rounds, start_s + (routed_round.latency_s + routed_round.overhead_s))
+    begin_s = start_s + (routed_round.latency_s + routed_round.overhead_s)
+    end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s)
     through_s[..., senders] = end_s
     through_s[..., receivers] = np.maximum(through_s[..., receivers], end_s)
 
 
-def _rendezvous_rings(
-    routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int, rounds: RoutedRounds
-) -> None:
+def _rendezvous_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int) -> None:
     """Run equal rounds by the rendezvous rule, all at once; ``order`` has the workers along the rings."""
     cost_s = _along_rings(routed_round, order, routed_round.latency_s + routed_round.overhead_s + routed_round.flow_s)
     times_s = rendezvous_rounds(_to_rings(ports.out_s, order), cost_s, repetitions)

@@ -8,8 +8,8 @@ import pytest
 from syncline.costmodel.network.link import Link, topology
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.sim import Round, rounds, rounds_finish_s
-from syncline.sim.lockstep.recurrences import shared_flow_s
 from syncline.sim.lockstep.routed import Contention, RoutedRounds, shared_channels
+from syncline.sim.lockstep.shared_flow import SharedFlow
 
 ALL = np.array([True, True, False])
 BANDWIDTH = np.array([10.0, 4.0, np.inf])
@@ -17,7 +17,7 @@ BANDWIDTH = np.array([10.0, 4.0, np.inf])
 
 def flow_s(begin_s, nbytes, channels, busy_s=(-np.inf,) * 3):
     busy = np.array(busy_s)
-    end_s = shared_flow_s(np.array(begin_s), np.array(nbytes), np.array(channels), BANDWIDTH, ALL, busy)
+    end_s = SharedFlow(np.array(nbytes), np.array(channels), BANDWIDTH, ALL).end_s(np.array(begin_s), busy)
     return end_s.tolist(), busy.tolist()
 
 

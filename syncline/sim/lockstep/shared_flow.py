@@ -1,0 +1,89 @@
+"""Messages that begin together and share channels, with max-min fair rates, as far as lockstep can follow them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from syncline.costmodel.network.paths import Floats, Ints
+from syncline.sim.lockstep.routed import Contention
+
+TOLERANCE = 1e-12
+"""Relative difference up to which two times or rates count as equal."""
+
+
+class SharedFlow:
+    """The flow of M messages that begin together on every shared channel, after the messages of earlier rounds.
+
+    Each message gets the smallest of its channels' equal parts, ``R = min_c B_c / m_c``, with B_c the bandwidth of
+    channel c and m_c messages on this channel. This is the max-min fair rate if each message has a full channel on
+    which all messages have the same rate. The rate stays the same until the end if these messages have as many bytes.
+
+    Args:
+        nbytes: bytes of each message, ``(M,)``.
+        channels: channels of each message, at most H, ``(M, H)``; -1 for none.
+        bandwidth: bytes per second of each channel, ``(C + 1,)``; the last, channel -1, is infinite.
+        shared: whether each channel may have several messages, ``(C + 1,)``; the last has none.
+        copies: number of equal messages for which each stands, ``(M,)``, on its shared channels; one by default.
+
+    Raises:
+        Contention: messages that get different shares, or have different sizes.
+    """
+
+    def __init__(
+        self,
+        nbytes: Floats,
+        channels: NDArray[np.integer[Any]],
+        bandwidth: Floats,
+        shared: NDArray[np.bool_],
+        copies: Ints | None = None,
+    ) -> None:
+        # A use is a message with bytes on a shared channel of its route; uses of one channel stand together.
+        messages, hops = np.nonzero(shared[channels] & (nbytes > 0)[:, None])
+        channel_of_use = channels[messages, hops]
+        order = np.argsort(channel_of_use, kind="stable")
+        self._messages = messages[order]
+        self._channels, self._first_uses, use_counts = np.unique(
+            channel_of_use[order], return_index=True, return_counts=True
+        )
+        weights = None if copies is None else copies[messages]
+        counts = np.bincount(channel_of_use, weights, minlength=len(bandwidth))
+        equal_part = bandwidth / np.maximum(counts, 1)
+        rate = equal_part[channels].min(axis=1)
+        self._flow_s = nbytes / rate
+        if not len(self._messages):
+            return
+        # A shared channel that limits any message must limit all its messages alike: the same rates, the same bytes.
+        use_rate, use_bytes = rate[self._messages], nbytes[self._messages]
+        is_limited = use_rate >= np.repeat(equal_part[self._channels], use_counts) * (1 - TOLERANCE)
+        limits = np.logical_or.reduceat(is_limited, self._first_uses) & (counts[self._channels] > 1)
+        for values in (use_rate, use_bytes):
+            lowest = np.minimum.reduceat(values, self._first_uses)
+            highest = np.maximum.reduceat(values, self._first_uses)
+            if np.any(highest[limits] > lowest[limits] * (1 + TOLERANCE)):
+                raise Contention("unequal transfers share a channel, which lockstep cannot follow")
+
+    def end_s(self, begin_s: Floats, busy_s: Floats) -> Floats:
+        """Return the time at which the bytes of each message have left, ``(M,)`` seconds.
+
+        Args:
+            begin_s: time at which the bytes of each message begin to flow, ``(M,)`` seconds.
+            busy_s: time until which each channel is busy, ``(C + 1,)`` seconds; changed in place.
+
+        Raises:
+            Contention: messages that begin at different times on a shared channel, or before it is free.
+        """
+        end_s: Floats = begin_s + self._flow_s
+        if not len(self._messages):
+            return end_s
+        use_begin_s = begin_s[self._messages]
+        first_s = np.minimum.reduceat(use_begin_s, self._first_uses)
+        last_s = np.maximum.reduceat(use_begin_s, self._first_uses)
+        busy_until_s, tolerance_s = busy_s[self._channels], TOLERANCE * np.abs(last_s)
+        if np.any(last_s - first_s > tolerance_s) or np.any(first_s < busy_until_s - tolerance_s):
+            raise Contention("transfers of different times share a channel, which lockstep cannot follow")
+        channel_end_s = np.maximum.reduceat(end_s[self._messages], self._first_uses)
+        busy_s[self._channels] = np.maximum(busy_until_s, channel_end_s)
+        return end_s
