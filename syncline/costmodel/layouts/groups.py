@@ -199,15 +199,13 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
         return groups, np.ones(len(groups), dtype=np.int64)
 
     # Of each class of equal groups the first stands for all but one, the second for itself.
-    _, firsts, classes, counts = np.unique(features, axis=0, return_index=True, return_inverse=True, return_counts=True)
-    classes = classes.reshape(-1)
-    is_first = np.zeros(len(groups), dtype=np.bool_)
-    is_first[firsts] = True
-    others = np.flatnonzero(~is_first)
-    _, first_among_others = np.unique(classes[others], return_index=True)
+    classes: dict[bytes, list[int]] = {}
+    for number, row in enumerate(features):
+        classes.setdefault(row.tobytes(), []).append(number)
     copies = np.zeros(len(groups), dtype=np.int64)
-    copies[firsts] = np.maximum(1, counts - 1)
-    copies[others[first_among_others]] = 1
+    for numbers in classes.values():
+        copies[numbers[:2]] = 1
+        copies[numbers[0]] = max(1, len(numbers) - 1)
     return groups[copies > 0], copies[copies > 0]
 
 
