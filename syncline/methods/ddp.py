@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import Passes, UpdateWork, low_rank_work, times
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, times
 from syncline.methods.dion import FACTORS_FORMULA
 from syncline.methods.parts.asynchronous import AsynchronousSpec, RemedyField
 from syncline.methods.parts.compressors import CompressibleBase
@@ -134,7 +134,7 @@ class DDPSpec(DataParallelBase):
         return self._with_rule(params, self.rule.build(), **options)
 
 
-FEEDBACK = Passes(single=32, kernels=3)
+FEEDBACK = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Sums and copies of the error of low-rank factors."""
 
 
@@ -178,7 +178,7 @@ class PowerSGDSpec(MethodBase):
         exchanges = []
         if warmup_steps:
             count = elements(tensors)
-            exchanges.append(self._plain_exchange(count, label="gradient", joins=False, stop=warmup_steps))
+            exchanges.append(self._plain_exchange(count, label="gradient", shares_call=False, stop=warmup_steps))
         counts = {
             "gradient": elements(tensors) - elements(compressed),
             "P": sum(t.sides[0] * self._rank(t) for t in compressed),  # (m, r) of an m by n matrix
@@ -186,7 +186,7 @@ class PowerSGDSpec(MethodBase):
         }
         for label, count in counts.items():
             if count:
-                exchanges.append(self._plain_exchange(count, label=label, joins=False, start=warmup_steps))
+                exchanges.append(self._plain_exchange(count, label=label, shares_call=False, start=warmup_steps))
         return exchanges
 
     def _rank(self, tensor: TensorShape) -> int:

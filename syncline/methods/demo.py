@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import Passes, UpdateWork, block_messages, orthogonal_work
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, block_messages, orthogonal_work
 from syncline.costmodel.traffic.packing import block_pairs_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate
@@ -162,11 +162,12 @@ class DeMoSpec(MethodBase):
         signed: Sequence[TensorShape] = tensors if self.base == "signum" else []  # tensors that move by signs
         if self.base == "muon":
             signed = [t for t in tensors if not t.is_matrix]
-        step = Passes(8, single=20, kernels=2).on(tensors) + Passes(single=20, kernels=2).on(signed)
-        work = UpdateWork(step) + self._step_work(tensors)
+        momenta = ElementwiseWork(foreach_bytes=8, kernel_bytes=20, kernels=2).on(tensors)
+        signs = ElementwiseWork(kernel_bytes=20, kernels=2).on(signed)
+        work = UpdateWork(momenta + signs) + self._step_work(tensors)
         if self.base == "muon":
             work += orthogonal_work(tensors)
-        messages = block_messages(tensors, self.k, self.chunk, self.basis != "identity")
+        messages = block_messages(tensors, self.k, self.chunk, has_basis=self.basis != "identity")
         return work + UpdateWork(messages=messages).every(self.period)
 
     @override

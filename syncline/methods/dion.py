@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape, dion_rank
-from syncline.costmodel.compute.update_work import Passes, UpdateWork, low_rank_work, shapes_of, times
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, low_rank_work, shapes_of, times
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, Seed, Steps, refusal
 from syncline.methods.parts.compressors import CompressibleBase
@@ -33,7 +33,7 @@ UNSUITED_TO_FACTORS = {
 }
 """Kinds of compressors that cannot send factors, with the reason for the error line."""
 
-MOMENTUM = Passes(single=32, kernels=3)
+MOMENTUM = ElementwiseWork(kernel_bytes=32, kernels=3)
 """Dion's sums of its momentum with the gradient and the factors, and the scale of the direction."""
 
 
@@ -52,7 +52,7 @@ class DionBase(CompressibleBase):
             none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
     """
 
-    trigger_passes: ClassVar[Passes] = Passes()
+    trigger_work: ClassVar[ElementwiseWork] = ElementwiseWork()
     """Elementwise operations by which a trigger decides about an exchange."""
 
     family = "low rank"
@@ -100,10 +100,10 @@ class DionBase(CompressibleBase):
         exchanges: list[Exchange] = []
         for label, sent_tensors in (("gradient", plain_gradients), ("P", left_factors), ("R", right_factors)):
             if self.compressor:
-                exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, joins=False)
+                exchanges += self.compressor.exchanges(sent_tensors, workers, period, label, shares_call=False)
             elif sent_tensors:
                 count, in_backward = elements(sent_tensors), self.sends_in_backward
-                exchanges.append(self._plain_exchange(count, period, label, joins=False, in_backward=in_backward))
+                exchanges.append(self._plain_exchange(count, period, label, shares_call=False, in_backward=in_backward))
         return exchanges
 
     def _split_by_exchange(self, model: Tensors) -> tuple[list[TensorShape], list[TensorShape]]:
@@ -163,7 +163,7 @@ class DionBase(CompressibleBase):
         """
         matrices = [t for t in tensors if t.is_matrix]
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
-        work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_passes.on(matrices))
+        work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_work.on(matrices))
         for short, long, count in shapes_of(matrices):
             rank = dion_rank(long, short, self.rank_fraction)
             work += times(low_rank_work(long, short, rank, products=4), count)
@@ -278,7 +278,7 @@ class TriggeredDionBase(DionBase):
     @property
     def _flag_exchange(self) -> Exchange:
         """Return the exchange of the maximum that decides whether the trigger fires."""
-        return Exchange(self.flag_bytes, label="trigger", joins=False)
+        return Exchange(self.flag_bytes, label="trigger", shares_call=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -306,7 +306,7 @@ class CurvaDionSpec(TriggeredDionBase):
     Source: CurvaDion, Algorithm 2.
     """
 
-    trigger_passes = Passes(single=20, kernels=12)
+    trigger_work = ElementwiseWork(kernel_bytes=20, kernels=12)
 
     source = "CurvaDion, Algorithm 2"
 

@@ -183,7 +183,9 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             if not state_tensors:
                 continue
             if self.phase == "random":  # averages of two states coincide for sure only if both are in every step
-                all_exchanges.append(self._plain_exchange(elements(state_tensors), period, state, joins=period == 1))
+                all_exchanges.append(
+                    self._plain_exchange(elements(state_tensors), period, state, shares_call=period == 1)
+                )
             else:
                 # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
                 offset = 1 if self.phase == "paper" and state != "params" else 0

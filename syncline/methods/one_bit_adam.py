@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import Passes, UpdateWork
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork
 from syncline.costmodel.traffic.exchanges import refresh_intervals
 from syncline.costmodel.traffic.packing import SCALE_BYTES, packed_bytes
 from syncline.fields import Period, Rate
@@ -115,7 +115,7 @@ class OneBitAdamSpec(OneBitBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the steps after ``freeze_step``."""
-        step, signs = Passes(single=56, kernels=6), Passes(single=211, kernels=51)
+        step, signs = ElementwiseWork(kernel_bytes=56, kernels=6), ElementwiseWork(kernel_bytes=211, kernels=51)
         return UpdateWork(step.on(tensors), messages=signs.on(tensors)) + self._step_work(tensors)
 
     @override
@@ -254,7 +254,7 @@ class ZeroOneAdamSpec(OneBitBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the moments and of the step, without that of averages, which become rare."""
-        return UpdateWork(Passes(single=134, kernels=15).on(tensors)) + self._step_work(tensors)
+        return UpdateWork(ElementwiseWork(kernel_bytes=134, kernels=15).on(tensors)) + self._step_work(tensors)
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:

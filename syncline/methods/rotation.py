@@ -16,7 +16,7 @@ from syncline.costmodel.compute.operations import memory
 from syncline.costmodel.compute.tensors import matches_patterns
 from syncline.costmodel.compute.update_work import (
     ADAM,
-    Passes,
+    ElementwiseWork,
     UpdateWork,
     fp32_product,
     qr,
@@ -282,7 +282,7 @@ class GaLoreSpec(RotationBase):
         return {"source": "gradient", "geometry": "unilateral", "momentum": "rotated", "carry": False}
 
 
-PROJECTION = Passes(single=88, kernels=9)
+PROJECTION = ElementwiseWork(kernel_bytes=88, kernels=9)
 """LDAdam's errors, moments and norms of matrices that it projects."""
 
 

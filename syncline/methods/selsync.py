@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
-from syncline.costmodel.compute.update_work import Passes, UpdateWork
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork
 from syncline.methods.dion import TriggeredDionBase
 from syncline.methods.parts.method_spec import MethodBase, Presets, Tensors, elements, tensors_of
 from syncline.methods.parts.rules import AdamRule, RuleSpec, rule_name
@@ -23,7 +23,7 @@ FLAG_BYTES = 4
 """Bytes of the fp32 maximum that workers exchange in every step, to decide whether they average."""
 
 
-NORMS = Passes(single=16, kernels=8)
+NORMS = ElementwiseWork(kernel_bytes=16, kernels=8)
 """Squared norms of the gradients."""
 
 
@@ -96,12 +96,12 @@ class SelSyncSpec(MethodBase):
     @property
     def _flag_exchange(self) -> Exchange:
         """Return the exchange of the maximum that decides about an average."""
-        return Exchange(FLAG_BYTES, label="trigger", joins=False)
+        return Exchange(FLAG_BYTES, label="trigger", shares_call=False)
 
     def _average_exchange(self, model: Tensors, period: int) -> Exchange:
         """Return the exchange of parameters or gradients every ``period`` steps."""
         label = "params" if self.aggregation == "parameters" else "gradient"
-        return self._plain_exchange(elements(tensors_of(model)), period, label, joins=False)
+        return self._plain_exchange(elements(tensors_of(model)), period, label, shares_call=False)
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
@@ -141,7 +141,7 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     source = "CurvaDion, section 4.3; SelSync (Tyagi & Swany, 2023)"
 
-    trigger_passes = NORMS
+    trigger_work = NORMS
 
     presets: ClassVar[Presets] = {"selsync-dion": {"lr": 0.02, "other_lr": 0.003}}
 

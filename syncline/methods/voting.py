@@ -12,7 +12,7 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.tensors import chosen_layers
-from syncline.costmodel.compute.update_work import Passes, UpdateWork
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork
 from syncline.costmodel.traffic.packing import field_bytes
 from syncline.errors import SpecError
 from syncline.fields import Period, Rate, refusal
@@ -40,16 +40,16 @@ VOTES_BY_FIELD: dict[str, tuple[str, ...]] = {
 """The kinds of votes that use a field, by the name of the field."""
 
 
-VOTE_PASSES: dict[str, Passes] = {
-    "one-bit": Passes(107, single=34, kernels=7),
-    "server-efficient": Passes(105, single=34, kernels=7),
-    "server-naive": Passes(39, single=37, kernels=7),
-    "direct": Passes(78, single=41, kernels=7),
-    "quantised": Passes(82, single=130, kernels=28),
+VOTE_WORK: dict[str, ElementwiseWork] = {
+    "one-bit": ElementwiseWork(foreach_bytes=107, kernel_bytes=34, kernels=7),
+    "server-efficient": ElementwiseWork(foreach_bytes=105, kernel_bytes=34, kernels=7),
+    "server-naive": ElementwiseWork(foreach_bytes=39, kernel_bytes=37, kernels=7),
+    "direct": ElementwiseWork(foreach_bytes=78, kernel_bytes=41, kernels=7),
+    "quantised": ElementwiseWork(foreach_bytes=82, kernel_bytes=130, kernels=28),
 }
 """Elementwise operations by which a worker votes, counts, and moves by the result."""
 
-MAXIMUM_VOTE_PASSES = Passes(82, single=102, kernels=14)
+MAXIMUM_VOTE_WORK = ElementwiseWork(foreach_bytes=82, kernel_bytes=102, kernels=14)
 """Elementwise operations of quantised votes that are scaled by the largest magnitude."""
 
 
@@ -95,10 +95,10 @@ class VotingBase(MethodBase):
         """Return whether packed signs have zero as a third value."""
         return self.ties == "zero"
 
-    def _voting_work(self, tensors: Sequence[TensorShape], rule_passes: Passes) -> UpdateWork:
+    def _voting_work(self, tensors: Sequence[TensorShape], rule_work: ElementwiseWork) -> UpdateWork:
         """Return the operations of a rule, of a vote on its directions, and of the step."""
-        vote = MAXIMUM_VOTE_PASSES if self.p == "inf" else VOTE_PASSES[self.vote]
-        return UpdateWork(rule_passes.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
+        vote = MAXIMUM_VOTE_WORK if self.p == "inf" else VOTE_WORK[self.vote]
+        return UpdateWork(rule_work.on(tensors), messages=vote.on(tensors)) + self._step_work(tensors)
 
     def vote_exchanges(self, count: int, workers: int) -> list[Exchange]:
         """Return the exchanges of a worker for a vote on ``count`` parameters.
@@ -118,7 +118,7 @@ class VotingBase(MethodBase):
         else:
             calls = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
         encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes are sent as they are
-        options: dict[str, Any] = {"joins": False, "encoded_bytes": encoded}
+        options: dict[str, Any] = {"shares_call": False, "encoded_bytes": encoded}
         return [Exchange(nbytes, label=label, collective=collective, **options) for label, nbytes, collective in calls]
 
     def field_bits(self, workers: int) -> int:
@@ -224,7 +224,7 @@ class SignSGDSpec(VotingBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the momentum, the vote and the step."""
-        return self._voting_work(tensors, Passes(20 if self.momentum else 8))
+        return self._voting_work(tensors, ElementwiseWork(foreach_bytes=20 if self.momentum else 8))
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
@@ -301,7 +301,7 @@ class LionCubSpec(VotingBase):
         is_chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         count = elements([tensor for tensor, chosen in zip(tensors, is_chosen, strict=True) if chosen])
         if count:
-            exchanges.append(self._plain_exchange(count, self.momentum_period, "momentum_1", joins=False))
+            exchanges.append(self._plain_exchange(count, self.momentum_period, "momentum_1", shares_call=False))
         return exchanges
 
     @override
@@ -321,7 +321,7 @@ class LionCubSpec(VotingBase):
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the momentum, the vote and the step."""
-        return self._voting_work(tensors, Passes(single=24, kernels=2))
+        return self._voting_work(tensors, ElementwiseWork(kernel_bytes=24, kernels=2))
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:

@@ -1,4 +1,4 @@
-"""Kernels and seconds of updates: elementwise passes, matrix products and decompositions.
+"""Kernels and seconds of updates: elementwise operations, matrix products and decompositions.
 
 Muon and Scion orthogonalise matrices, Dion and PowerSGD iterate low-rank factors, and basis rotation runs an optimizer
 in rotated coordinates of a matrix. The lists of kernels are those that this package's methods dispatch to a GPU.
@@ -145,17 +145,17 @@ def _with_tensor_cores(operation: Operation, kernels: UpdateKernels) -> Operatio
     return operation._replace(kind="cholesky") if is_replaced else operation
 
 
-class Passes(NamedTuple):
+class ElementwiseWork(NamedTuple):
     """Elementwise operations of an update, which read and write all numbers of its tensors.
 
     Attributes:
-        listed: bytes per number of operations on lists of all tensors.
-        single: bytes per number of operations on one tensor.
+        foreach_bytes: bytes per number that operations on lists of tensors (``torch._foreach_...``) read and write.
+        kernel_bytes: bytes per number that operations on one tensor read and write together.
         kernels: number of operations on one tensor.
     """
 
-    listed: float = 0.0
-    single: float = 0.0
+    foreach_bytes: float = 0.0
+    kernel_bytes: float = 0.0
     kernels: float = 0.0
 
     def on(self, tensors: Iterable[TensorShape]) -> tuple[Operation, ...]:
@@ -163,23 +163,25 @@ class Passes(NamedTuple):
         count_by_elements = Counter(tensor.elements for tensor in tensors)
         total_elements = sum(elements * count for elements, count in count_by_elements.items())
         operations = []
-        if self.listed and total_elements:
-            num_lists = max(1, round(self.listed / LISTED_BYTES))
-            operations.append(Operation("lists", nbytes=self.listed * total_elements / num_lists, kernels=num_lists))
+        if self.foreach_bytes and total_elements:
+            num_lists = max(1, round(self.foreach_bytes / LISTED_BYTES))
+            operations.append(
+                Operation("lists", nbytes=self.foreach_bytes * total_elements / num_lists, kernels=num_lists)
+            )
         if self.kernels:
-            bytes_per_number = self.single / self.kernels
+            bytes_per_number = self.kernel_bytes / self.kernels
             for elements, count in count_by_elements.items():
                 operations.append(memory(bytes_per_number * elements, self.kernels * count))
         return tuple(operations)
 
 
-MOVE = Passes(listed=12)
+MOVE = ElementwiseWork(foreach_bytes=12)
 """The step itself, ``x <- x - lr d``."""
 
-DECAY = Passes(listed=8)
+DECAY = ElementwiseWork(foreach_bytes=8)
 """Decoupled weight decay."""
 
-ADAM = Passes(listed=80)
+ADAM = ElementwiseWork(foreach_bytes=80)
 """Adam's moments and its division."""
 
 LEAST_DIFFERENCE = 0.2

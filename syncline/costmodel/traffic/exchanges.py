@@ -37,7 +37,7 @@ class Exchange:
         label: name of the payload, for display.
         collective: one of ``COLLECTIVES``.
         offset: steps by which all runs are later than those of an exchange without offset.
-        joins: whether the exchange shares one call with the other due exchanges of its collective.
+        shares_call: whether the exchange shares one call with the other due exchanges of its collective.
         start: first step of the phase in which the exchange runs.
         stop: first step after that phase; None if the phase has no end.
         first_group: ranks of the first group, if several groups of workers run the collective at the same time, each
@@ -51,7 +51,7 @@ class Exchange:
     label: str = ""
     collective: str = "all_reduce"
     offset: int = 0
-    joins: bool = True
+    shares_call: bool = True
     start: int = 0
     stop: int | None = None
     wait_steps: int = 0
@@ -120,8 +120,8 @@ class CallPattern(NamedTuple):
 def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | None = None) -> tuple[Call, ...]:
     """Return the calls of exchanges that are due at the same step, with one call for those that can share a call.
 
-    Exchanges with ``joins`` share a call if they use the same collective at the same point of the step. Calls come in
-    the order of their first exchange.
+    Exchanges with ``shares_call`` use one call if they have the same collective at the same point of the step. Calls
+    come in the order of their first exchange.
 
     Args:
         exchanges: the exchanges that are due.
@@ -139,7 +139,7 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
             continue
         times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
         # Exchanges of equal key share a call; an index is a key of its own.
-        key = (exchange.collective, times, exchange.spans) if exchange.joins else index
+        key = (exchange.collective, times, exchange.spans) if exchange.shares_call else index
         call = exchange.call(step, group)
         if key in calls:
             shared_call = calls[key]

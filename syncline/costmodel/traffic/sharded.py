@@ -89,7 +89,7 @@ def sharded_exchanges(
         else:
             ready = needed = 1.0
         needed = max(ready, needed)
-        exchange = Exchange(nbytes, label=label, collective=collective, joins=False, ready=ready, needed=needed)
+        exchange = Exchange(nbytes, label=label, collective=collective, shares_call=False, ready=ready, needed=needed)
         exchanges.append(exchange)
 
     length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
@@ -129,7 +129,7 @@ def update_gathers(parameter_bytes: float, workers: int, units: Sequence[Bucket]
     gathers = []
     for unit in reversed(units):
         shard_bytes = unit.share * parameter_bytes / workers
-        gathers.append(Exchange(shard_bytes, label="parameters", collective="all_gather", joins=False))
+        gathers.append(Exchange(shard_bytes, label="parameters", collective="all_gather", shares_call=False))
     return gathers
 
 
@@ -155,7 +155,7 @@ def update_broadcasts(bytes_per_number: float, workers: int, elements: Sequence[
     for worker_elements, _ in sorted(loads, key=itemgetter(1)):
         if worker_elements:
             nbytes = bytes_per_number * worker_elements
-            broadcasts.append(Exchange(nbytes, label="parameters", collective="broadcast", joins=False))
+            broadcasts.append(Exchange(nbytes, label="parameters", collective="broadcast", shares_call=False))
     return broadcasts
 
 

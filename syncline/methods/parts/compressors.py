@@ -13,7 +13,7 @@ from typing_extensions import override
 from syncline import optim
 from syncline.costmodel import Exchange, TensorShape
 from syncline.costmodel.compute.operations import Operation
-from syncline.costmodel.compute.update_work import Passes, UpdateWork, block_messages, largest_numbers
+from syncline.costmodel.compute.update_work import ElementwiseWork, UpdateWork, block_messages, largest_numbers
 from syncline.costmodel.traffic.packing import (
     SCALE_BYTES,
     VALUE_BYTES,
@@ -41,7 +41,7 @@ class CompressorBase(Spec):
     source: ClassVar[str]
     """The paper that describes the compressor."""
 
-    passes: ClassVar[Passes] = Passes()
+    elementwise: ClassVar[ElementwiseWork] = ElementwiseWork()
     """Elementwise operations that encode and decode a tensor, with its error."""
 
     kind: str
@@ -58,7 +58,7 @@ class CompressorBase(Spec):
 
     def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
         """Return the kernels that encode and decode tensors, with their errors."""
-        return self.passes.on(tensors)
+        return self.elementwise.on(tensors)
 
     @property
     @abstractmethod
@@ -77,7 +77,7 @@ class CompressorBase(Spec):
         label: str,
         *,
         offset: int = 0,
-        joins: bool = True,
+        shares_call: bool = True,
     ) -> list[Exchange]:
         """Return the exchanges, one per collective call, in which workers average tensors of these shapes."""
         bytes_of_call: dict[tuple[str, str], int] = {}  # by label and collective, of all tensors together
@@ -90,7 +90,7 @@ class CompressorBase(Spec):
             sends_tensors = call_label == TENSORS  # other calls send scales, which are not encoded
             exchanges.append(Exchange(
                 nbytes, period, label if sends_tensors else call_label, collective=collective, offset=offset,
-                joins=joins, encoded_bytes=FP32_BYTES * elements(tensors) if sends_tensors else 0,
+                shares_call=shares_call, encoded_bytes=FP32_BYTES * elements(tensors) if sends_tensors else 0,
             ))  # fmt: skip
         return exchanges
 
@@ -105,7 +105,7 @@ class TopKCompressor(CompressorBase):
     """
 
     source = "top-k (Stich et al., 2018)"
-    passes = Passes(single=53, kernels=16)
+    elementwise = ElementwiseWork(kernel_bytes=53, kernels=16)
 
     kind: Literal["top-k"] = "top-k"
     fraction: Annotated[float, Field(gt=0, le=1)] = 0.01
@@ -115,7 +115,7 @@ class TopKCompressor(CompressorBase):
     @override
     def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
         """Return the kernels that encode and decode tensors, with the choice of the largest entries."""
-        return self.passes.on(tensors) + tuple(largest_numbers(tensor.elements) for tensor in tensors)
+        return self.elementwise.on(tensors) + tuple(largest_numbers(tensor.elements) for tensor in tensors)
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -150,7 +150,7 @@ class LpCompressor(CompressorBase):
     """
 
     source = "Lion Cub, equation 1"
-    passes = Passes(single=148, kernels=35)
+    elementwise = ElementwiseWork(kernel_bytes=148, kernels=35)
 
     kind: Literal["lp"] = "lp"
     bits: int = Field(default=8, ge=2, le=31)
@@ -196,7 +196,7 @@ class QSGDCompressor(CompressorBase):
     """
 
     source = "QSGD (Alistarh et al., 2017)"
-    passes = Passes(single=466, kernels=62)
+    elementwise = ElementwiseWork(kernel_bytes=466, kernels=62)
 
     kind: Literal["qsgd"] = "qsgd"
     error_feedback: bool = False
@@ -279,7 +279,7 @@ class OneBitCompressor(CompressorBase):
     """A compressor to signs and one scale per tensor, see `optim.OneBit`."""
 
     source = "EF-SignSGD (Karimireddy et al., 2019)"
-    passes = Passes(single=110, kernels=35)
+    elementwise = ElementwiseWork(kernel_bytes=110, kernels=35)
 
     kind: Literal["one-bit"] = "one-bit"
 

@@ -120,8 +120,8 @@ class StreamSpec(Spec):
                 if exchange is not None:
                     offset = f * period // self.fragments  # which spreads the traffic evenly
                     exchanges.append(replace(
-                        exchange, period=period, label=f"{state} {f + 1}/{self.fragments}", offset=offset, joins=False,
-                        wait_steps=self.tau, in_backward=self.in_backward,
+                        exchange, period=period, label=f"{state} {f + 1}/{self.fragments}", offset=offset,
+                        shares_call=False, wait_steps=self.tau, in_backward=self.in_backward,
                         spans=fragment.spans if self.in_backward else (),
                     ))  # fmt: skip
         return exchanges

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from syncline import optim
 from syncline.costmodel import TensorShape
-from syncline.costmodel.compute.update_work import ADAM, Passes, UpdateWork, orthogonal_work
+from syncline.costmodel.compute.update_work import ADAM, ElementwiseWork, UpdateWork, orthogonal_work
 from syncline.fields import MANY, ByKind, Positive, Rate, Spec, refusal
 from syncline.methods.parts.method_spec import elements, or_object
 from syncline.methods.parts.torch_rule import TorchRuleSpec, from_optimizer
@@ -25,14 +25,14 @@ class RuleBase(Spec):
     num_states: ClassVar[int] = 2
     """Number of states of each parameter; a state has the shape of the parameter."""
 
-    passes: ClassVar[Passes] = ADAM
+    elementwise: ClassVar[ElementwiseWork] = ADAM
     """Elementwise operations of the update, without the step itself."""
 
     kind: str
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the update of parameters of these shapes."""
-        return UpdateWork(self.passes.on(tensors))
+        return UpdateWork(self.elementwise.on(tensors))
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
         """Return the number of elements of the states of parameters of these shapes."""
@@ -47,7 +47,12 @@ class RuleBase(Spec):
 
 Weight = Annotated[float, Field(ge=0, le=1)]
 
-SCALINGS = {"adam": Passes(60), "adopt": Passes(single=72, kernels=7), "sgdm": Passes(), "muon": Passes(60)}
+SCALINGS = {
+    "adam": ElementwiseWork(foreach_bytes=60),
+    "adopt": ElementwiseWork(kernel_bytes=72, kernels=7),
+    "sgdm": ElementwiseWork(),
+    "muon": ElementwiseWork(foreach_bytes=60),
+}
 """Elementwise operations of the scaling of a mixture of momenta; that of Muon is for other parameters than matrices."""
 
 
@@ -56,8 +61,10 @@ def multi_momentum_work(base: str, omegas: Sequence[float], tensors: Sequence[Te
 
     There is a momentum for each weight in ``omegas``; the gradient has the rest of the weight.
     """
-    gradient_bytes = 8 if sum(omegas) < 1 else -4  # without a gradient the first momentum is not added to anything
-    mixing = Passes(24 * len(omegas) + gradient_bytes).on(tensors)
+    # Per momentum and number, 24 bytes are read and written, and 8 for the gradient. Without the gradient, the first
+    # momentum is added to nothing, which saves 4 bytes.
+    foreach_bytes = 24 * len(omegas) + (8 if sum(omegas) < 1 else -4)
+    mixing = ElementwiseWork(foreach_bytes=foreach_bytes).on(tensors)
     if base != "muon":
         return UpdateWork(mixing + SCALINGS[base].on(tensors))
     scaling = SCALINGS[base].on(t for t in tensors if not t.is_matrix)
@@ -108,7 +115,7 @@ class QHMRule(RuleBase):
 
     builder = "qhm"
     num_states = 1
-    passes = Passes(32)
+    elementwise = ElementwiseWork(foreach_bytes=32)
 
     kind: Literal["qhm"] = "qhm"
     momentum: Rate = 0.999
@@ -119,7 +126,7 @@ class QHAdamRule(RuleBase):
     """The spec of `optim.qhadam`, with its recommended rates; MT-DAO's has beta1 0.999 and nu1 0.95 to 0.98."""
 
     builder = "qhadam"
-    passes = Passes(92)
+    elementwise = ElementwiseWork(foreach_bytes=92)
 
     kind: Literal["qhadam"] = "qhadam"
     beta1: Rate = 0.995
@@ -133,7 +140,7 @@ class QHAdoptRule(RuleBase):
     """The spec of `optim.qhadopt`, with the rates of MT-DAO's baseline."""
 
     builder = "qhadopt"
-    passes = Passes(32, single=72, kernels=7)
+    elementwise = ElementwiseWork(foreach_bytes=32, kernel_bytes=72, kernels=7)
 
     kind: Literal["qhadopt"] = "qhadopt"
     beta1: Rate = 0.999
@@ -162,7 +169,7 @@ class AggMoRule(RuleBase):
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the momenta and of their sum."""
-        return UpdateWork(Passes(8 + 32 * self.num_momenta).on(tensors))
+        return UpdateWork(ElementwiseWork(foreach_bytes=8 + 32 * self.num_momenta).on(tensors))
 
 
 class AdEMAMixRule(RuleBase):
@@ -170,7 +177,7 @@ class AdEMAMixRule(RuleBase):
 
     builder = "AdEMAMix"
     num_states = 3
-    passes = Passes(single=104, kernels=10)
+    elementwise = ElementwiseWork(kernel_bytes=104, kernels=10)
 
     kind: Literal["ademamix"] = "ademamix"
     beta1: Rate = 0.9
@@ -220,7 +227,7 @@ class SGDMRule(RuleBase):
     """The spec of `optim.sgdm`, SGD with momentum; heavy-ball is the form of torch's ``SGD``, ema that of MT-DAO."""
 
     builder = "sgdm"
-    passes = Passes(28)
+    elementwise = ElementwiseWork(foreach_bytes=28)
 
     kind: Literal["sgdm"] = "sgdm"
     momentum: Rate = 0.9
@@ -247,7 +254,7 @@ class AdaSGDRule(RuleBase):
     """The spec of `optim.ada_sgd`: Adam with one second moment per tensor."""
 
     builder = "ada_sgd"
-    passes = Passes(56, single=28, kernels=4)
+    elementwise = ElementwiseWork(foreach_bytes=56, kernel_bytes=28, kernels=4)
 
     kind: Literal["ada-sgd"] = "ada-sgd"
     beta1: Rate = 0.9
@@ -259,7 +266,7 @@ class NesterovAdamRule(RuleBase):
     """The spec of `optim.NesterovAdam` (NAdam), with the rates of asynchronous Nesterov pipelines."""
 
     builder = "NesterovAdam"
-    passes = Passes(single=100, kernels=10)
+    elementwise = ElementwiseWork(kernel_bytes=100, kernels=10)
 
     kind: Literal["nadam"] = "nadam"
     beta1: Rate = 0.99
@@ -272,7 +279,7 @@ class AdoptRule(RuleBase):
     """The spec of `optim.adopt`, with its published defaults."""
 
     builder = "adopt"
-    passes = Passes(20, single=72, kernels=7)
+    elementwise = ElementwiseWork(foreach_bytes=20, kernel_bytes=72, kernels=7)
 
     kind: Literal["adopt"] = "adopt"
     beta1: Rate = 0.9
@@ -285,7 +292,7 @@ class LionRuleSpec(RuleBase):
 
     builder = "lion"
     num_states = 1
-    passes = Passes(single=44, kernels=4)
+    elementwise = ElementwiseWork(kernel_bytes=44, kernels=4)
 
     kind: Literal["lion"] = "lion"
     beta1: Rate = 0.9
@@ -315,7 +322,7 @@ class MuonRule(Spec):
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
-        momenta = Passes(32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
+        momenta = ElementwiseWork(foreach_bytes=32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         return UpdateWork(momenta) + orthogonal_work(tensors) + others
 
@@ -329,7 +336,7 @@ class ScionRule(RuleBase):
     """The spec of `optim.scion` without its constraint, which the method's ``weight_decay: 1`` adds."""
 
     builder = "scion"
-    passes = Passes(20)
+    elementwise = ElementwiseWork(foreach_bytes=20)
 
     kind: Literal["scion"] = "scion"
     momentum: Rate = 0.9
@@ -344,7 +351,7 @@ class ScionRule(RuleBase):
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of momenta, of orthogonalising matrices, and of the norm balls of other parameters."""
-        others = Passes(single=28, kernels=3).on(t for t in tensors if not t.is_matrix)
+        others = ElementwiseWork(kernel_bytes=28, kernels=3).on(t for t in tensors if not t.is_matrix)
         return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
 
 

@@ -40,7 +40,7 @@ def an_exchange(draw: st.DrawFn) -> Exchange:
         period=draw(st.integers(1, 12)),
         collective=draw(st.sampled_from(COLLECTIVES)),
         offset=draw(st.integers(-15, 15)),
-        joins=draw(st.booleans()),
+        shares_call=draw(st.booleans()),
         **draw(phases),
     )
 
@@ -113,7 +113,7 @@ def test_states_that_travel_together_pay_the_latency_once() -> None:
     assert calls_at(states, 30) == ()
     assert calls_at(states, 31) == (Call(31, "all_reduce", 24.0, label="x+u+v"),)
     assert communication_s(states, 64, 4, LINK) == 2 * ring_all_reduce_s(4, 24.0, LINK)
-    apart = [Exchange(8.0, period=32, joins=False) for _ in range(3)]
+    apart = [Exchange(8.0, period=32, shares_call=False) for _ in range(3)]
     assert communication_s(apart, 64, 4, LINK) == 6 * ring_all_reduce_s(4, 8.0, LINK)
 
 

@@ -139,7 +139,7 @@ def test_a_streamed_exchange_is_exposed_as_far_as_its_delay_is_too_short(tau, co
 
 def test_steps_that_repeat_are_not_gone_through():
     """10^9 steps, whose first cycles fill the network's queue."""
-    late = [Exchange(64.0, period=3, wait_steps=2), Exchange(8.0, period=2, offset=1, joins=False, wait_steps=1)]
+    late = [Exchange(64.0, period=3, wait_steps=2), Exchange(8.0, period=2, offset=1, shares_call=False, wait_steps=1)]
     few, many = (exposed_s(1.5, late, steps) for steps in (6 * 10**4, 6 * 10**8))
     assert few == pytest.approx(many, rel=1e-4) and many > 0
 

@@ -77,12 +77,12 @@ def test_a_port_in_stays_busy_for_workers_outside_of_the_group_that_used_it_last
 exchanges = st.lists(
     st.builds(
         Exchange, sizes, st.integers(1, 6), st.just("x"), st.sampled_from(["all_reduce", "all_gather", "all_to_all"]),
-        offset=st.integers(0, 3), joins=st.booleans(), start=st.integers(0, 5),
+        offset=st.integers(0, 3), shares_call=st.booleans(), start=st.integers(0, 5),
         stop=st.one_of(st.none(), st.integers(5, 30)), wait_steps=st.integers(0, 4), in_backward=st.booleans(),
         encoded_bytes=sizes, ready=st.sampled_from([0.0, 0.4, 1.0]), needed=st.sampled_from([1.0, 1.0, 1.0]),
         spans=st.sampled_from(SPANS),
     ) | st.builds(
-        Exchange, sizes, st.integers(1, 4), st.just("x"), st.just("all_gather"), joins=st.booleans(),
+        Exchange, sizes, st.integers(1, 4), st.just("x"), st.just("all_gather"), shares_call=st.booleans(),
         ready=st.sampled_from([0.0, 0.2]), needed=st.sampled_from([0.2, 0.6]),
     ),
     max_size=4,
