@@ -280,7 +280,7 @@ def train(
     participation = _participation(task, method)
     if watch is None and participation is None:  # then nothing needs the gradient of each worker
         # A task without this function stores the gradient of each worker in any case.
-        method.keep_mean_gradient_if_enough(getattr(task, "keep_mean_gradient", lambda: False))
+        method.keep_only_mean_gradient(getattr(task, "keep_mean_gradient", lambda: False))
 
     def evaluate(completed_steps: int) -> None:
         """Record the metrics of the workers' mean parameters after this number of steps."""

@@ -79,7 +79,7 @@ def _measured(spec: RunSpec, setting: Setting) -> Row:
         torch.cuda.reset_peak_memory_stats(setting.on)
     task = build_task(spec.problem, rows_of(comm, (0,)), setting.on, **spec.arithmetic)
     method = spec.method.build(parameter_groups(task), comm)
-    method.keep_mean_gradient_if_enough(task.keep_mean_gradient)
+    method.keep_only_mean_gradient(task.keep_mean_gradient)
 
     def step() -> None:
         task.step_gradients(method.steps_done)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -46,7 +47,10 @@ class OneBitBase(MethodBase):
     scale: Literal["rms", "mean"] = "rms"
 
     def _sign_exchanges(self, model: Tensors, workers: int, period: int = 1, **phase: Any) -> list[Exchange]:
-        """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back."""
+        """Return the exchanges of signs and scales every ``period`` steps: of all chunks to their owners, and back.
+
+        ``phase`` has the fields ``offset``, ``start`` and ``stop`` of an `Exchange`.
+        """
         encoded = FP32_BYTES * elements(tensors_of(model))
         owner_bytes = sum(packed_bytes(chunk, bits=1) + SCALE_BYTES for chunk in chunk_lengths(model, workers))
         return [
@@ -64,7 +68,7 @@ class OneBitBase(MethodBase):
         return self._plain_exchange(elements(tensors_of(model)), period, "gradient", **phase)
 
     @property
-    def _adam(self) -> dict[str, Any]:
+    def _optimizer_arguments(self) -> dict[str, Any]:
         """Return the arguments of the optimizer that 1-bit and 0/1 Adam share, by name."""
         names = ("beta1", "beta2", "eps", "bias_correction", "scale")
         return {name: getattr(self, name) for name in names}
@@ -120,17 +124,22 @@ class OneBitAdamSpec(OneBitBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return optim.OneBitAdamMethod(params, self.lr, freeze_step=self.freeze_step, **self._adam, **options)
+        return optim.OneBitAdamMethod(
+            params, self.lr, freeze_step=self.freeze_step, **self._optimizer_arguments, **options
+        )
 
 
 def chunk_lengths(model: Tensors, workers: int) -> list[int]:
-    """Return the number of elements that one worker averages for all, ``ceil(n / M)`` of each tensor."""
-    return [-(-tensor.elements // workers) for tensor in tensors_of(model)]
+    """Return the number of elements of each tensor that one worker averages for all, ``ceil(n / M)``."""
+    return [math.ceil(tensor.elements / workers) for tensor in tensors_of(model)]
 
 
 def signs_formula(workers: int) -> str:
-    """Return a formula, as text, for the bytes that a worker sends: packed signs and scales, to owners and back."""
-    return f"Σ {workers + 1} (4 + ⌈n / {8 * workers}⌉)"
+    """Return the formula of a worker's bytes for an average of tensors of n numbers, by signs with one scale each.
+
+    A worker sends a message to each of the M owners of chunks, and as an owner one message to all.
+    """
+    return f"Σ {workers + 1} ({SCALE_BYTES} + ⌈n / {8 * workers}⌉)"
 
 
 @register
@@ -190,18 +199,18 @@ class ZeroOneAdamSpec(OneBitBase):
         if self.variant == "code":
             return self._exchanges_of_code(model, workers)
         gradients, signs = [], []
-        for doublings, begin, end in self._doublings():
-            period, phase = 2**doublings, {"start": begin, "stop": end}
-            # The first refresh of a phase is in its first step.
-            gradients.append(self._gradient_exchange(model, period, offset=begin + 1, **phase))
+        for phase, begin, end in self._refresh_phases():
+            # The first refresh of a phase is in its first step; later ones follow every 2^phase steps.
+            steps = {"start": begin, "stop": end}
+            gradients.append(self._gradient_exchange(model, 2**phase, offset=begin + 1, **steps))
             if self.variant == "merged":
-                # Steps that are no multiple of the period: odd ones, those that 2 divides and 4 does not, and so on.
-                for k in range(doublings):
+                # The other steps, counted from the first refresh: odd ones, those that 2 divides and 4 does not, ...
+                for k in range(phase):
                     offset = begin + 1 + 2**k
-                    signs += self._sign_exchanges(model, workers, 2 ** (k + 1), offset=offset, **phase)
+                    signs += self._sign_exchanges(model, workers, 2 ** (k + 1), offset=offset, **steps)
         if self.variant == "paper":
             signs = self._sign_exchanges(model, workers, stop=self.freeze_step)
-        for period, begin, stop in self._intervals():
+        for period, begin, stop in self._average_phases():
             signs += self._sign_exchanges(model, workers, period, start=begin, stop=stop)
         return [*gradients, *signs]
 
@@ -213,31 +222,29 @@ class ZeroOneAdamSpec(OneBitBase):
                 break
             phase = {"start": begin, "stop": min(end, self.freeze_step)}
             all_exchanges.append(self._gradient_exchange(model, interval, **phase))
-            for k in range(1, interval.bit_length()):  # odd multiples of 1, 2, ..., half the interval
-                all_exchanges += self._sign_exchanges(model, workers, 2**k, offset=2 ** (k - 1), **phase)
-        for period, start, stop in self._intervals():
-            all_exchanges += self._sign_exchanges(model, workers, period, start=start, stop=stop)
+            half_period = 1
+            while half_period < interval:  # signs at the odd multiples of 1, 2, 4, ..., half the interval
+                all_exchanges += self._sign_exchanges(model, workers, 2 * half_period, offset=half_period, **phase)
+                half_period *= 2
+        for period, begin, stop in self._average_phases():
+            all_exchanges += self._sign_exchanges(model, workers, period, start=begin, stop=stop)
         return all_exchanges
 
-    def _doublings(self) -> Iterable[tuple[int, int, int]]:
-        """Yield (i, first step, end) of each phase, in which the second moment is updated every 2^i steps."""
-        i, begin = 0, 0
+    def _refresh_phases(self) -> Iterable[tuple[int, int, int]]:
+        """Yield (i, first step, end) of each phase i, in which the second moment is updated every 2^i steps."""
+        phase, begin = 0, 0
         while begin < self.freeze_step:
-            end = begin + self.kappa * 2**i  # after kappa updates
-            yield i, begin, min(end, self.freeze_step)
-            i, begin = i + 1, end
+            end = begin + self.kappa * 2**phase  # after kappa updates
+            yield phase, begin, min(end, self.freeze_step)
+            phase, begin = phase + 1, end
 
-    def _intervals(self) -> Iterable[tuple[int, int, int | None]]:
-        """Yield (steps between averages, first step, end) of each phase after ``freeze_step``.
-
-        The last phase has the end None.
-        """
-        i = 0
-        while 2**i < self.max_interval:
-            begin = self.freeze_step + i * self.double_every
-            yield 2**i, begin, begin + self.double_every
-            i += 1
-        yield self.max_interval, self.freeze_step + i * self.double_every, None
+    def _average_phases(self) -> Iterable[tuple[int, int, int | None]]:
+        """Yield (steps between averages, first step, end) of each phase after ``freeze_step``; the last has no end."""
+        interval, begin = 1, self.freeze_step
+        while interval < self.max_interval:
+            yield interval, begin, begin + self.double_every
+            interval, begin = 2 * interval, begin + self.double_every
+        yield self.max_interval, begin, None
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -261,4 +268,4 @@ class ZeroOneAdamSpec(OneBitBase):
         make_schedule = optim.CodeSchedule if self.variant == "code" else optim.ZeroOneSchedule
         names = ("freeze_step", "kappa", "double_every", "max_interval", "variant")
         schedule = make_schedule(**{name: getattr(self, name) for name in names})
-        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._adam, **options)
+        return optim.ZeroOneAdamMethod(params, self.lr, schedule=schedule, **self._optimizer_arguments, **options)

@@ -139,8 +139,8 @@ class SyncPolicy(Protocol):
         ...
 
     def check(self, available: tuple[str, ...]) -> None:
-        """Raise a SpecError if the policy averages a state that is not among the names ``available``."""
-        ...
+        """Raise a SpecError if the policy averages a state that is not ``available``; by default, accept any rule."""
+        return
 
 
 @runtime_checkable

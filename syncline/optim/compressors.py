@@ -323,8 +323,7 @@ class QSGD(GatheringCompressor):
     @override
     def decode_mean(self, messages: Tensor, like: Tensor, t: int) -> Tensor:
         """Return the mean ``(S, n)`` of the tensors of M workers, from their messages ``(S, M, b)``."""
-        # Copied, because a view as wider numbers must start at a multiple of their size.
-        norm = messages[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
+        norm = view_as_numbers(messages[..., :SCALE_BYTES], torch.float32)
         dtype = torch.uint8 if self.bits <= 8 else torch.int64
         q = unpack(messages[..., SCALE_BYTES:], self.bits, count=_entries_per_worker(like), dtype=dtype)
         return mean_of_levels(q, self._unit(norm, like), self.levels)
@@ -410,9 +409,10 @@ class OneBit(GatheringCompressor):
         return self._decode(messages, like).mean(1)
 
     def _decode(self, messages: Tensor, like: Tensor) -> Tensor:
-        """Return the numbers ``(..., n)`` that bytes ``(..., b)`` encode, in the dtype of ``like``."""
-        scale = messages[..., :SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
-        return SIGNS.decode(messages[..., SCALE_BYTES:], _entries_per_worker(like), like.dtype) * scale.to(like.dtype)
+        """Return the numbers ``(..., n)`` that bytes ``(..., b)`` encode, in the dtype of ``like (R, *s)``."""
+        scale = view_as_numbers(messages[..., :SCALE_BYTES], torch.float32).to(like.dtype)
+        signs = SIGNS.decode(messages[..., SCALE_BYTES:], count=_entries_per_worker(like), dtype=like.dtype)
+        return signs * scale
 
 
 def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
@@ -421,6 +421,11 @@ def _round_to_units(x: Tensor, unit: Tensor, levels: int) -> Tensor:
     if x.device.type == "cpu" and (unit > 0).all():  # on a GPU this check would wait for the device
         return q
     return torch.where(unit > 0, q, 0.0)
+
+
+def view_as_numbers(encoded: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return numbers of this type from their bytes ``(..., b)``, copied to where numbers of this size may start."""
+    return encoded.clone(memory_format=torch.contiguous_format).view(dtype)
 
 
 def _entries_per_worker(x: Tensor) -> int:

@@ -16,7 +16,7 @@ from torch import Tensor
 from syncline.errors import SpecError, error_text
 from syncline.optim.base import UpdateRule
 
-OTHER, ORIGINAL = "other", "given"
+OTHER_OPTIONS, ORIGINAL_OPTIONS = "other", "given"
 """Keys of a group that two rules share: the hyperparameters of the rule for other parameters than matrices, and the
 group's own hyperparameters when the group was added."""
 
@@ -34,7 +34,7 @@ def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str
     for name in UNUSED_TORCH_OPTIONS:
         if group.get(name) and name not in defaults:
             raise SpecError(name, group[name], "none in a group: decay rates are its betas, the rest is the rule's")
-    if "betas" not in group:
+    if "betas" not in group:  # the rule's own are right; those of a user's optimizer may have any form
         return defaults | group
     betas, default_betas = group["betas"], defaults.get("betas", ())
     has_right_length = isinstance(betas, tuple | list) and len(betas) == len(default_betas)
@@ -48,7 +48,10 @@ def checked_hyperparameters(rule: UpdateRule, group: dict[str, Any]) -> dict[str
 
 
 def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
-    """Join the parts of a user's parameter group, matrices and all other parameters, to a group with both's options."""
+    """Join the parts of a user's parameter group, matrices and all other parameters, to one group again.
+
+    The group has the options of the matrices, and under `OTHER_OPTIONS` those of other parameters.
+    """
     if len(groups) == 1:
         return groups[0]
     matrix_group, other_group = (dict(group) for group in groups)
@@ -56,16 +59,16 @@ def join_groups(groups: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("params", "param_names"):
         if name in matrix_group:
             lists[name] = [*matrix_group.pop(name), *other_group.pop(name)]
-    return {**matrix_group, **lists, OTHER: other_group, ORIGINAL: matrix_group}
+    return {**matrix_group, **lists, OTHER_OPTIONS: other_group, ORIGINAL_OPTIONS: matrix_group}
 
 
 def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
     """Return the hyperparameters of those parameters of a group that are not matrices and follow another rule.
 
-    Later changes of the group apply to them too: a learning rate changes in proportion to the group's, the first of
-    the decay rates is the group's, and every other changed value holds for both rules.
+    Later changes of the group, by the user or a schedule, apply to them too: a learning rate changes in proportion to
+    the group's, the first of the decay rates is the group's, and every other changed value holds for both rules.
     """
-    other_options, original_options = group[OTHER], group[ORIGINAL]
+    other_options, original_options = group[OTHER_OPTIONS], group[ORIGINAL_OPTIONS]
     changed_options = {}
     for name, original_value in original_options.items():
         if group[name] != original_value:
@@ -74,10 +77,9 @@ def hyperparameters_of_other_rule(group: dict[str, Any]) -> dict[str, Any]:
     if "lr" in changed_options and other_lr != original_lr:
         # There is no proportion to a learning rate of 0.
         changed_options["lr"] = other_lr * (group["lr"] / original_lr) if original_lr else other_lr
-    if "betas" in changed_options:
-        del changed_options["betas"]
-        if other_options.get("betas"):
-            changed_options["betas"] = (group["betas"][0], *other_options["betas"][1:])
+    new_betas = changed_options.pop("betas", None)
+    if new_betas is not None and other_options.get("betas"):  # the other rule may have no momentum
+        changed_options["betas"] = (new_betas[0], *other_options["betas"][1:])
     return {**group, **other_options, **changed_options}
 
 
@@ -112,7 +114,7 @@ def check_real(group: dict[str, Any], first_index: int) -> None:
 
 
 def split_names(params: Any) -> dict[str, list]:
-    """Return the parameters of a group as ``params`` and, if they are pairs (name, parameter), their ``param_names``.
+    """Return a group's parameters as ``params`` and, if they are pairs (name, parameter), the names as ``param_names``.
 
     Raises:
         SpecError: the group has neither parameters nor pairs of name and parameter.
@@ -121,29 +123,29 @@ def split_names(params: Any) -> dict[str, list]:
     if all(isinstance(item, Tensor) for item in items):
         return {"params": items}
     if not all(isinstance(item, tuple) and len(item) == 2 and isinstance(item[1], Tensor) for item in items):
-        raise SpecError("params", params, PARAMETERS)
+        raise SpecError("params", params, EXPECTED_PARAMS)
     names, tensors = zip(*items, strict=True)
     return {"params": list(tensors), "param_names": list(names)}
 
 
-PARAMETERS = "parameters, or groups of them, as torch's optimizers take"
+EXPECTED_PARAMS = "parameters, or groups of them, as torch's optimizers take"
 
 
 def as_list(params: Any) -> list[Any]:
     """Return parameters, or parameter groups, as a list.
 
     Raises:
-        SpecError: the argument has no parameters, or mixes groups with other values.
+        SpecError: the argument is empty or cannot be iterated, a group lacks ``params``, or only some are groups.
     """
     try:
         items = [params] if isinstance(params, Tensor) else list(params)
     except Exception as error:  # whatever a user's iterator raises
-        raise SpecError("params", params, f"{PARAMETERS} ({error_text(error)})") from None
+        raise SpecError("params", params, f"{EXPECTED_PARAMS} ({error_text(error)})") from None
     are_groups = [isinstance(item, dict) for item in items]
     has_groups_and_others = any(are_groups) and not all(are_groups)
     lacks_params = any("params" not in item for item in items if isinstance(item, dict))
     if not items or has_groups_and_others or lacks_params:
-        raise SpecError("params", params, PARAMETERS)
+        raise SpecError("params", params, EXPECTED_PARAMS)
     return items
 
 
@@ -154,11 +156,11 @@ def iterate_params(
 
     Args:
         groups: parameter groups of torch.
-        rules: for each parameter, its rule, and whether this is the second of two rules of its group.
+        rules: for each parameter, its rule, and whether this is the rule of other parameters than matrices.
     """
     param_index = 0
     for group in groups:
-        other_group = hyperparameters_of_other_rule(group) if OTHER in group else group
+        other_group = hyperparameters_of_other_rule(group) if OTHER_OPTIONS in group else group
         for p in group["params"]:
             rule, is_other_rule = rules[param_index]
             yield p, rule, other_group if is_other_rule else group

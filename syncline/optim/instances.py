@@ -67,14 +67,14 @@ class OptimizerFactory(Protocol):
         ...
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the options of the optimizer's first group."""
+        """Return the options that all groups of the optimizer share, by name."""
         ...
 
 
 def is_state(name: str, value: Any, p: Tensor, state_names: tuple[str, ...]) -> bool:
     """Return whether a value that an optimizer keeps for parameter ``p`` is a state per element, not a step counter.
 
-    For a parameter that is a single number, states are told from counters by ``state_names``.
+    ``state_names`` are the known states. They decide for a parameter that is a single number, as a counter is.
     """
     if not isinstance(value, Tensor) or not value.is_floating_point():
         return False
@@ -128,12 +128,13 @@ class TorchOptimizers:
     def _discard_optimizers(self) -> None:
         """Discard all torch optimizers and what is known about their states and options."""
         self._optimizers: list[WorkerOptimizer] = []  # by row of the worker axis
-        self._states: list[dict[str, Tensor]] = []  # by parameter index, the method's tensors that optimizers view
-        self._group_options: list[dict[str, Any]] = []  # by group of the method, the options that optimizers have
+        # By parameter index and name, the method's tensors of which each optimizer has a view as its state.
+        self._viewed_states: list[dict[str, Tensor]] = []
+        self._known_options: list[dict[str, Any]] = []  # by group of the method, the options that optimizers have
 
     def step(self, rows: list[ParamRow]) -> None:
         """Move the parameters of these rows by their gradients, and no others."""
-        if len(self._group_options) < len(self._method.param_groups):
+        if len(self._known_options) < len(self._method.param_groups):
             self._add_new_groups()
         self._copy_changed_options()
         for worker_optimizer in self._optimizers:
@@ -141,7 +142,8 @@ class TorchOptimizers:
                 p.grad = None
         for row in rows:
             self._set_views(row)
-            g = row.g.contiguous() if len(row.g) > 1 else row.g  # workers may share the memory of an average
+            # Workers may share the memory of an average, in which an optimizer must not change its gradient.
+            g = row.g.contiguous() if len(row.g) > 1 else row.g
             for worker_row, worker_optimizer in enumerate(self._optimizers):
                 worker_optimizer.params[row.param_index].grad = self._worker_part(g, worker_row)
         self._step_optimizers(rows[0].x.device if rows else torch.device("cpu"))
@@ -157,34 +159,34 @@ class TorchOptimizers:
             return self._rule.make_optimizer(params, lr)
 
     def copy_private_state(self, source_row: int, target_row: int) -> None:
-        """Copy counters and generators from one worker's torch optimizer to that of another worker."""
+        """Copy step counters and other private state from one worker's torch optimizer to that of another worker."""
         if self._is_elementwise:  # a single optimizer has nothing that is private to a worker
             return
         source, target = self._optimizers[source_row], self._optimizers[target_row]
         state_dict = copy.deepcopy(self._private_state_dict(source))
         for param_index, values in self._by_param_index(source, state_dict.get("state", {})):
-            for name, tensor in self._states[param_index].items():
+            for name, tensor in self._viewed_states[param_index].items():
                 values[name] = self._worker_part(tensor, target_row)
         target.optimizer.load_state_dict(state_dict)
-        # Loading put copies in the place of the views.
-        for param_index, states in enumerate(self._states):
+        for param_index, states in enumerate(self._viewed_states):
             for name, tensor in states.items():
-                self._set_state_views(param_index, name, tensor)
+                self._set_state_views(param_index, name, tensor)  # loading has replaced the target's views by copies
 
     def _step_optimizers(self, device: torch.device) -> None:
         """Step all optimizers, each with random numbers of its seed, worker and step if the training has seeds.
 
         In a user's own training loop, without seeds, the optimizers use the global random generators.
         """
-        seeds, workers = self._method.seeds, self._method.comm.local_workers
-        if self._is_elementwise or not seeds:
+        seeds, worker_of_row = self._method.seeds, self._method.comm.local_workers
+        if self._is_elementwise or not seeds:  # torch's elementwise optimizers draw no random numbers
             for worker_optimizer in self._optimizers:
                 worker_optimizer.optimizer.step()
             return
-        with preserved(device):  # rows are in order of replicas, and within a replica in order of workers
-            for worker_row, (worker_optimizer, worker) in enumerate(zip(self._optimizers, workers, strict=True)):
-                replica = worker_row * len(seeds) // len(workers)
-                seed_all(device, seeds[replica], "optimizer", worker, self._method.steps_done)
+        rows_per_replica = len(worker_of_row) // len(seeds)
+        with preserved(device):
+            for worker_row, worker_optimizer in enumerate(self._optimizers):
+                seed = seeds[worker_row // rows_per_replica]  # rows are in order of replicas, then of workers
+                seed_all(device, seed, "optimizer", worker_of_row[worker_row], self._method.steps_done)
                 worker_optimizer.optimizer.step()
 
     def _worker_part(self, x: Tensor, worker_row: int) -> Tensor:
@@ -192,21 +194,24 @@ class TorchOptimizers:
         return x.detach() if self._is_elementwise else x.detach()[worker_row]
 
     def _address(self, x: Tensor, worker_row: int) -> int:
-        """Return the memory address of ``_worker_part(x, worker_row)``."""
+        """Return the memory address of ``_worker_part(x, worker_row)``, without the time to make this view."""
         if self._is_elementwise:
             return x.data_ptr()
         return x.data_ptr() + worker_row * x.stride(0) * x.element_size()
 
     def _add_new_groups(self) -> None:
         """Add the method's new parameter groups to each torch optimizer; make the optimizers if there are none."""
-        new_groups = self._method.param_groups[len(self._group_options) :]
-        has_one_optimizer = self._is_elementwise or not self._worker_axis
-        num_optimizers = 1 if has_one_optimizer else len(self._method.param_groups[0]["params"][0])
+        all_groups = self._method.param_groups
+        new_groups = all_groups[len(self._known_options) :]
+        num_optimizers = 1
+        if self._worker_axis and not self._is_elementwise:
+            num_optimizers = len(all_groups[0]["params"][0])  # rows of the worker axis
         for worker_row in range(num_optimizers):
             self._add_groups_to_optimizer(worker_row, new_groups)
         for group in new_groups:
-            self._states += [{} for _ in group["params"]]
-            self._group_options.append(_options(group) if self._rule.is_class else self._rule.hyperparameters())
+            self._viewed_states += [{} for _ in group["params"]]
+            # An optimizer of a user's function has its own options until they change in the method's group.
+            self._known_options.append(_options(group) if self._rule.is_class else self._rule.hyperparameters())
 
     def _worker_params(self, group: dict[str, Any], worker_row: int) -> list[torch.nn.Parameter]:
         """Return one worker's parameters of a group of the method, which share their memory with the method's."""
@@ -218,30 +223,29 @@ class TorchOptimizers:
 
     def _add_groups_to_optimizer(self, worker_row: int, groups: list[dict[str, Any]]) -> None:
         """Add parameter groups of the method to the torch optimizer of one worker; make the optimizer if needed."""
-        params_by_group = [self._worker_params(group, worker_row) for group in groups]
-        all_params = [p for group_params in params_by_group for p in group_params]
+        new_params: list[torch.nn.Parameter] = []
+        groups_with_options: list[dict[str, Any]] = []
+        first_group = len(self._known_options)
+        method_group_of = {}  # index of the method's group, by the id of a parameter
+        for method_group, group in enumerate(groups, start=first_group):
+            group_params = self._worker_params(group, worker_row)
+            new_params += group_params
+            groups_with_options.append(_options(group) | {"params": group_params})
+            for p in group_params:
+                method_group_of[id(p)] = method_group
+
         # Only a class takes groups with options; a user's function gets a list of parameters.
-        torch_groups: list[Any] = [{"params": all_params}]
-        if self._rule.is_class:
-            torch_groups = []
-            for group, group_params in zip(groups, params_by_group, strict=True):
-                torch_groups.append(_options(group) | {"params": group_params})
-        if worker_row < len(self._optimizers):
-            for torch_group in torch_groups:
-                self._optimizers[worker_row].optimizer.add_param_group(torch_group)
-        else:
-            arguments = torch_groups if self._rule.is_class else all_params
+        if worker_row == len(self._optimizers):
+            arguments: list[Any] = groups_with_options if self._rule.is_class else new_params
             new_optimizer = self._make_optimizer(worker_row, arguments, lr=groups[0]["lr"])
             self._optimizers.append(WorkerOptimizer(new_optimizer, params=[], groups=[]))
+        else:
+            for torch_group in groups_with_options if self._rule.is_class else [{"params": new_params}]:
+                self._optimizers[worker_row].optimizer.add_param_group(torch_group)
 
         # Note to which group of the method each new group of the optimizer belongs.
         optimizer, known_params, known_groups = self._optimizers[worker_row]
-        known_params.extend(all_params)
-        first_group = len(self._group_options)
-        method_group_of = {}  # by the id of a parameter
-        for method_group, group_params in enumerate(params_by_group, start=first_group):
-            for p in group_params:
-                method_group_of[id(p)] = method_group
+        known_params.extend(new_params)
         num_known = len(known_groups)
         _split_groups(optimizer, num_known, method_group_of)
         for torch_group in optimizer.param_groups[num_known:]:
@@ -253,35 +257,36 @@ class TorchOptimizers:
     def _copy_changed_options(self) -> None:
         """Copy options that changed in the method's groups, as schedulers change them, to the optimizers' groups."""
         for method_group, group in enumerate(self._method.param_groups):
-            last_options = self._group_options[method_group]
+            known_options = self._known_options[method_group]
             changed_options = {}
             for name, value in _options(group).items():
-                is_same = name in last_options and (last_options[name] is value or last_options[name] == value)
-                if not is_same:
+                is_same_object = name in known_options and known_options[name] is value  # also for NaN or a tensor
+                if not is_same_object and (name not in known_options or known_options[name] != value):
                     changed_options[name] = value
             if not changed_options:
                 continue
-            last_options.update(changed_options)
+            known_options.update(changed_options)
             for optimizer, _, optimizer_groups in self._optimizers:
                 for torch_group, optimizer_group in zip(optimizer.param_groups, optimizer_groups, strict=True):
-                    if optimizer_group.method_group == method_group:
-                        torch_group.update(changed_options)
-                        if "lr" in changed_options:
-                            torch_group["lr"] = changed_options["lr"] * optimizer_group.lr_ratio
+                    if optimizer_group.method_group != method_group:
+                        continue
+                    torch_group.update(changed_options)
+                    if "lr" in changed_options:
+                        torch_group["lr"] = changed_options["lr"] * optimizer_group.lr_ratio
 
     def _set_views(self, row: ParamRow) -> None:
-        """Make a parameter and its states in the optimizers views of the method's tensors, if they are not already."""
+        """Let the optimizers view a parameter and its states again where the method has replaced the tensors."""
         for worker_row, worker_optimizer in enumerate(self._optimizers):
             p = worker_optimizer.params[row.param_index]
             if p.data_ptr() != self._address(row.x, worker_row):
                 p.data = self._worker_part(row.x, worker_row)
-        for name, tensor in self._states[row.param_index].items():
+        for name, tensor in self._viewed_states[row.param_index].items():
             if row.state.get(name) is not tensor:
                 self._set_state_views(row.param_index, name, row.state[name])
 
     def _set_state_views(self, param_index: int, name: str, tensor: Tensor) -> None:
         """Give each torch optimizer its worker's row of a tensor ``(R, *s)`` as the named state of one parameter."""
-        self._states[param_index][name] = tensor
+        self._viewed_states[param_index][name] = tensor
         for worker_row, (optimizer, params, _) in enumerate(self._optimizers):
             optimizer.state[params[param_index]][name] = tensor if self._is_elementwise else tensor[worker_row]
 
@@ -306,17 +311,17 @@ class TorchOptimizers:
         Raises:
             SpecError: the method has a state of this name, or the values differ in shape.
         """
-        tensor = self._states[row.param_index].get(name)
-        if tensor is None and name in row.state:
+        viewed = self._viewed_states[row.param_index].get(name)  # None: the optimizers have created the state
+        if viewed is None and name in row.state:
             expected = f"a different name for its state {name}, which the method's own state has"
             raise SpecError("rule", self._rule.probe.name, expected)
         if any(not isinstance(value, Tensor) or value.shape != values[0].shape for value in values):
             raise SpecError("rule", self._rule.probe.name, f"states of one shape on all workers; {name} is not")
-        if tensor is not None and self._are_views(values, tensor):
+        if viewed is not None and self._are_views(values, viewed):
             return
         stacked = values[0] if self._is_elementwise else torch.stack(values)
-        if tensor is not None and (tensor.shape, tensor.dtype) == (stacked.shape, stacked.dtype):
-            stacked = tensor.copy_(stacked)  # in place, so that other references to the state stay valid
+        if viewed is not None and (viewed.shape, viewed.dtype) == (stacked.shape, stacked.dtype):
+            stacked = viewed.copy_(stacked)  # in place, so that other references to the state stay valid
         row.state[name] = stacked
         self._set_state_views(row.param_index, name, stacked)
 
@@ -330,21 +335,21 @@ class TorchOptimizers:
 
     def _save(self, method: torch.optim.Optimizer, state_dict: dict[str, Any]) -> None:
         """Add the private state of each torch optimizer to the ``state_dict`` of a method."""
-        if self._optimizers:
+        if self._optimizers:  # torch keeps what is in a parameter group as it is
             state_dict["param_groups"][0][SAVED_KEY] = {
-                "states": [list(states) for states in self._states],
-                "group_options": self._group_options,
+                "states": [list(states) for states in self._viewed_states],
+                "group_options": self._known_options,
                 "own": [self._private_state_dict(worker_optimizer) for worker_optimizer in self._optimizers],
             }
 
     def _private_state_dict(self, worker_optimizer: WorkerOptimizer) -> dict[str, Any]:
         """Return the ``state_dict`` of an optimizer without the states that are views of the method's tensors."""
         state_dict = worker_optimizer.optimizer.state_dict()
-        if "state" not in state_dict:
+        if "state" not in state_dict:  # an optimizer of a user's class may have its own format
             return state_dict
         state = {key: dict(values) for key, values in state_dict["state"].items()}
         for param_index, values in self._by_param_index(worker_optimizer, state):
-            for name in self._states[param_index]:
+            for name in self._viewed_states[param_index]:
                 values.pop(name, None)
         return state_dict | {"state": state}
 
@@ -353,11 +358,11 @@ class TorchOptimizers:
 
         Torch numbers the parameters of an optimizer in the order of its groups.
         """
-        param_indices = {id(p): index for index, p in enumerate(worker_optimizer.params)}
-        in_group_order = []
+        method_index = {id(p): index for index, p in enumerate(worker_optimizer.params)}
+        index_by_number = []
         for group in worker_optimizer.optimizer.param_groups:
-            in_group_order += [param_indices[id(p)] for p in group["params"]]
-        return [(in_group_order[key], values) for key, values in state.items()]
+            index_by_number += [method_index[id(p)] for p in group["params"]]
+        return [(index_by_number[number], values) for number, values in state.items()]
 
     def _load(self, method: torch.optim.Optimizer) -> None:
         """Make new torch optimizers and load their private states after a method has loaded its ``state_dict``."""
@@ -366,7 +371,7 @@ class TorchOptimizers:
         if saved is None:
             return
         self._add_new_groups()
-        self._group_options = saved["group_options"]
+        self._known_options = saved["group_options"]
         state_names = saved["states"]
         params = [p for group in method.param_groups for p in group["params"]]
         for worker_row, state_dict in enumerate(saved["own"]):
@@ -409,8 +414,7 @@ def _split_groups(optimizer: torch.optim.Optimizer, first_new: int, method_group
         params_by_group: dict[int, list[Tensor]] = {}
         for p in group["params"]:
             params_by_group.setdefault(method_group_of[id(p)], []).append(p)
-        if not params_by_group:  # an empty group stays
-            split_groups.append(group | {"params": []})
-        for params in params_by_group.values():
+        # A group without parameters stays as it is.
+        for params in params_by_group.values() or [[]]:
             split_groups.append(group | {"params": params})
     optimizer.param_groups[first_new:] = split_groups

@@ -31,7 +31,7 @@ from syncline.optim.base import OuterOptimizer, ParamRow, Reducer, SteppingRule,
 from syncline.optim.compressors import Compressor
 from syncline.optim.error_feedback import CompressedAverages
 from syncline.optim.groups import (
-    PARAMETERS,
+    EXPECTED_PARAMS,
     as_list,
     check_gradient,
     check_real,
@@ -62,8 +62,8 @@ class MeanGradient(Reducer):
     @override
     def reduce(self, rows: list[ParamRow], comm: Communicator, wire: WireFormat, t: int) -> list[Tensor]:
         """Return the means of the rows' gradients over the workers."""
-        encoded_bytes = None if self.encoded else 0  # None: the communicator counts what the wire format encodes
-        details = Details(in_backward=self.in_backward, encoded_bytes=encoded_bytes)
+        # By default, the communicator counts the bytes that the wire format encodes.
+        details = Details(in_backward=self.in_backward, encoded_bytes=None if self.encoded else 0)
         gradients = [row.g for row in rows]
         if self.is_mean:
             comm.record_mean(gradients, wire, label="gradient", details=details)
@@ -142,7 +142,7 @@ class Method(torch.optim.Optimizer):
         error_feedback: bool = True,
         averages: Details = PLAIN,
     ) -> None:
-        """Check that the parts fit together; states are created in the first step."""
+        """Check the arguments, of which `Method` describes each; states are created in the first step."""
         if comm is not None and not isinstance(comm, Communicator):
             raise SpecError("comm", comm, "a communicator, as those in syncline.comm")
         if not isinstance(worker_axis, bool):
@@ -153,9 +153,10 @@ class Method(torch.optim.Optimizer):
             raise SpecError("weight_decay", weight_decay, "a number >= 0")
         if clip_norm is not None and not clip_norm > 0:
             raise SpecError("clip_norm", clip_norm, "a number > 0, or none")
-        # A stepping rule moves the parameters itself, so that there are no directions to combine.
-        directions = () if isinstance(rule, SteppingRule) else ("direction",)
-        sync.check(("gradient", *directions, "params", *rule.states))
+        available_states = ["gradient", "params", *rule.states]
+        if not isinstance(rule, SteppingRule):  # such a rule moves the parameters itself, without directions
+            available_states.insert(1, "direction")
+        sync.check(tuple(available_states))
         self.rule, self.sync, self.reducer, self.outer_optimizer, self.wire = rule, sync, reducer, outer_optimizer, wire
         self.clip_norm, self.worker_axis, self.details = clip_norm, worker_axis, averages
         self.buffers: Buffers | None = None  # a training of a module with buffers sets it
@@ -166,9 +167,10 @@ class Method(torch.optim.Optimizer):
         self.comm = comm
         self.seeds: tuple[int, ...] = ()  # one per replica; a training sets them
         self._compressed = None if compressor is None else self._compressed_averages(compressor, error_feedback)
-        self._rules: list[tuple[UpdateRule, bool]] = []  # by parameter index, see ``iterate_params``
+        # By parameter index, the rule, and whether it is the rule of other parameters than matrices.
+        self._rules: list[tuple[UpdateRule, bool]] = []
         self._shared = SharedRows()
-        keep_freed_memory()
+        keep_freed_memory()  # large states are allocated in every step
         self._shares_rows: bool | None = None  # whether equal workers share memory; the next step decides
         self._other_lr = other_lr
         defaults = {"lr": lr, "weight_decay": weight_decay, "step": 0, **reducer.hyperparameters()}
@@ -195,14 +197,14 @@ class Method(torch.optim.Optimizer):
             rule_groups.append(checked_hyperparameters(rule, rule_group))
             is_other_rule = index > 0  # the first part of a split group has the matrices
             rules += [(rule, is_other_rule)] * len(rule_group["params"])
-        torch_group = join_groups(rule_groups)
+        torch_group = join_groups(rule_groups)  # a group of torch, so that a scheduler changes both parts
         try:
             # Torch's decorator, which is unwrapped here, would import torch's compiler, which takes a second.
             unwrap(torch.optim.Optimizer.add_param_group)(self, torch_group)
         except (TypeError, ValueError) as error:
-            raise SpecError("params", torch_group["params"], f"{PARAMETERS} ({error_text(error)})") from None
+            raise SpecError("params", torch_group["params"], f"{EXPECTED_PARAMS} ({error_text(error)})") from None
         self._rules += rules
-        self._shares_rows = None
+        self._shares_rows = None  # the next step decides for the new parameters
 
     def _compressed_averages(self, compressor: Compressor, error_feedback: bool) -> CompressedAverages:
         """Return the averages of states that are sent through a compressor; refuse options that contradict it."""
@@ -240,7 +242,7 @@ class Method(torch.optim.Optimizer):
             if not is_included or not p.numel():
                 continue
             gradient = p.grad if has_gradient else p  # a placeholder of the same shape
-            check_gradient(gradient, param_index, lambda: self.names)
+            check_gradient(gradient, param_index, names=lambda: self.names)
             x, g = (p, gradient) if self.worker_axis else (p.unsqueeze(0), gradient.unsqueeze(0))
             state = self.state[p]
             if not state:
@@ -250,7 +252,9 @@ class Method(torch.optim.Optimizer):
 
     def _create_states(self, state: dict[str, Tensor], x: Tensor, rule: UpdateRule, param_index: int) -> None:
         """Fill the empty ``state`` of a parameter ``x (R, *s)`` with the initial tensors of the method's parts."""
-        rule_states = rule.init(shared_row(x) if rows_share_memory(x) else x, param_index)
+        # Of a parameter that is stored once for all workers, the states are stored once, too.
+        stored_x = shared_row(x) if rows_share_memory(x) else x
+        rule_states = rule.init(stored_x, param_index)
         self._shared.state_names[param_index] = tuple(rule_states)
         for name, tensor in rule_states.items():
             state[name] = expand_rows(tensor, num_rows=len(x))
@@ -262,8 +266,8 @@ class Method(torch.optim.Optimizer):
         assert isinstance(self.sync, Periodic)  # the constructor refuses a compressor with another policy
         for name in self.sync.periods:
             if name == "params":
-                has_reference = self.outer_optimizer is None  # a pseudo-gradient is a difference already
-                state.update(self._compressed.init(name, x, has_reference))
+                # With an outer optimizer workers send pseudo-gradients, which are differences already.
+                state.update(self._compressed.init(name, x, has_reference=self.outer_optimizer is None))
             elif name in rule.states:
                 state.update(self._compressed.init(name, state[name], has_reference=True))
 
@@ -288,17 +292,17 @@ class Method(torch.optim.Optimizer):
     @property
     def reads_only_mean_gradient(self) -> bool:
         """Return whether the method reads nothing of the simulated workers' gradients but their mean."""
-        cls = type(self)
+        cls = type(self)  # a subclass could read gradients in the two steps before they are averaged
         overrides_steps = cls.exchange_gradients is not Method.exchange_gradients or cls.rows is not Method.rows
         averages_exactly = isinstance(self.reducer, MeanGradient) and self.wire.exact_dtype
         is_simulated = isinstance(self.comm, SimulatedCommunicator) and self.stores_one_copy
         return is_simulated and averages_exactly and not overrides_steps
 
-    def keep_mean_gradient_if_enough(self, keep_mean_gradient: Callable[[], bool]) -> None:
-        """Let the task store only the mean of the workers' gradients, if this method reads nothing else of them.
+    def keep_only_mean_gradient(self, keep_mean_gradient: Callable[[], bool]) -> None:
+        """Let a task store only the mean of the workers' gradients, if this method reads nothing else of them.
 
         Args:
-            keep_mean_gradient: function that asks the task to do so, and returns whether the task does.
+            keep_mean_gradient: the task's function that stores only the mean from now on, and returns whether it does.
         """
         if self.reads_only_mean_gradient and keep_mean_gradient():
             assert isinstance(self.reducer, MeanGradient)
@@ -309,20 +313,20 @@ class Method(torch.optim.Optimizer):
         self._shares_rows = self.stores_one_copy
         if not self._shares_rows:
             return
-        for param_index, (p, rule, _) in enumerate(iterate_params(self.param_groups, self._rules)):
+        for param_index, (p, rule, _hyperparameters) in enumerate(iterate_params(self.param_groups, self._rules)):
             if p.numel():
                 self._shared.share_param(param_index, p, self.state[p], rule)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a state as torch optimizers do; tensors that are equal on all workers are stored once again."""
+        """Load a state as torch optimizers do; the next step shares tensors that are equal on all workers again."""
         super().load_state_dict(state_dict)
-        self._shares_rows = None
+        self._shares_rows = None  # torch has loaded a copy for each worker
 
     def buffer_sync(self, t: int) -> BufferSync:
         """Return how a module's buffers are synchronised after step ``t``.
 
-        The result is "broadcast" if gradients or directions are exchanged in this step, "mean" if parameters are
-        averaged, and "none" otherwise.
+        If gradients or directions are exchanged in this step, it is "broadcast" from worker 0, as in torch's data
+        parallelism; if parameters are averaged, it is "mean", as for them; otherwise it is "none".
         """
         states_due = self.sync.states_due(t)
         if "gradient" in states_due or "direction" in states_due:
@@ -387,17 +391,16 @@ class Method(torch.optim.Optimizer):
         indices_by_rule: dict[int, list[int]] = {}
         for index, row in enumerate(rule_rows):
             indices_by_rule.setdefault(id(row.rule), []).append(index)
-        may_move = "direction" not in self.sync.states_due(t)  # else directions are combined before the move
+        combines_directions = "direction" in self.sync.states_due(t)  # before the parameters move
         for indices in indices_by_rule.values():
             same_rule_rows = [rule_rows[index] for index in indices]
-            rule = same_rule_rows[0].rule
-            # ``isinstance`` with a protocol would take as long as the step of a small parameter.
-            fused_step: Callable[[list[ParamRow], int], bool] | None = getattr(rule, "fused_step", None)
-            if fused_step and may_move and fused_step(same_rule_rows, t):
+            # A rule may move its parameters by a fused kernel (``fused_step``), or compute several directions at once
+            # (`BatchedUpdateRule`). ``isinstance`` with a protocol would take as long as a small parameter's step.
+            rule: Any = same_rule_rows[0].rule
+            if hasattr(rule, "fused_step") and not combines_directions and rule.fused_step(same_rule_rows, t):
                 continue
-            batched: Callable[[list[ParamRow], int], list[Tensor | None]] | None = getattr(rule, "directions", None)
-            if batched:
-                rule_directions = batched(same_rule_rows, t)
+            if hasattr(rule, "directions"):
+                rule_directions = rule.directions(same_rule_rows, t)
             else:
                 rule_directions = [rule.direction(row.g, row.state, row.group, t) for row in same_rule_rows]
             for index, direction in zip(indices, rule_directions, strict=True):
@@ -421,22 +424,18 @@ class Method(torch.optim.Optimizer):
 
     def exchange_directions(self, rows: list[ParamRow], directions: list[Tensor | None], t: int) -> list[Tensor | None]:
         """Combine the workers' directions; return a replacement for each direction, and None for each None."""
-        moving_indices = [index for index, d in enumerate(directions) if d is not None]
-        if not moving_indices:
-            return directions
         moving_rows = []
-        for index in moving_indices:
-            row, d = rows[index], directions[index]
-            assert d is not None
-            # A reducer combines the field ``g`` of rows, which has the directions here.
-            moving_rows.append(row._replace(g=expand_rows(d, num_rows=len(row.x))))
-        combined = list(directions)
-        for index, d in zip(moving_indices, self.reducer.reduce(moving_rows, self.comm, self.wire, t), strict=True):
-            combined[index] = d
-        return combined
+        for row, d in zip(rows, directions, strict=True):
+            if d is not None:
+                # A reducer combines the field ``g`` of rows, which has the directions here.
+                moving_rows.append(row._replace(g=expand_rows(d, num_rows=len(row.x))))
+        if not moving_rows:
+            return directions
+        combined = iter(self.reducer.reduce(moving_rows, self.comm, self.wire, t))
+        return [None if d is None else next(combined) for d in directions]
 
     def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
-        """Return the rows to average; they include parameters without a gradient in this step."""
+        """Return the rows to average in place of ``rows``: also those of parameters without a gradient in this step."""
         return self.rows(without_gradient=True)
 
     def average_states(self, rows: list[ParamRow], names: tuple[str, ...]) -> None:
@@ -457,15 +456,15 @@ class Method(torch.optim.Optimizer):
         else:
             averages = self.comm.all_reduce_coalesced(tensors, wire=self.wire, label=label, details=self.details)
         for (name, row), average in zip(due_states, averages, strict=True):
-            if name != "params":  # workers that share memory get their own, because averages of replicas differ
+            if name != "params":
+                # Workers that share the memory of a state get their own, because averages of replicas differ.
                 row.state[name] = separate_rows(row.state[name]).copy_(average)
             elif self.outer_optimizer:
                 self.outer_optimizer.apply_average(row.x, average, row.state, row.group)
             else:
                 row.x.copy_(average)
-        if self._compressed:
-            # Compression can lower second moments below what the momenta allow. A row may have several averaged states.
-            averaged_rows = {row.param_index: row for _, row in due_states}
+        if self._compressed:  # compression can lower second moments below what the momenta allow
+            averaged_rows = {row.param_index: row for _, row in due_states}  # each once, of however many states
             self._compressed.raise_to_lower_bounds(averaged_rows.values(), self.steps_done)
 
     def _tensor_to_average(self, row: ParamRow, name: str) -> Tensor:

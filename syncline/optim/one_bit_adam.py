@@ -10,19 +10,18 @@ import torch
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm import Communicator, PackedSigns, encoding_details, first_row_per_replica, repeat_for_workers
+from syncline.comm import Communicator, encoding_details, first_row_per_replica, repeat_for_workers
 from syncline.errors import SpecError
 from syncline.optim.base import ParamRow, SyncPolicy, UpdateRule
+from syncline.optim.compressors import SIGNS, view_as_numbers
 from syncline.optim.method import Method
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT, momentum_names
 from syncline.optim.sync import BufferSync
 
-WORKER_ERROR, SERVER_ERROR = "worker_error", "server_error"
+WORKER_ERROR, OWNER_ERROR = "worker_error", "server_error"
 
 Scale = Literal["rms", "mean"]
-
-SIGNS = PackedSigns()
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class OneBitMean:
     def init(self, x: Tensor, workers: int) -> dict[str, Tensor]:
         """Return zero errors by name: a worker's, for the whole tensor ``x``, and an owner's, for its chunk."""
         chunk = chunk_length(x[0].numel(), workers)
-        return {WORKER_ERROR: torch.zeros_like(x), SERVER_ERROR: x.new_zeros(x.shape[0], chunk)}
+        return {WORKER_ERROR: torch.zeros_like(x), OWNER_ERROR: x.new_zeros(x.shape[0], chunk)}
 
     def mean(self, xs: Sequence[Tensor], states: Sequence[dict[str, Tensor]], comm: Communicator) -> list[Tensor]:
         """Return the one-bit mean of each tensor ``(R, *s)`` over the workers, and update the errors in the states.
@@ -83,18 +82,20 @@ class OneBitMean:
         # All workers of a replica receive the same bytes, so that one of them decodes for all.
         part_bytes = [message.shape[-1] for message in owner_messages]
         gathered_parts = first_row_per_replica(gathered, comm).split(part_bytes, -1)
-        return [self._decode_mean(part, x) for part, x in zip(gathered_parts, xs, strict=True)]
+        return [self._decode_mean(part, like=x) for part, x in zip(gathered_parts, xs, strict=True)]
 
     def _worker_messages(self, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
         """Return each worker's messages ``(R, M, b)`` to the owners of chunks of ``x``, and update its error."""
         n, workers = x[0].numel(), comm.world_size
         y = (x + state[WORKER_ERROR]).reshape(-1, n)
-        scale = self._scale(y, n)
+        scale = self._scale(y, count=n)
         is_positive = y >= 0
-        state[WORKER_ERROR].copy_((y - torch.where(is_positive, scale, -scale)).view_as(x))
+        decoded = torch.where(is_positive, scale, -scale)
+        state[WORKER_ERROR].copy_((y - decoded).view_as(x))
         chunk = chunk_length(n, workers)
-        chunks = torch.nn.functional.pad(is_positive, (0, chunk * workers - n)).unflatten(1, (workers, chunk))
-        return _encode_message(chunks, scale.unsqueeze(1).expand(-1, workers, -1))
+        padded = torch.nn.functional.pad(is_positive, (0, chunk * workers - n))
+        scale_of_chunks = scale.unsqueeze(1).expand(-1, workers, -1)  # the same for each owner
+        return _encode_message(padded.unflatten(1, (workers, chunk)), scale_of_chunks)
 
     def _owner_message(self, received: Tensor, x: Tensor, state: dict[str, Tensor], comm: Communicator) -> Tensor:
         """Return each owner's message ``(R, b)`` with the mean of its chunk of ``x``, and update the owner's error.
@@ -105,27 +106,30 @@ class OneBitMean:
             state: states of the tensor.
             comm: the group of workers.
         """
-        n, chunk = x[0].numel(), state[SERVER_ERROR].shape[1]
-        # The last chunks may be shorter than the others, or empty.
+        n, chunk = x[0].numel(), state[OWNER_ERROR].shape[1]
+        # The last chunks may be shorter than the others, or empty; what is behind their end is padding.
         lengths = torch.tensor([min(max(n - w * chunk, 0), chunk) for w in comm.local_workers], device=x.device)
-        is_in_chunk = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)
-        z = torch.where(is_in_chunk, _decode_message(received, chunk, x.dtype).mean(1) + state[SERVER_ERROR], 0)
-        scale = self._scale(z, lengths.clamp(min=1).unsqueeze(1))
+        is_in_tensor = torch.arange(chunk, device=x.device) < lengths.unsqueeze(1)
+        mean = _decode_message(received, chunk, x.dtype).mean(1)
+        z = torch.where(is_in_tensor, mean + state[OWNER_ERROR], 0)
+        scale = self._scale(z, count=lengths.clamp(min=1).unsqueeze(1))
         is_positive = z >= 0
-        state[SERVER_ERROR].copy_(torch.where(is_in_chunk, z - torch.where(is_positive, scale, -scale), 0))
+        decoded = torch.where(is_positive, scale, -scale)
+        state[OWNER_ERROR].copy_(torch.where(is_in_tensor, z - decoded, 0))
         return _encode_message(is_positive, scale)
 
-    def _decode_mean(self, gathered: Tensor, x: Tensor) -> Tensor:
-        """Return the mean of ``x (R, *s)`` from the messages of all owners of chunks, ``(S, M, b)``."""
-        workers = gathered.shape[1]
-        chunk = chunk_length(x[0].numel(), workers)
-        mean = _decode_message(gathered, chunk, x.dtype).flatten(1)[:, : x[0].numel()]
-        return repeat_for_workers(mean, x.shape[0]).view(x.shape)
+    def _decode_mean(self, gathered: Tensor, like: Tensor) -> Tensor:
+        """Return the mean in the shape of ``like (R, *s)`` from the messages of all owners of chunks, ``(S, M, b)``."""
+        n, workers = like[0].numel(), gathered.shape[1]
+        chunks = _decode_message(gathered, chunk_length(n, workers), like.dtype)
+        mean = chunks.flatten(1)[:, :n]  # without the padding of the last chunks
+        return repeat_for_workers(mean, like.shape[0]).view(like.shape)
 
     def _scale(self, y: Tensor, count: Tensor | int) -> Tensor:
-        """Return the scale s of the first ``count`` numbers of each row of ``y (R, n)``, as ``(R, 1)``; others are 0.
+        """Return the scale s ``(R, 1)`` of the first ``count`` numbers of each row of ``y (R, n)``.
 
-        Sums are in fp64, so that their order hardly matters.
+        ``count`` is one number for all rows, or ``(R, 1)``; the other numbers must be 0. Sums are in fp64, whose order
+        hardly matters.
         """
         if self.scale == "mean":
             return (y.abs().sum(-1, keepdim=True, dtype=torch.float64) / count).to(y.dtype)
@@ -165,9 +169,8 @@ def _encode_message(positive: Tensor, scale: Tensor) -> Tensor:
 def _decode_message(message: Tensor, count: int, dtype: torch.dtype) -> Tensor:
     """Decode messages of ``_encode_message`` to ``count`` numbers each, plus or minus the scale, ``(..., count)``."""
     sign_bytes = SIGNS.nbytes(count)
-    signs, scale = message[..., :sign_bytes], message[..., sign_bytes:]
-    # The copy aligns the bytes of the scale, so that they can be viewed as a number.
-    return SIGNS.decode(signs, count, dtype) * scale.clone(memory_format=torch.contiguous_format).view(dtype)
+    scale = view_as_numbers(message[..., sign_bytes:], dtype)
+    return SIGNS.decode(message[..., :sign_bytes], count, dtype) * scale
 
 
 (MOMENTUM,) = momentum_names(1)
@@ -182,9 +185,6 @@ class WarmUp(SyncPolicy):
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` in the first steps, later no state."""
         return ("gradient",) if t < self.steps else ()
-
-    def check(self, available: tuple[str, ...]) -> None:
-        """Accept any update rule, because all have a gradient."""
 
 
 class OneBitAdamMethod(OneBitMethod):
@@ -219,7 +219,8 @@ class OneBitAdamMethod(OneBitMethod):
     ) -> None:
         """Combine Adam with a sync policy that averages gradients until ``freeze_step``, then momenta."""
         self.freeze_step, self.bias_correction = freeze_step, bias_correction
-        super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), WarmUp(freeze_step), scale, **options)
+        rule = adam(beta1, beta2, eps, bias_correction)
+        super().__init__(params, lr, rule, sync=WarmUp(freeze_step), scale=scale, **options)
 
     @override
     def buffer_sync(self, t: int) -> BufferSync:
@@ -236,29 +237,27 @@ class OneBitAdamMethod(OneBitMethod):
         for row, mean in zip(rows, means, strict=True):
             # Where v is 0 no worker has had a gradient, but a sign has no zero.
             row.state[MOMENTUM].copy_(mean.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
-        # Since ``freeze_step`` the second moment is constant, and so is its bias correction; 0 means no correction.
-        steps, updates = (t + 1, self.freeze_step) if self.bias_correction else (0, 0)
+        # Since ``freeze_step`` the second moment is constant, and so is its bias correction.
+        updates = self.freeze_step if self.bias_correction else None
         directions: list[Tensor | None] = []
         for row in rows:
-            corrected_momentum = row.state[MOMENTUM] / momentum_bias_correction(row, steps)
-            directions.append(corrected_momentum / adam_denominator(row, updates))
+            correction = momentum_bias_correction(row.group, steps=t + 1) if self.bias_correction else 1.0
+            directions.append(row.state[MOMENTUM] / correction / adam_denominator(row, updates))
         return directions
 
 
-def momentum_bias_correction(row: ParamRow, steps: int) -> float:
-    """Return ``1 - beta1^steps``, the divisor that corrects a momentum for its start at zero; 1 if ``steps`` is 0."""
-    if not steps:
-        return 1.0
-    (beta1,) = row.group["betas"]
+def momentum_bias_correction(group: dict[str, Any], steps: int) -> float:
+    """Return ``1 - beta1^steps``, the divisor that corrects a momentum for its start at zero."""
+    (beta1,) = group["betas"]
     return float(1 - beta1**steps)
 
 
-def adam_denominator(row: ParamRow, updates: int) -> Tensor:
+def adam_denominator(row: ParamRow, updates: int | None) -> Tensor:
     """Return the divisor of Adam's step: ``sqrt(v / (1 - beta2^updates)) + eps``.
 
     Args:
         row: parameter, with the second moment v and its hyperparameters.
-        updates: number of updates of v so far, for the bias correction; 0 for none.
+        updates: number of updates of v so far; None for no bias correction.
     """
     root = row.state[SECOND_MOMENT].sqrt()
     if updates:

@@ -81,7 +81,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
     def hyperparameters(self) -> dict[str, Any]:
         """Return the hyperparameters by name: ``betas``, ``omegas``, those of the switch, and those of the scaling.
 
-        There are no ``betas`` without momenta, and no ``omegas`` with ``nesterov``, because they are the betas.
+        There are no ``betas`` without momenta, and no ``omegas`` with ``nesterov``, whose weights are the betas.
         """
         rates: dict[str, Any] = {"betas": self.betas} if self.betas else {}
         if self.betas and not self.nesterov:
@@ -110,7 +110,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         return all_directions
 
     def fused_step(self, rows: list[ParamRow], t: int) -> bool:
-        """Take a step with torch's fused kernel of Adam if that is possible and faster, and return whether it was."""
+        """Move the parameters by torch's fused kernel of Adam, and return True, if that is possible and faster."""
         if not all(self._is_plain_adam(row.group) for row in rows):
             return False
         (first_moment,) = momentum_names(1)
@@ -133,7 +133,11 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         return True
 
     def _group_directions(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return the directions of parameters with equal hyperparameters ``h``, or None if they do not move."""
+        """Return the directions of parameters with equal hyperparameters ``h``, or None if they do not move.
+
+        The names are those of `MomentumRule`: ``gs`` are the parameters' gradients g, ``ds`` their directions d, and
+        ``us`` their momenta u_j of one decay rate.
+        """
         scaled_gs = self.scaling.scale_gradients(gs, states, h, t)
         if scaled_gs is None:
             return None
@@ -148,7 +152,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             us = [state[name] for state in states]
             if self.form == "ema":
                 torch._foreach_lerp_(us, scaled_gs, 1 - betas[j])
-            else:
+            else:  # heavy-ball
                 torch._foreach_mul_(us, betas[j])
                 torch._foreach_add_(us, scaled_gs)
             weight = omegas[j]
@@ -158,8 +162,7 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
                 ds = list(torch._foreach_mul(us, weight))
             else:
                 torch._foreach_add_(ds, us, alpha=weight)
-        if ds is None:
-            ds = [torch.zeros_like(g) for g in gs]
+        assert ds is not None  # without momenta the gradient has all the weight
         return self.scaling.scale_directions(ds, scaled_gs, states, h, t)
 
     def _is_plain_adam(self, h: Hyperparameters) -> bool:
@@ -167,13 +170,14 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
         scaling = self.scaling
         if not isinstance(scaling, AdamScaling) or scaling.per != "coordinate" or not scaling.bias_correction:
             return False
-        has_one_momentum = len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,)
+        has_one_momentum = len(self.betas) == 1 and tuple(h.get("omegas", ())) == (1.0,) and not h.get("switch_step")
         is_corrected_average = self.form == "ema" and self.bias_correction
-        return has_one_momentum and is_corrected_average and not h.get("switch_step") and h.get("nu2", 1.0) == 1
+        return has_one_momentum and is_corrected_average and h.get("nu2", 1.0) == 1  # below 1, it is QHAdam
 
     def lower_bounds(self, state: Mapping[str, Tensor], h: Hyperparameters, t: int) -> dict[str, Tensor]:
         """Return a lower bound of the second moment v after step ``t``, by the name of the state.
 
+        Where a compressor has changed v, the bound keeps the momenta divided by the root of v from growing too large.
         For Adam, momentum ``u_j`` and v of the same gradients satisfy ``v >= u_j^2 / C_j``, see
         ``largest_square_ratio``. For ADOPT, whose momenta are of normalised gradients, the bound is 0.
         """
@@ -181,7 +185,9 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
             return {}
         bound = torch.zeros_like(state[SECOND_MOMENT])
         if isinstance(self.scaling, AdamScaling):
-            betas, _ = decay_rates_and_weights(h, t) if self.betas else ((), ())
+            betas: Sequence[float] = ()
+            if self.betas:
+                betas, _weights = decay_rates_and_weights(h, t)
             for momentum, beta in zip(momentum_names(len(self.betas)), betas, strict=True):
                 square = state[momentum].square()
                 if self.scaling.per == "tensor":
@@ -193,9 +199,9 @@ class MomentumRule(UpdateRule, BatchedUpdateRule):
 def largest_square_ratio(beta1: float, beta2: float, t: int) -> float:
     """Return C, the largest possible ``u^2 / v`` of Adam's moments u and v of the same gradients after step ``t``.
 
-        C = (1 - beta1)^2 / (1 - beta2) * sum_{i <= t} (beta1^2 / beta2)^i
+        C = (1 - beta1)^2 / (1 - beta2) * sum_{i = 0..t} (beta1^2 / beta2)^i
 
-    It follows from the Cauchy-Schwarz inequality. C is limited to ``1 / (1 - beta2)``.
+    It follows from the Cauchy-Schwarz inequality. C is at most ``1 / (1 - beta2)``, the ratio for a single gradient.
 
     >>> [round(largest_square_ratio(0.9, beta2, 1000), 1) for beta2 in (0.9, 0.999)]
     [1.0, 52.9]
@@ -204,8 +210,8 @@ def largest_square_ratio(beta1: float, beta2: float, t: int) -> float:
     if beta1**2 >= beta2:  # the sum grows without bound
         return limit
     ratio = beta1**2 / beta2
-    geometric_sum = (1 - beta1) ** 2 * limit * (1 - ratio ** (t + 1)) / (1 - ratio)
-    return min(limit, geometric_sum)
+    c = (1 - beta1) ** 2 * limit * (1 - ratio ** (t + 1)) / (1 - ratio)  # a geometric sum
+    return min(limit, c)
 
 
 def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float], Sequence[float]]:
@@ -220,9 +226,10 @@ def decay_rates_and_weights(h: Hyperparameters, t: int) -> tuple[Sequence[float]
 
 
 def initial_zero_weight(h: Hyperparameters, j: int, t: int) -> float:
-    """Return the weight of the initial zero in momentum j after step ``t``: the product of its decay rates so far.
+    """Return the product of the decay rates of momentum j in the steps 0 to ``t``: the weight of its initial value, 0.
 
-    Bias correction divides the momentum by 1 minus this weight.
+    The gradients have the rest of the weight, by which bias correction divides the momentum. Before ``switch_step`` the
+    decay rate is ``warmup_beta``.
     """
     warmup_steps = min(t + 1, h.get("switch_step", 0))
     warmup_product = h["warmup_beta"] ** warmup_steps if warmup_steps else 1.0
@@ -263,15 +270,14 @@ SMALLEST_FUSED = 3 * 2**14
 
 
 def is_worth_fusing(xs: Sequence[Tensor]) -> bool:
-    """Return whether the fused kernel of Adam supports the tensors ``(R, *s)`` and is faster for them.
+    """Return whether the fused kernel of Adam for CPUs supports the tensors ``(R, *s)`` and is faster for them.
 
     The answer does not depend on R, the number of local workers.
     """
     first = xs[0]
     has_kernel = first.device.type == "cpu" and first.dtype in (torch.float32, torch.float64)
-    if not has_kernel or sum(x.numel() // x.size(0) for x in xs) < SMALLEST_FUSED:
-        return False
-    return all(x.is_contiguous() for x in xs)
+    elements_per_worker = sum(x.numel() // x.size(0) for x in xs)
+    return has_kernel and elements_per_worker >= SMALLEST_FUSED and all(x.is_contiguous() for x in xs)
 
 
 class Moments(NamedTuple):

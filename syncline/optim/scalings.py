@@ -27,7 +27,7 @@ def finite_sign(x: Tensor) -> Tensor:
 
 def nan_where_nonfinite(x: Tensor, source: Tensor) -> Tensor:
     """Set ``x`` to NaN in place wherever ``source`` is not finite, and return it."""
-    return x.add_(source, alpha=0)
+    return x.add_(source, alpha=0)  # 0 times infinity or NaN is NaN
 
 
 SECOND_MOMENT = "second_moment"
@@ -69,10 +69,16 @@ class Scaling(Protocol):
         return d
 
     def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
-        """Return the gradients of several parameters, scaled by `scale_gradient`; None if they do not move."""
-        scaled = [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
-        moving = [value for value in scaled if value is not None]
-        return moving if len(moving) == len(scaled) else None
+        """Return the gradients of several parameters, scaled by `scale_gradient`; None if they do not move.
+
+        Whether they move depends only on the step, so that all or none of them do.
+        """
+        scaled_gs = []
+        for g, state in zip(gs, states, strict=True):
+            scaled_g = self.scale_gradient(g, state, h, t)
+            if scaled_g is not None:
+                scaled_gs.append(scaled_g)
+        return scaled_gs if len(scaled_gs) == len(gs) else None
 
     def scale_directions(
         self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
@@ -118,6 +124,7 @@ class AdamScaling(Scaling):
     nu2: float = 1.0
 
     def __post_init__(self) -> None:
+        """Refuse rates and an averaging that are not defined, and QHAdam's ``nu2`` with AdaSGD's second moments."""
         check_unit("beta2", self.beta2)
         if self.per not in ("coordinate", "tensor"):
             raise SpecError("per", self.per, "'coordinate' or 'tensor'")
@@ -141,11 +148,11 @@ class AdamScaling(Scaling):
         return g
 
     def scale_direction(self, d: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor:
-        """Return ``d / (sqrt(v_hat) + eps)``; it does not support ``nu2``, see ``scale_directions``."""
+        """Return ``d / (sqrt(v_hat) + eps)``; a ``nu2`` below 1 needs the gradients too, see ``scale_directions``."""
         return self._divide_by_roots([d], [state[SECOND_MOMENT]], h, t)[0]
 
     @override
-    def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor] | None:
+    def scale_gradients(self, gs: list[Tensor], states: States, h: Hyperparameters, t: int) -> list[Tensor]:
         """Update the second moments of several parameters, and return the gradients unchanged."""
         if self.per == "tensor":
             return [self.scale_gradient(g, state, h, t) for g, state in zip(gs, states, strict=True)]
@@ -158,13 +165,13 @@ class AdamScaling(Scaling):
     def scale_directions(
         self, ds: list[Tensor], gs: list[Tensor], states: States, h: Hyperparameters, t: int
     ) -> list[Tensor]:
-        """Divide mixtures ``ds`` of momenta by roots of second moments, with a share ``1 - nu2`` of ``gs`` squared."""
+        """Divide mixtures ``ds`` of momenta by the roots of ``nu2 v_hat + (1 - nu2) g^2``, plus eps."""
         vs = [state[SECOND_MOMENT] for state in states]
         nu2 = h.get("nu2", 1.0)
         if nu2 < 1:
             vs = list(torch._foreach_mul(vs, nu2))
+            # `_divide_by_roots` divides all by the bias correction, which is of v alone: cancel it for g^2.
             correction = 1 - h["beta2"] ** (t + 1) if self.bias_correction else 1.0
-            # The gradient's share has no bias; `_divide_by_roots` divides all by the correction.
             torch._foreach_addcmul_(vs, gs, gs, value=(1 - nu2) * correction)
         return self._divide_by_roots(ds, vs, h, t)
 

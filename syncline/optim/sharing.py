@@ -21,7 +21,7 @@ class SharedRows:
     """Parameters that are equal on all workers, which are stored once and updated by one computation for all workers.
 
     Attributes:
-        state_names: names of the states that a rule keeps per parameter, by parameter index.
+        state_names: names of the states that the update rule keeps for each parameter, by parameter index.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class SharedRows:
     def share_param(self, param_index: int, p: Tensor, state: dict[str, Tensor], rule: UpdateRule) -> None:
         """Store a parameter and its states a single time for all workers if the parameter is equal on all of them."""
         p.data = share_equal_rows(p.data)
-        if state and param_index not in self.state_names:  # after a state was loaded
+        if state and param_index not in self.state_names:  # the state was loaded, not created by the method
             one_row = torch.empty_like(p[:1], device="meta")
             self.state_names[param_index] = tuple(rule.init(one_row, param_index))
         for name in self.state_names.get(param_index, ()):
@@ -53,7 +53,7 @@ class SharedRows:
                 self._views[row.param_index] = views
             if views.all_share_memory:
                 return row._replace(x=views.x, g=shared_row(row.g), state=views.state.copy())
-        # The workers' gradients or states differ, so that each worker needs separate states.
+        # The workers' gradients, or their parameters or states, differ: each worker needs separate states.
         for name in self.state_names.get(row.param_index, ()):
             row.state[name] = separate_rows(row.state[name])
         return row
@@ -66,27 +66,30 @@ class _SharedRowViews:
     the same tensors.
 
     Attributes:
+        x: view of the parameter.
+        state: view of each state, by name.
         all_share_memory: whether the parameter and its states are each stored once for all workers.
     """
 
     def __init__(self, row: ParamRow, state_names: Iterable[str]) -> None:
-        """Take views of the first worker's part of a parameter and of its states."""
-        self._states = {name: row.state[name] for name in state_names if name in row.state}
-        self._address, self._is_shared = row.x.data_ptr(), rows_share_memory(row.x)
-        are_states_shared = all(rows_share_memory(tensor) for tensor in self._states.values())
-        self.all_share_memory = self._is_shared and are_states_shared
+        """Take views of the first worker's part of a parameter and of the named states."""
+        self._viewed_states = {name: row.state[name] for name in state_names if name in row.state}
+        # The address of the parameter, because the same parameter can get other memory (``p.data``).
+        self._x_address, self._is_x_shared = row.x.data_ptr(), rows_share_memory(row.x)
+        are_states_shared = all(rows_share_memory(tensor) for tensor in self._viewed_states.values())
+        self.all_share_memory = self._is_x_shared and are_states_shared
         self.x = shared_row(row.x)
-        self.state = {name: shared_row(tensor) for name, tensor in self._states.items()}
+        self.state = {name: shared_row(tensor) for name, tensor in self._viewed_states.items()}
 
     def are_of(self, row: ParamRow) -> bool:
         """Return whether these views are of the tensors that the parameter has now."""
-        if row.x.data_ptr() != self._address or rows_share_memory(row.x) != self._is_shared:
+        if row.x.data_ptr() != self._x_address or rows_share_memory(row.x) != self._is_x_shared:
             return False
-        return all(row.state.get(name) is tensor for name, tensor in self._states.items())
+        return all(row.state.get(name) is tensor for name, tensor in self._viewed_states.items())
 
 
 def store_states(row: ParamRow, rule_row: ParamRow) -> None:
-    """Store for all workers the states ``(1, *s)`` that a rule replaced by new tensors.
+    """Store for all workers the states ``(1, *s)`` for which a rule made new tensors instead of changing the old ones.
 
     Args:
         row: the parameter with tensors ``(R, *s)``, whose states change.
@@ -99,15 +102,15 @@ def store_states(row: ParamRow, rule_row: ParamRow) -> None:
 
 def group_by_hyperparameters(rows: Sequence[ParamRow], names: Sequence[str]) -> list[list[int]]:
     """Return lists of indices of ``rows``: the parameters of a list have equal values of the named hyperparameters."""
-    distinct_values: list[list[Any]] = []  # compared by ==, because lists have no hash, and tensors none of their value
-    indices: list[list[int]] = []
+    distinct_values: list[list[Any]] = []  # no keys of a dictionary: a hyperparameter can be a list or a tensor
+    indices_by_values: list[list[int]] = []
     for index, row in enumerate(rows):
         values = [row.group[name] for name in names]
         if values not in distinct_values:
             distinct_values.append(values)
-            indices.append([])
-        indices[distinct_values.index(values)].append(index)
-    return indices
+            indices_by_values.append([])
+        indices_by_values[distinct_values.index(values)].append(index)
+    return indices_by_values
 
 
 def apply_directions(rows: Sequence[ParamRow], directions: Sequence[Tensor | None]) -> None:
@@ -116,22 +119,13 @@ def apply_directions(rows: Sequence[ParamRow], directions: Sequence[Tensor | Non
     Parameters with equal learning rate and weight decay move in one call. A parameter whose direction is None does not
     move.
     """
-    moving_rows: list[ParamRow] = []
-    moving_directions: list[Tensor] = []
-    for row, d in zip(rows, directions, strict=True):
-        if d is not None:
-            moving_rows.append(row)
-            moving_directions.append(d)
-    for indices in group_by_hyperparameters(moving_rows, ("lr", "weight_decay")):
-        xs: list[Tensor] = []
-        ds: list[Tensor] = []
-        for index in indices:
-            x, d = _tensor_and_direction(moving_rows[index], moving_directions[index])
-            xs.append(x)
-            ds.append(d)
-        group = moving_rows[indices[0]].group
-        apply_weight_decay(xs, group)
-        torch._foreach_add_(xs, ds, alpha=-group["lr"])
+    moves = [(row, d) for row, d in zip(rows, directions, strict=True) if d is not None]
+    for indices in group_by_hyperparameters([row for row, _ in moves], ("lr", "weight_decay")):
+        tensors_and_directions = [_tensor_and_direction(*moves[index]) for index in indices]
+        xs = [x for x, _ in tensors_and_directions]
+        first_row, _ = moves[indices[0]]
+        apply_weight_decay(xs, first_row.group)
+        torch._foreach_add_(xs, [d for _, d in tensors_and_directions], alpha=-first_row.group["lr"])
 
 
 def apply_weight_decay(xs: list[Tensor], group: Mapping[str, Any]) -> None:
@@ -146,7 +140,8 @@ def _tensor_and_direction(row: ParamRow, d: Tensor) -> tuple[Tensor, Tensor]:
     A parameter that is stored once for all workers gets separate memory for each if their directions differ.
     """
     x = row.x
-    if x.size(0) > 1 and x.stride(0) == 0:
+    is_stored_once = x.size(0) > 1 and x.stride(0) == 0
+    if is_stored_once:
         if rows_share_memory(d):
             return shared_row(x), shared_row(d)
         x.data = separate_rows(x.data)
@@ -162,11 +157,12 @@ def clip_gradients(rows: list[ParamRow], radius: float) -> list[ParamRow]:
         return rows
     all_share_memory = all(rows_share_memory(row.g) for row in rows)
     gradients = [shared_row(row.g) if all_share_memory else row.g for row in rows]
-    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]
+    squares = [g.reshape(len(g), -1).square().sum(1) for g in gradients]  # of each parameter, by worker
     # Stacked in the last dimension, so that the order in which torch adds does not depend on the number of workers.
-    scale = (radius / (torch.stack(squares, 1).sum(1).sqrt() + 1e-6)).clamp(max=1.0)
+    norm = torch.stack(squares, 1).sum(1).sqrt()
+    scale = (radius / (norm + 1e-6)).clamp(max=1.0)
     clipped_rows = []
     for row, g in zip(rows, gradients, strict=True):
-        clipped = g * scale.view(-1, *[1] * (g.dim() - 1))
-        clipped_rows.append(row._replace(g=expand_rows(clipped, num_rows=len(row.g))))
+        scale_of_workers = scale.view(-1, *[1] * (g.dim() - 1))  # (R, 1, ..., 1)
+        clipped_rows.append(row._replace(g=expand_rows(g * scale_of_workers, num_rows=len(row.g))))
     return clipped_rows

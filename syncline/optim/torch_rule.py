@@ -57,12 +57,10 @@ class TorchRule(SteppingRule[Method]):
 
     def __post_init__(self) -> None:
         for name in self.average_states:
-            if name in self.probe.states:
-                continue
-            expected = f"none, as {self.probe.name} keeps no tensors"
-            if self.probe.states:
-                expected = one_of(self.probe.states, name)
-            raise SpecError("rule.average_states", name, expected)
+            if not self.probe.states:
+                raise SpecError("rule.average_states", name, f"none, as {self.probe.name} keeps no tensors")
+            if name not in self.probe.states:
+                raise SpecError("rule.average_states", name, one_of(self.probe.states, name))
 
     @property
     def states(self) -> tuple[str, ...]:
@@ -72,8 +70,15 @@ class TorchRule(SteppingRule[Method]):
     @property
     def is_class(self) -> bool:
         """Return whether the optimizer takes parameter groups with their options, as torch's classes do."""
-        make = self.make.func if isinstance(self.make, partial) else self.make
-        return isinstance(make, type)
+        return isinstance(self.target, type)
+
+    @property
+    def target(self) -> Any:
+        """Return the class or function that makes the optimizer, without the options that a ``partial`` binds."""
+        target: Any = self.make
+        while isinstance(target, partial):
+            target = target.func
+        return target
 
     @cached_property
     def probe(self) -> Probe:
@@ -103,7 +108,10 @@ class TorchRule(SteppingRule[Method]):
         raise first_error
 
     def hyperparameters(self) -> dict[str, Any]:
-        """Return the options that all groups of the torch optimizer share, by name, except those the method sets."""
+        """Return the options that all groups of the torch optimizer share, by name, except those that the method sets.
+
+        They become the defaults of the method's groups, in which a user or a schedule can change them.
+        """
         first_group, *other_groups = self.probe.groups
         shared_options = {}
         for name, value in first_group.items():
@@ -127,7 +135,7 @@ class TorchRule(SteppingRule[Method]):
         return {}
 
     def direction(self, g: Tensor, state: dict[str, Tensor], h: Hyperparameters, t: int) -> Tensor | None:
-        """Return None, because the optimizer itself moves the parameters."""
+        """Return None, so that a method moves no parameter by this rule; the torch optimizers do it as steppers."""
         return None
 
     @override
@@ -140,13 +148,12 @@ class TorchRule(SteppingRule[Method]):
     def make_optimizer(self, params: list[Any], lr: float) -> torch.optim.Optimizer:
         """Return a new torch optimizer for parameters, or for parameter groups if it is made from a class.
 
+        ``lr`` is passed if the class or function has an argument of this name.
+
         Raises:
             SpecError: the optimizer cannot be made; the error repeats its message.
         """
-        target: Any = self.make
-        while isinstance(target, partial):
-            target = target.func
-        target_name = getattr(target, "__name__", type(target).__name__)
+        target_name = getattr(self.target, "__name__", type(self.target).__name__)
         try:
             takes_lr = "lr" in inspect.signature(self.make).parameters
         except Exception:  # Python does not know the signature of some callables, and a user's object may raise
@@ -171,21 +178,22 @@ class TorchRule(SteppingRule[Method]):
         tensor with as many sides is stepped instead, and the sides of its states are scaled up.
         """
         cache: dict[tuple[int, ...], dict[str, tuple[int, ...]]] = self._state_shapes_cache
-        key = tuple(shape)
-        if key not in cache:
+        large_shape = tuple(shape)
+        if large_shape not in cache:
             try:
-                cache[key] = self._measure_state_shapes(torch.empty(key, device="meta"))
-            except SpecError:
-                small_sides = [1 if n == 1 else prime for n, prime in zip(key, PRIMES, strict=False)]
-                large_sides = dict(zip(small_sides, key, strict=False))
-                cache[key] = {}
-                for name, small_shape in self._measure_state_shapes(torch.ones(small_sides)).items():
-                    cache[key][name] = tuple(_scaled_up(side, large_sides) for side in small_shape)
-        return cache[key]
+                cache[large_shape] = self._measure_state_shapes(torch.empty(large_shape, device="meta"))
+            except SpecError:  # the optimizer reads values
+                # A different prime for each side tells which sides of the parameter a state's side is a product of.
+                small_shape = [1 if n == 1 else prime for n, prime in zip(large_shape, PRIMES, strict=False)]
+                large_sides = dict(zip(small_shape, large_shape, strict=False))
+                cache[large_shape] = {}
+                for name, state_shape in self._measure_state_shapes(torch.ones(small_shape)).items():
+                    cache[large_shape][name] = tuple(_scaled_up(side, large_sides) for side in state_shape)
+        return cache[large_shape]
 
     @cached_property
     def _state_shapes_cache(self) -> dict[tuple[int, ...], dict[str, tuple[int, ...]]]:
-        """Return the cache of `state_shapes`: the shapes of an optimizer's state tensors, by the parameter's shape."""
+        """Return the cache of `state_shapes`, at first empty: by a parameter's shape, shapes of its states by name."""
         return {}
 
     def _measure_state_shapes(self, x: Tensor) -> dict[str, tuple[int, ...]]:
@@ -203,9 +211,9 @@ class TorchRule(SteppingRule[Method]):
     def _make_and_step(
         self, tensors: list[Tensor]
     ) -> tuple[torch.optim.Optimizer, list[torch.nn.Parameter], GroupOptions]:
-        """Make a torch optimizer for parameters with these values, and take a step with gradients of 0.5.
+        """Make a torch optimizer for parameters with these values, and take a step, after which it has its states.
 
-        The state of the global random generators does not change.
+        The gradients are 0.5, as those of 0 could leave out a state. Global random generators are left as they were.
 
         Returns:
             (optimizer, parameters, options of each parameter group).

@@ -11,10 +11,10 @@ from torch import Tensor
 from typing_extensions import override
 
 from syncline.costmodel.traffic.exchanges import refresh_intervals
-from syncline.optim.base import ParamRow
+from syncline.optim.base import ParamRow, SyncPolicy
 from syncline.optim.one_bit_adam import (
     MOMENTUM,
-    SERVER_ERROR,
+    OWNER_ERROR,
     WORKER_ERROR,
     OneBitMethod,
     Scale,
@@ -24,17 +24,18 @@ from syncline.optim.one_bit_adam import (
 from syncline.optim.rules import adam
 from syncline.optim.scalings import SECOND_MOMENT
 
-ACCUMULATED, ANCHOR = "accumulated", "anchor"
+STEP_SUM, AVERAGED_PARAMS = "accumulated", "anchor"
 """Names of the states u, the sum of a worker's steps since the last average, and a, the parameters after it."""
 
 RATE_SUMS = "rate_sums"
-"""Key in a parameter group: for each parameter that moved since the last average, by number, s, its sum of rates."""
+"""Key in a parameter group: s, the sum of learning rates since the last average, by the index of each parameter that
+has moved since then."""
 
 Variant = Literal["paper", "merged", "code"]
 
 
 @dataclass(frozen=True)
-class ZeroOneSchedule:
+class ZeroOneSchedule(SyncPolicy):
     """0/1 Adam's schedule of updates of the second moment, called refreshes, and of averages over the workers.
 
     Refreshes end at ``freeze_step``; before it, kappa refreshes are 1 step apart, then kappa are 2 steps apart, then 4,
@@ -54,26 +55,30 @@ class ZeroOneSchedule:
     variant: Variant
 
     def _phase(self, t: int) -> tuple[int, int]:
-        """Return i and ``kappa (2^i - 1)``: the phase of step ``t`` begins there, and its refreshes are 2^i apart."""
-        i = (t // self.kappa + 1).bit_length() - 1
-        return i, self.kappa * (2**i - 1)
+        """Return the number of the phase of step ``t``, from 0, and the phase's first step.
+
+        Phase i has kappa refreshes, which are 2^i steps apart, so that it begins after ``kappa (2^i - 1)`` steps.
+        """
+        phase = (t // self.kappa + 1).bit_length() - 1  # the largest i with kappa (2^i - 1) <= t
+        return phase, self.kappa * (2**phase - 1)
 
     def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``."""
-        i, begin = self._phase(t)
-        return t < self.freeze_step and (t - begin) % 2**i == 0
+        phase, first_step = self._phase(t)
+        return t < self.freeze_step and (t - first_step) % 2**phase == 0
 
     def num_second_moment_updates(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``."""
         last = min(t, self.freeze_step - 1)
-        i, begin = self._phase(last)  # each of the i phases before has kappa updates
-        return self.kappa * i + (last - begin) // 2**i + 1
+        phase, first_step = self._phase(last)
+        updates_in_phase = (last - first_step) // 2**phase + 1
+        return self.kappa * phase + updates_in_phase  # each earlier phase has kappa updates
 
     def interval(self, t: int) -> int:
         """Return the number of steps between averages at step ``t``."""
         doublings = max(0, t - self.freeze_step) // self.double_every
-        # The inner minimum keeps the power small in a long training.
-        return min(self.max_interval, 2 ** min(doublings, self.max_interval.bit_length()))
+        most_doublings = self.max_interval.bit_length()  # enough to exceed max_interval
+        return min(self.max_interval, 2 ** min(doublings, most_doublings))
 
     def states_due(self, t: int) -> tuple[str, ...]:
         """Return ``gradient`` if workers average gradients in step ``t``, ``params`` if they average signs of steps."""
@@ -81,20 +86,17 @@ class ZeroOneSchedule:
             return ("gradient",)
         return ("params",) if (t + 1) % self.interval(t) == 0 else ()
 
-    def check(self, available: tuple[str, ...]) -> None:
-        """Accept any update rule, because the averaged states always exist."""
-
 
 class CodeSchedule(ZeroOneSchedule):
     """0/1 Adam's schedule in DeepSpeed's code: until ``freeze_step`` every step exchanges gradients.
 
-    The gradients are uncompressed in steps that update the second moment, and signs in other steps.
+    Workers average exact gradients in steps that update the second moment, and signs of gradients in other steps.
     """
 
     @override
     def updates_second_moment(self, t: int) -> bool:
         """Return whether the second moment is updated in step ``t``, as in DeepSpeed's code."""
-        if not 0 < t < self.freeze_step:
+        if not 0 < t < self.freeze_step:  # step 0 updates nothing
             return False
         for interval, _, end in refresh_intervals(self.kappa):
             if t < end:
@@ -104,11 +106,12 @@ class CodeSchedule(ZeroOneSchedule):
     @override
     def num_second_moment_updates(self, t: int) -> int:
         """Return the number of updates of the second moment until the end of step ``t``, as in DeepSpeed's code."""
-        last, count = min(t, self.freeze_step - 1), 0
+        stop = min(t + 1, self.freeze_step)
+        count = 0
         for interval, begin, end in refresh_intervals(self.kappa):
-            if last < begin:
+            if stop <= begin:
                 break
-            count += (min(last + 1, end) // interval) - begin // interval
+            count += min(stop, end) // interval - begin // interval  # multiples of the interval after ``begin``
         return count
 
     @override
@@ -154,84 +157,84 @@ class ZeroOneAdamMethod(OneBitMethod):
     ) -> None:
         """Combine Adam with the schedule of refreshes and of averages."""
         self.bias_correction = bias_correction
-        self._is_code = schedule.variant == "code"
-        super().__init__(params, lr, adam(beta1, beta2, eps, bias_correction), schedule, scale, **options)
+        self._follows_deepspeed = schedule.variant == "code"
+        rule = adam(beta1, beta2, eps, bias_correction)
+        super().__init__(params, lr, rule, sync=schedule, scale=scale, **options)
 
     @override
     def rows(self, *, without_gradient: bool = False) -> list[ParamRow]:
         """Return the rows, with the states a (parameters after the last average) and u (the sum of steps)."""
         rows = super().rows(without_gradient=without_gradient)
         for row in rows:
-            if ANCHOR not in row.state:
-                row.state[ANCHOR] = row.x.detach().clone()
-                if not self._is_code:  # the code averages the change of x since a, instead of u
-                    row.state[ACCUMULATED] = torch.zeros_like(row.x)
+            if AVERAGED_PARAMS not in row.state:
+                row.state[AVERAGED_PARAMS] = row.x.detach().clone()
+                if not self._follows_deepspeed:  # the code averages the change of x since a, instead of u
+                    row.state[STEP_SUM] = torch.zeros_like(row.x)
         return rows
 
     @override
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
-        """Return the rows with mean gradients, or in DeepSpeed's form, with one-bit means of gradients."""
-        if self._is_code and t > 0 and not self.sync.updates_second_moment(t):
+        """Return the rows with mean gradients, or with one-bit means where DeepSpeed sends signs of gradients."""
+        if self._follows_deepspeed and t > 0 and not self.sync.updates_second_moment(t):
             means = self.one_bit.mean([row.g for row in rows], [row.state for row in rows], self.comm)
             return [row._replace(g=mean) for row, mean in zip(rows, means, strict=True)]
         exchanged = super().exchange_gradients(rows, t)
-        return [] if self._is_code and t == 0 else exchanged  # step 0 of the code does not move the parameters
+        return [] if self._follows_deepspeed and t == 0 else exchanged  # DeepSpeed's step 0 moves no parameter
 
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
-        """Update second moments if they are due, the sums of rates and of steps, and return the local directions."""
+        """Return the local directions; update momenta, the sums u and s and, if they are due, the second moments."""
         if self.sync.updates_second_moment(t):
             self._update_second_moments(rows)
-        steps = t + 1 if self.bias_correction else 0
         for group in self.param_groups:
-            decay, rate = self._decay_and_rate(group, steps)
+            decay, rate = self._decay_and_rate(group, t)
             rate_sums = dict(group.get(RATE_SUMS, {}))
             for row in rows:
                 if row.group is group:
                     rate_sums[row.param_index] = decay * rate_sums.get(row.param_index, 0.0) + rate
             group[RATE_SUMS] = rate_sums
-        return [self._local_direction(row, t, steps) for row in rows]
+        return [self._local_direction(row, t) for row in rows]
 
     def _update_second_moments(self, rows: list[ParamRow]) -> None:
         """Update the second moments with the squared mean gradients."""
         gradients = [row.g for row in rows]
-        if self.sync.variant == "paper" and rows:
+        if self.sync.variant == "paper" and rows:  # other variants have exchanged the gradients before
             gradients = self.comm.all_reduce_coalesced(gradients, wire=self.wire, label="gradient")
         for row, g in zip(rows, gradients, strict=True):
             beta2 = row.group["beta2"]
             row.state[SECOND_MOMENT].mul_(beta2).addcmul_(g, g, value=1 - beta2)
 
-    def _decay_and_rate(self, group: dict[str, Any], steps: int) -> tuple[float, float]:
-        """Return the factor of weight decay, and the learning rate divided by the bias correction of the momentum.
+    def _decay_and_rate(self, group: dict[str, Any], t: int) -> tuple[float, float]:
+        """Return the weight decay's factor of u, s and a in step ``t``, and the rate by which the momentum moves x."""
+        # DeepSpeed averages the change of x with the weight decay, so that no sum decays.
+        decay = 1.0 if self._follows_deepspeed else 1 - group["lr"] * group["weight_decay"]
+        return decay, group["lr"] / self._momentum_correction(group, t)
 
-        Args:
-            group: hyperparameters.
-            steps: number of steps for the bias correction; 0 for none.
-        """
-        decay = 1.0 if self._is_code else 1 - group["lr"] * group["weight_decay"]
-        (beta1,) = group["betas"]
-        bias_correction = 1 - beta1**steps if steps else 1
-        return decay, group["lr"] / bias_correction
+    def _momentum_correction(self, group: dict[str, Any], t: int) -> float:
+        """Return the divisor of the momentum for its bias correction after step ``t``; 1 if the method has none."""
+        return momentum_bias_correction(group, steps=t + 1) if self.bias_correction else 1.0
 
-    def _local_direction(self, row: ParamRow, t: int, steps: int) -> Tensor:
+    def _local_direction(self, row: ParamRow, t: int) -> Tensor:
         """Update a worker's momentum and its sum u of steps, and return the direction of the local step."""
         m = row.state[MOMENTUM]
-        decay, rate = self._decay_and_rate(row.group, steps)
+        decay, rate = self._decay_and_rate(row.group, t)
         m.lerp_(row.g, 1 - row.group["betas"][0])
-        if not self._is_code:
-            row.state[ACCUMULATED].mul_(decay).add_(m, alpha=rate)
-            row.state[ANCHOR].mul_(decay)
-        # Where v is 0 no worker has had a gradient, and u would be averaged by signs, which have no zero.
+        if not self._follows_deepspeed:
+            row.state[STEP_SUM].mul_(decay).add_(m, alpha=rate)
+            row.state[AVERAGED_PARAMS].mul_(decay)
+        # Where v is 0 no worker has had a gradient. Nothing moves there, as an average of signs could not give 0.
         direction = m.masked_fill(row.state[SECOND_MOMENT] == 0, 0)
-        return direction / momentum_bias_correction(row, steps) / self._denominator(row, t)
+        return direction / self._momentum_correction(row.group, t) / self._denominator(row, t)
 
     def _denominator(self, row: ParamRow, t: int) -> Tensor:
         """Return Adam's divisor ``sqrt(v) + eps`` after step ``t``, with bias correction of v if it is on."""
-        return adam_denominator(row, self.sync.num_second_moment_updates(t) if self.bias_correction else 0)
+        updates = self.sync.num_second_moment_updates(t) if self.bias_correction else None
+        return adam_denominator(row, updates)
 
     @override
     def rows_to_average(self, rows: list[ParamRow]) -> list[ParamRow]:
         """Return the rows of parameters that moved since the last average, also without a gradient in this step."""
+        # Each step of a parameter adds to its sum of rates, and an average removes the sum.
         return [row for row in self.rows(without_gradient=True) if row.param_index in row.group[RATE_SUMS]]
 
     @override
@@ -240,17 +243,17 @@ class ZeroOneAdamMethod(OneBitMethod):
         t = self.steps_done
         if names and rows:
             self._average_signs(rows, t)
-        elif self.sync.interval(t) > 1:  # with an interval of 1, every step ends a sum
+        elif self.sync.interval(t) > 1:  # the sums go on; with an interval of 1 they are of a single step
             return
         for row in rows:
-            row.state[ANCHOR].copy_(row.x)
-            if not self._is_code:
-                row.state[ACCUMULATED].zero_()
-        # From the next step on, the code averages another tensor, to which the errors do not belong.
-        if self._is_code and t == self.sync.freeze_step - 1:
+            row.state[AVERAGED_PARAMS].copy_(row.x)
+            if not self._follows_deepspeed:
+                row.state[STEP_SUM].zero_()
+        # From the next step on, DeepSpeed averages another tensor, to which the errors do not belong.
+        if self._follows_deepspeed and t == self.sync.freeze_step - 1:
             for row in self.rows(without_gradient=True):
                 row.state[WORKER_ERROR].zero_()
-                row.state[SERVER_ERROR].zero_()
+                row.state[OWNER_ERROR].zero_()
         for group in self.param_groups:
             group[RATE_SUMS] = {}
 
@@ -258,16 +261,17 @@ class ZeroOneAdamMethod(OneBitMethod):
         """Average the workers' sums of steps by signs, and move all from their last common parameters by the mean."""
         rate_sums = [row.group[RATE_SUMS][row.param_index] for row in rows]
         messages = []
-        for row, s in zip(rows, rate_sums, strict=True):
-            if not s:  # all learning rates were 0, so that only momenta can be averaged
+        for row, rate_sum in zip(rows, rate_sums, strict=True):
+            if not rate_sum:  # all learning rates were 0, so that only momenta can be averaged
                 messages.append(row.state[MOMENTUM].clone())
-            elif self._is_code:
-                messages.append((row.state[ANCHOR] - row.x) * self._denominator(row, t))
+            elif self._follows_deepspeed:
+                messages.append((row.state[AVERAGED_PARAMS] - row.x) * self._denominator(row, t))
             else:
-                messages.append(row.state[ACCUMULATED] / s)
+                messages.append(row.state[STEP_SUM] / rate_sum)
         means = self.one_bit.mean(messages, [row.state for row in rows], self.comm)
-        for row, s, mean in zip(rows, rate_sums, means, strict=True):
-            m = row.state[MOMENTUM]
-            mean_momentum = mean / s if s and self._is_code else mean  # other messages are divided by s already
-            m.copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
-            row.x.copy_(row.state[ANCHOR].addcdiv(m, self._denominator(row, t), value=-s))
+        for row, rate_sum, mean in zip(rows, rate_sums, means, strict=True):
+            mean_momentum = mean
+            if rate_sum and self._follows_deepspeed:  # other messages are divided by the sum already
+                mean_momentum = mean / rate_sum
+            m = row.state[MOMENTUM].copy_(mean_momentum.masked_fill(row.state[SECOND_MOMENT] == 0, 0))
+            row.x.copy_(row.state[AVERAGED_PARAMS].addcdiv(m, self._denominator(row, t), value=-rate_sum))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from syncline.comm import SimulatedCommunicator
 from syncline.errors import SpecError
 from syncline.optim import OneBitMean
-from syncline.optim.one_bit_adam import SERVER_ERROR, WORKER_ERROR
+from syncline.optim.one_bit_adam import OWNER_ERROR, WORKER_ERROR
 from tests.optim.given import gaussian
 
 SCALES = ["rms", "mean"]
@@ -74,7 +74,7 @@ def test_the_mean_from_its_formula(scale: str, workers: int) -> None:
                 np.testing.assert_allclose(row, expected, atol=1e-12)
             np.testing.assert_allclose(state[WORKER_ERROR].reshape(workers, -1).numpy(), plain.errors, atol=1e-12)
             for owner, error in enumerate(plain.owners):
-                held = state[SERVER_ERROR][owner].numpy()
+                held = state[OWNER_ERROR][owner].numpy()
                 np.testing.assert_allclose(held[: len(error)], error, atol=1e-12)
                 assert not held[len(error) :].any()  # what pads a chunk is never owed
 
@@ -92,7 +92,7 @@ def test_nothing_is_lost_only_late(scale: str, workers: int, replicas: int, coun
     for number, count in enumerate(counts):
         given_ = sum(xs[number] for xs in rounds).unflatten(0, (replicas, workers)).mean(1)
         owed = states[number][WORKER_ERROR].unflatten(0, (replicas, workers)).mean(1)
-        owed = owed + states[number][SERVER_ERROR].view(replicas, -1)[:, :count]
+        owed = owed + states[number][OWNER_ERROR].view(replicas, -1)[:, :count]
         for worker in range(workers):
             own = received[number].unflatten(0, (replicas, workers))[:, worker]
             torch.testing.assert_close(own + owed, given_, rtol=0, atol=1e-12)
