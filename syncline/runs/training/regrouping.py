@@ -104,7 +104,7 @@ class ReformedGroup:
             history.joined[first] = joined
             history.present[first:stop] = present
             for step in range(first, stop):
-                history.step_end_s[step] = start_s + times.end_s(step + 1) - times.ready_s(first)
+                history.step_end_s[step] = start_s + times.end_s(step + 1) - times.next_start_s(first)
 
         history.costs = ElasticTraining(
             failures.failing_group(spec.workers), spec.steps, group_times,

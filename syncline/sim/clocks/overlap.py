@@ -44,11 +44,11 @@ Members: TypeAlias = frozenset[int] | None
 
 
 def overlapped(calls: Iterable[Call], overlap: str, buckets: Sequence[Bucket] = WHOLE) -> list[Call]:
-    """Return the collectives of a training as it sends them: gradients in buckets, or each awaited a step later.
+    """Return the collectives that a training starts if it overlaps these calls with computing.
 
     Args:
         calls: the collectives of the training.
-        overlap: ``none``, ``ddp`` or ``async``.
+        overlap: ``none``: as they are; ``ddp``: gradients in buckets; ``async``: each awaited a step later.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
     """
     return [part for call in calls for part in split_call(call, overlap, buckets)]
@@ -108,10 +108,10 @@ class StepAction(NamedTuple):
 
 
 def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
-    """Yield the actions of a step in order, from its computing to the start of the calls that are ready at its end."""
-    started_calls: list[tuple[int, Call]] = []  # without those that are awaited during the computing
+    """Yield the actions of a step in order: parts 1 to 4 of the module's list, and the waits for calls of part 4."""
+    pending_calls: list[tuple[int, Call]] = []  # started, and not awaited before the end of the computing
     fraction_done = 0.0
-    for fraction, is_wait, index in way_points(calls):
+    for fraction, is_wait, index in way_points(calls):  # starts and waits before the end of the computing
         yield StepAction("compute", fraction=fraction - fraction_done)
         fraction_done = fraction
         if is_wait:
@@ -119,13 +119,13 @@ def step_actions(calls: Sequence[Call], workers: int) -> Iterator[StepAction]:
         else:
             yield StepAction("start", index)
             if not is_awaited_in_step(calls[index]):
-                started_calls.append((index, calls[index]))
+                pending_calls.append((index, calls[index]))
     yield StepAction("compute", fraction=1 - fraction_done)
     yield StepAction("decide")
-    for index, waiting in waits_by_call(started_calls, workers):
+    for index, waiting in waits_by_call(pending_calls, workers):
         yield StepAction("wait", index, members=waiting)
     for index, call in enumerate(calls):
-        if call.ready >= 1:  # the other calls have started during the computing
+        if call.ready >= 1:  # at the end of the computing; the other calls have started before
             yield StepAction("start", index)
             if not call.wait_steps:
                 yield StepAction("wait", index, members=members(call, workers))
@@ -135,7 +135,7 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     """Return the programs of data-parallel training, one per worker.
 
     Args:
-        compute_s: seconds that each worker computes in each step, ``(T, P)``, or all times of the steps.
+        compute_s: seconds that each worker computes in each step, ``(T, P)``; or the times of all parts of the steps.
         calls: the collectives of the training.
     """
     times = compute_s if isinstance(compute_s, StepTimes) else StepTimes.checked(compute_s)
@@ -144,9 +144,9 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
     calls_by_step = CallsByStep(calls, steps)
     later_waits: dict[int, list[tuple[Members, Wait]]] = {}  # by the step that waits
 
-    def append(instruction: Instruction, instruction_members: Members = None) -> None:
-        """Append an instruction to the programs of these workers."""
-        for worker in range(workers) if instruction_members is None else instruction_members:
+    def append(instruction: Instruction, participants: Members = None) -> None:
+        """Append an instruction to the programs of the participants."""
+        for worker in range(workers) if participants is None else participants:
             programs[worker].append(instruction)
 
     def start(call: Call, key: tuple[int, int]) -> None:
@@ -157,13 +157,13 @@ def data_parallel(compute_s: ArrayLike | StepTimes, calls: Iterable[Call]) -> li
         group, kind, nbytes = group_ranks(call.group, workers), call.collective, call.payload_bytes
         append(Collective(kind, nbytes, key, call.label, call.step, call.algorithm, group=group), call_members)
         if call.wait_steps:
-            last = call.step + call.wait_steps
-            later_waits.setdefault(last, []).append((call_members, Wait(key, step=last)))
+            wait_step = call.step + call.wait_steps
+            later_waits.setdefault(wait_step, []).append((call_members, Wait(key, step=wait_step)))
 
     for step in range(steps):
         step_calls, trigger_s = calls_by_step[step], float(times.trigger_s[step])
         for action in step_actions(step_calls, workers):
-            key = step, action.call_index
+            key = step, action.call_index  # of the action's collective, if it has one
             if action.kind == "compute":
                 for program, seconds in zip(programs, times.compute_s[step].tolist(), strict=True):
                     program.append(Compute(action.fraction * seconds, step=step))
@@ -189,15 +189,15 @@ def members(call: Call, workers: int) -> Members:
 
 
 def waits_by_call(started: Sequence[tuple[int, Call]], workers: int) -> list[tuple[int, Members]]:
-    """Return the indices of collectives, the last first, with the workers for which it is the last to wait for.
+    """Return the calls for which workers have to wait, each by its index, with the workers that wait for it.
 
-    A worker that waits for its last call need not wait for its earlier calls, which end before.
+    A worker waits only for the last of its calls, because its earlier calls end before.
 
     Args:
         started: index of each call, and the call, in the order of start.
         workers: number of workers.
     """
-    without_wait = frozenset(range(workers))  # workers that wait for no later call
+    without_wait = frozenset(range(workers))  # workers that wait for none of the calls that were looked at so far
     waits: list[tuple[int, Members]] = []
     for index, call in reversed(started):
         waiting = without_wait if call.group is None else without_wait & frozenset(call.group)
@@ -239,9 +239,9 @@ def lockstep_spans(
 
     Args:
         times: times of the steps.
-        calls: as in `run_lockstep`.
-        network: as in `run_lockstep`.
-        starts_s: as in `run_lockstep`.
+        calls: the collectives of the training.
+        network: the link that every worker has, one link per worker, or a larger network.
+        starts_s: time at which each worker begins, ``(P,)`` seconds; 0 by default.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
 
     Raises:
@@ -249,7 +249,7 @@ def lockstep_spans(
     """
     steps, workers = times.compute_s.shape
     worker_topology = topology(network, workers)
-    if knows_library(worker_topology):
+    if knows_library(worker_topology):  # calls that name no algorithm run as in the library
         calls = [
             call if call.algorithm else call._replace(algorithm=default_algorithm(call.collective, worker_topology))
             for call in calls
@@ -287,7 +287,7 @@ class Streams:
     def step(self, number: int, calls: Sequence[Call]) -> Iterator[Spans]:
         """Yield the spans of all workers in the step of this number, which has these calls."""
         compute_s, trigger_s = self.times.compute_s[number], float(self.times.trigger_s[number])
-        end_s: dict[int, Floats] = {}  # by the index of a call
+        end_s: dict[int, Floats] = {}  # of each call that has started, by its index
         for action in step_actions(calls, len(self.now_s)):
             if action.kind == "compute":
                 yield self._compute(number, action.fraction * compute_s)
@@ -318,11 +318,12 @@ class Streams:
         if encode_s:
             yield self._compute(call.step, encode_s, "encode", call_members)
         start_s = np.maximum(self.now_s, self.free_s)
+        # TCP windows that shrank while the network stream was idle open again.
         opening_s = self.maps.opening_s(call, idle_s=start_s - self.free_s)
         end_s, sent_bytes = self.maps.done_s(call, entry_s=start_s + opening_s)
         self.free_s = self._updated_times(call_members, new_s=end_s, old_s=self.free_s)
         yield Spans("network", call.collective, call.label, start_s, end_s, sent_bytes, call.step, call_members)
-        if call.wait_steps:
+        if call.wait_steps:  # otherwise an action of this step waits
             self.later_waits.setdefault(call.step + call.wait_steps, []).append((self.free_s, call))
 
     def _wait(self, step: int, end_s: Floats, call: Call, waiting: Members) -> Spans:

@@ -81,8 +81,8 @@ def phased_clock(
     trigger_of_step_s = broadcast_seconds("clock.trigger_s", trigger_s, steps, "steps")
     optimizer_of_worker_s = broadcast_seconds("clock.optimizer_s", optimizer_s, workers, "workers")
     sent_calls = overlapped(calls, overlap, buckets_on(full_network, buckets))
-    end_s = start_times(starts_s, workers).copy()
-    was_present = np.ones(workers, dtype=bool)  # before the first phase, so that no worker joins in it
+    end_s = start_times(starts_s, workers).copy()  # of each worker's last phase; at first its beginning
+    was_present = np.ones(workers, dtype=bool)  # so that no worker waits for others at the beginning
     phases: list[_Phase] = []
     later_phases = np.flatnonzero((present[1:] != present[:-1]).any(axis=1)) + 1  # the first step of each
     for begin, end in pairwise([0, *later_phases.tolist(), steps]):
@@ -118,10 +118,12 @@ def _phase_calls(calls: Iterable[Call], begin: int, end: int, steps: int, member
             expected = f"those present in steps {begin} to {end - 1}, or none, which means all of these"
             raise SpecError("calls.group", group, expected)
     phase_calls = []
-    is_last_phase = end == steps
+    is_last_phase = end == steps  # whose calls may be awaited after the last step, that is never
     for call in calls:
         wait_steps = call.wait_steps if is_last_phase else min(call.wait_steps, end - 1 - call.step)
-        phase_calls.append(call._replace(step=call.step - begin, group=None, wait_steps=wait_steps))
+        phase_calls.append(
+            call._replace(step=call.step - begin, group=None, wait_steps=wait_steps)
+        )  # None: all members
     return phase_calls
 
 
@@ -133,7 +135,7 @@ def _delay_among(members: Ints, delay: Delay) -> Delay:
 
 @dataclass(frozen=True)
 class _Phase:
-    """The clock of one phase, with the phase's first step and its workers in order."""
+    """The clock of one phase, with the phase's first step and its workers in ascending order."""
 
     first_step: int
     members: Ints
@@ -143,11 +145,11 @@ class _Phase:
 def _joined_clock(phases: Sequence[_Phase], present: Bools, nbytes: float, end_s: Floats) -> Clock:
     """Return the clock of a training, joined from its phases; ``nbytes`` are a worker's payload bytes in all steps."""
     steps, workers = present.shape
-    # Means per step and present worker: each phase counts by its number of both.
+    # Means per step and present worker: the weight of a phase is its part of all steps of present workers.
     weight = np.array([len(phase.clock.step_end_s) * len(phase.members) for phase in phases]) / present.sum()
     means: dict[str, Any] = {}
     for field in fields(Clock):
-        if field.type == "float" and field.name not in TOTALS:  # a type is a string, by ``annotations``
+        if field.type == "float" and field.name not in TOTALS:  # ``annotations`` makes types strings
             means[field.name] = float(weight @ [getattr(phase.clock, field.name) for phase in phases])
     step_end_s = np.concatenate([phase.clock.step_end_s for phase in phases])
     wall_s = float(step_end_s[-1])
@@ -226,15 +228,15 @@ def _final_step_ends(work: SavedSteps, costs: FailureCosts) -> Floats:
     ends_s = np.zeros(work.steps)
     for stretch in costs.stretches:
         if stretch.what == "steps":
-            # Within a stretch all takes as long as without failures; ``step`` is the number of steps that are done.
-            for step in range(stretch.first + 1, stretch.first + stretch.steps + 1):
-                ends_s[step - 1] = stretch.start_s + work.end_s(step) - work.ready_s(stretch.first)
+            # Within a stretch all takes as long as without failures.
+            for num_done in range(stretch.first_step + 1, stretch.first_step + stretch.num_steps + 1):
+                ends_s[num_done - 1] = stretch.start_s + work.end_s(num_done) - work.next_start_s(stretch.first_step)
     return ends_s
 
 
 def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps: int) -> Timeline:
     """Return the timeline of the final executions of steps, and of the failures and checkpoints between them."""
-    if not keep_steps:
+    if not keep_steps:  # no step whose end would limit the stretches
         return clock.timeline
     step_delay_s = step_end_s - clock.step_end_s
     timeline = clock.timeline
@@ -248,11 +250,11 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     stretches += _checkpoints(clock, step_end_s[:keep_steps], stretches)
     stretches.sort(key=lambda stretch: stretch.start_s)
     spans = []
-    for worker in range(timeline.workers):
+    for worker in range(timeline.workers):  # a stretch is of all workers
         for stretch in stretches:
             spans.append(Span(
                 worker, FAILURES, stretch.what, label=stretch.what, start_s=stretch.start_s, end_s=stretch.end_s,
-                nbytes=0.0, step=min(stretch.first, last_step),
+                nbytes=0.0, step=min(stretch.first_step, last_step),
             ))  # fmt: skip
     failure_columns = Timeline.from_spans(spans, timeline.workers).to_columns()
     all_columns = {name: np.concatenate([columns[name], failure_columns[name]]) for name in columns}
@@ -260,16 +262,16 @@ def _timeline(clock: Clock, step_end_s: Floats, costs: FailureCosts, keep_steps:
     return Timeline.from_columns({name: column[order] for name, column in all_columns.items()}, timeline.workers)
 
 
-def _checkpoints(clock: Clock, step_end_s: Floats, others: list[Stretch]) -> list[Stretch]:
-    """Return a stretch for each checkpoint, which lasts from the end of a step until the next step can begin.
+def _checkpoints(clock: Clock, step_end_s: Floats, failures: list[Stretch]) -> list[Stretch]:
+    """Return a stretch for each checkpoint, from the end of a step until the next step or a stretch of failures begins.
 
-    The pause between two steps is a checkpoint until another stretch begins, one of ``others``.
+    ``clock`` is that without failures, ``step_end_s`` the end of each step with them.
     """
     checkpoints = []
     for step, (end_s, next_end_s) in enumerate(pairwise(step_end_s.tolist())):
         next_start_s = next_end_s - float(clock.step_end_s[step + 1] - clock.step_end_s[step])
-        other_starts_s = [stretch.start_s for stretch in others if end_s <= stretch.start_s < next_start_s]
-        resume_s = min([next_start_s, *other_starts_s])
-        if resume_s - end_s > 1e-9 * max(end_s, 1e-3):  # more than a rounding error
-            checkpoints.append(Stretch("checkpoint", end_s, resume_s, step))
+        failure_starts_s = [stretch.start_s for stretch in failures if end_s <= stretch.start_s < next_start_s]
+        checkpoint_end_s = min([next_start_s, *failure_starts_s])
+        if checkpoint_end_s - end_s > 1e-9 * max(end_s, 1e-3):  # more than a rounding error
+            checkpoints.append(Stretch("checkpoint", end_s, checkpoint_end_s, step))
     return checkpoints

@@ -179,7 +179,7 @@ def simulated_s(
     if group is not None:
         return _groups_s(kind, workers, nbytes, cast(Network, network), algorithm, rule, group)
     worker_topology = topology(network, workers)
-    messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES
+    messages, limits = most_messages(kind, algorithm, workers, network, nbytes), MAX_MESSAGES  # limits by evaluator
     if repeats_rounds(kind, algorithm) and messages > min(limits.values()):
         all_rounds = rounds_on(kind, workers, nbytes, worker_topology, algorithm)
         if not shared_channels([all_rounds], worker_topology).any():
@@ -204,23 +204,24 @@ def _groups_s(
 ) -> tuple[float, str]:
     """Return the seconds of a collective that all groups run at once, and the evaluator; or nan, and the reason.
 
-    Arguments are as in `simulated_s`. In lockstep a group can stand for equal groups on shared channels; the event
-    simulation runs all groups that share channels.
+    Arguments are as in `simulated_s`. In lockstep one group can stand for several equal groups that share its channels,
+    which the event simulation has to run one by one.
     """
     groups = different_groups(group, workers, network)
     worker_topology = topology(network, workers)
     participants = f"{len(groups):,} groups of {len(group):,}"
-    group_messages = most_messages(kind, algorithm, len(group), network, nbytes)
-    is_flat = algorithm in FLAT[kind]
-    for evaluator in MAX_MESSAGES:
-        played_groups, copies = groups, np.ones(len(groups), dtype=np.int64)
+    messages_of_group = most_messages(kind, algorithm, len(group), network, nbytes)
+    is_flat = algorithm in FLAT[kind]  # its rounds do not depend on the places of the workers
+    for evaluator in ("lockstep", "events"):  # the faster one first
+        simulated_groups, copies = groups, np.ones(len(groups), dtype=np.int64)
         if is_flat and evaluator == "lockstep":
-            played_groups, copies = copies_of_groups(group, workers, network)
-        messages, limit = len(played_groups) * group_messages, MAX_GROUP_MESSAGES
-        members = among(worker_topology, played_groups.ravel())
+            simulated_groups, copies = copies_of_groups(group, workers, network)
+        messages, limit = len(simulated_groups) * messages_of_group, MAX_GROUP_MESSAGES
+        members = among(worker_topology, simulated_groups.ravel())
         if messages > limit and is_flat and evaluator == "lockstep" and repeats_rounds(kind, algorithm):
+            # Equal rounds are one object, and cost little if no two groups share a channel.
             different_rounds = {id(round_): round_ for round_ in rounds(kind, len(group), nbytes, algorithm)}
-            first_ranks = len(group) * np.arange(len(played_groups))
+            first_ranks = len(group) * np.arange(len(simulated_groups))
             group_rounds = tuple(in_groups(different_rounds.values(), first_ranks, stride=1))
             if not shared_channels([group_rounds], members).any():
                 limit = MAX_REPEATED_GROUP_MESSAGES
@@ -240,15 +241,15 @@ def _flat_groups_finish_s(
 ) -> Floats:
     """Return the time at which each worker is done with a collective that all groups run at once, ``(P,)`` seconds.
 
-    The algorithm's rounds are the same for all groups, whatever their places. Each group stands for ``copies`` groups,
-    and has as many workers of the topology ``members`` as the others, one group after another.
+    The algorithm's rounds are the same for all groups, whatever their places. The topology ``members`` has the workers
+    of one group after another; each group stands for ``copies`` equal groups.
     """
     group_size = members.workers // len(copies)
     group_rounds = rounds(kind, group_size, nbytes, algorithm)
     all_rounds = tuple(in_groups(group_rounds, first_ranks=group_size * np.arange(len(copies)), stride=1))
     distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
     used_topology = members
-    if distinct_rounds and isinstance(members, MemberTopology):
+    if distinct_rounds and isinstance(members, MemberTopology):  # a part of a larger network
         senders = np.concatenate([round_.senders for round_ in distinct_rounds])
         receivers = np.concatenate([round_.receivers for round_ in distinct_rounds])
         used_topology = on_channels_of(members, senders, receivers)  # fewer channels take less time to simulate
@@ -261,9 +262,9 @@ def _flat_groups_finish_s(
 def _groups_finish_s(
     kind: str, groups: int, nbytes: float, members: Topology, algorithm: str, rule: Rule, evaluator: str
 ) -> Floats:
-    """Return the end of a collective that all groups run at once, in seconds, an array of several ends.
+    """Return ends in seconds of a collective that all groups run at once; the largest of them is that of all groups.
 
-    Each of the ``groups`` has as many workers of the topology ``members``, one group after another.
+    The topology ``members`` has the workers of one group after another, and as many of each.
     """
     group_size = members.workers // groups
     times = StepTimes.checked(np.zeros((1, members.workers)))  # one step, without computing

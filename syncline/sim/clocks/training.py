@@ -41,18 +41,18 @@ class Clock:
         step_end_s: time at which the last worker ends each step, ``(T,)`` seconds.
         end_s: time at which each worker ends the last step, ``(P,)`` seconds.
         step_time_s: mean seconds of a step, ``wall_s / T``.
-        compute_s: seconds of computing without ``encode_s``, ``trigger_s`` and ``optimizer_s``, mean per step and
-            worker.
+        compute_s: seconds of forward and backward passes, mean per step and worker.
         encode_s: seconds of encoding and decoding, mean per step and worker.
         trigger_s: seconds of deciding whether to send, mean per step and worker.
-        optimizer_s: seconds of updates in addition to ``compute_s``, mean per step and worker.
-        communication_s: seconds in a collective before the training ends, mean per step and worker.
+        optimizer_s: seconds of updates that ``compute_s`` does not include, mean per step and worker.
+        communication_s: seconds in a collective, mean per step and worker; the end of a collective that lasts longer
+            than the training does not count.
         exposed_communication_s: seconds of waiting for the network with nothing to compute, mean per step and worker.
         bytes_per_worker: payload bytes that a worker hands to collectives, mean per step and worker.
         wall_s: time at which the last worker ends the last step.
         evaluator: the evaluator that was used, ``events`` or ``lockstep``.
         timeline: the spans of the first steps.
-        failed: costs of failures, if machines may fail.
+        failed: costs of failures; None if no machine can fail.
     """
 
     step_end_s: Floats
@@ -106,9 +106,9 @@ def clock(
             ``wait_steps`` of a call hold in any case.
         buckets: buckets of a gradient, see `syncline.costmodel.traffic.overlap.gradient_buckets`.
         algorithm: algorithm of calls that name none, see `syncline.costmodel.collectives.policies.algorithm_for`. For a
-            call of some of the workers, whose links differ, ``auto`` and ``nccl`` are the choice of
-            `syncline.costmodel.collectives.prices.collective_prices`. If no other groups are like the call's group,
-            ``auto`` is the fastest algorithm for this group alone on lines between places, and the default elsewhere.
+            call of some of the workers, whose links differ, `syncline.costmodel.collectives.prices.collective_prices`
+            chooses for ``auto`` and ``nccl``. If it cannot, because no other groups are like the call's group, ``auto``
+            is the fastest algorithm for this group alone if its workers are on lines between places, else the default.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
         trigger_s: seconds in which a worker decides whether to send, one number for all steps or ``(T,)``.
         encode_bytes_per_s: fp32 bytes that a worker encodes and decodes per second; None if encoding takes no time.
@@ -139,22 +139,22 @@ def clock(
     if isinstance(network, Sequence):
         network = topology(network, workers)
     calls = list(calls)
-    CallsByStep(calls, steps)  # made only for its checks, before the calls are split
+    CallsByStep(calls, steps)  # only checks the calls, before they are split into buckets
     sent_calls = _with_algorithms(overlapped(calls, overlap, buckets_on(network, buckets)), algorithm, workers, network)
-    nbytes = 0.0  # of the mean worker in all steps
+    bytes_per_worker = 0.0  # mean over the workers, in all steps
     for call in calls:
         ranks = group_ranks(call.group, workers)
         num_members = workers if ranks is None else len(ranks)  # None: all workers
-        nbytes += call.payload_bytes * (num_members / workers)
+        bytes_per_worker += call.payload_bytes * (num_members / workers)
     if evaluator != "events":
         try:
             spans = lockstep_spans(times, sent_calls, network, starts_s, rule)
-            return _tally_spans(spans, steps, workers, keep_steps).clock(nbytes, "lockstep")
+            return _tally_spans(spans, steps, workers, keep_steps).clock(bytes_per_worker, "lockstep")
         except Contention:
             if evaluator == "lockstep":
                 raise  # ``auto`` goes on with the events
     timeline = run_events(data_parallel(times, sent_calls), network, starts_s, rule, delay)
-    return _tally_timeline(timeline, keep_steps).clock(nbytes, "events")
+    return _tally_timeline(timeline, keep_steps).clock(bytes_per_worker, "events")
 
 
 def _with_algorithms(
@@ -168,11 +168,11 @@ def _with_algorithms(
     for call in calls:
         kind, nbytes, ranks = call.collective, call.payload_bytes, group_ranks(call.group, workers)
         if (kind, nbytes, ranks) not in choices:
-            if ranks is not None and not isinstance(network, Link):
-                algorithm = _group_algorithm(algorithms, kind, nbytes, ranks, workers, network)
-            else:
+            if ranks is None or isinstance(network, Link):  # with equal links, only the number of members matters
                 num_members = workers if ranks is None else len(ranks)
                 algorithm = _algorithm(algorithms, kind, nbytes, num_members, network)
+            else:
+                algorithm = _group_algorithm(algorithms, kind, nbytes, ranks, workers, network)
             choices[kind, nbytes, ranks] = algorithm
         named_calls.append(call if call.algorithm else call._replace(algorithm=choices[kind, nbytes, ranks]))
     return named_calls
@@ -181,31 +181,30 @@ def _with_algorithms(
 def _group_algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, ranks: Sequence[int], workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of some of the workers; None stands for the default."""
+    """Return the algorithm of a collective of the workers ``ranks``, whose links may differ; None: the default."""
     policy = algorithm_of(algorithms, kind)
     if policy not in ("auto", "nccl"):
         return _algorithm(algorithms, kind, nbytes, len(ranks), network)
-    name = None
     if hasattr(network, "among"):  # a network, not a topology of different links
         name = group_algorithm(kind, ranks, workers, nbytes, cast(Network, network), policy, simulated_s)
-    if name is not None:
-        return name
+        if name is not None:
+            return name
     if policy == "nccl":
         raise SpecError("algorithm", policy, "an algorithm's name, for parts of workers whose links differ")
     members = among(topology(network, workers), ranks)
-    is_on_lines_between_places = place_of(members, len(ranks)) is not None
-    return _fastest(kind, nbytes, members) if is_on_lines_between_places else None
+    has_places = place_of(members, len(ranks)) is not None  # the workers are on lines between places
+    return _fastest(kind, nbytes, members) if has_places else None
 
 
 def _algorithm(
     algorithms: Algorithms, kind: str, nbytes: float, workers: int, network: Network | Topology
 ) -> str | None:
-    """Return the algorithm of a collective of all workers; None stands for the default.
+    """Return the algorithm of a collective of all workers, or of as many with equal links; None: the default.
 
     ``auto`` takes the fastest, which may need a simulation.
     """
     policy = algorithm_of(algorithms, kind)
-    is_network = hasattr(network, "among")  # else a topology of different links
+    is_network = hasattr(network, "among")  # otherwise a topology of different links
     if policy == "nccl" and not is_network:
         raise SpecError("algorithm", policy, "a different one where links differ, as its tables are for equal links")
     if policy != "auto":
@@ -219,7 +218,7 @@ def _fastest(kind: str, nbytes: float, network: Topology) -> str:
     """Return the algorithm that is fastest in a simulation on a topology of different links."""
     workers = network.workers
     has_places = place_of(network, workers) is not None
-    names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]
+    names = candidates_on(kind, network, workers) if has_places else ALGORITHMS[kind]  # also those that follow places
     return min(names, key=lambda name: collective_finish_s(kind, workers, nbytes, network, name).max())
 
 
@@ -238,34 +237,34 @@ class _Tally(NamedTuple):
     seconds: dict[str, float]
     timeline: Timeline
 
-    def clock(self, nbytes: float, evaluator: str) -> Clock:
-        """Return the clock with means per step and worker; ``nbytes`` are a worker's bytes in all steps."""
+    def clock(self, bytes_per_worker: float, evaluator: str) -> Clock:
+        """Return the clock with means per step and worker; ``bytes_per_worker`` are those of all steps together."""
         steps, wall_s = len(self.step_end_s), float(self.step_end_s[-1])
         worker_steps = steps * len(self.end_s)
         means: dict[str, Any] = {f"{kind}_s": seconds / worker_steps for kind, seconds in self.seconds.items()}
         return Clock(
-            self.step_end_s, self.end_s, step_time_s=wall_s / steps, bytes_per_worker=nbytes / steps, wall_s=wall_s,
-            evaluator=evaluator, timeline=self.timeline, **means,
+            self.step_end_s, self.end_s, step_time_s=wall_s / steps, bytes_per_worker=bytes_per_worker / steps,
+            wall_s=wall_s, evaluator=evaluator, timeline=self.timeline, **means,
         )  # fmt: skip
 
 
 def _tally_timeline(timeline: Timeline, keep_steps: int) -> _Tally:
     """Return the seconds of each kind of work in a timeline, with the timeline of the first ``keep_steps`` steps."""
     seconds = {kind: float(timeline.duration_s[timeline.what == kind].sum()) for kind in COMPUTING}
-    step_end_s = timeline.step_end_s
-    last_end_s = np.nanmax(step_end_s, axis=1)  # of each step, by the last worker
-    seconds["communication"] = float(timeline.communication_s(until_s=float(last_end_s[-1])).sum())
+    worker_ends_s = timeline.step_end_s  # of each step and worker, (T, P)
+    step_end_s = np.nanmax(worker_ends_s, axis=1)
+    seconds["communication"] = float(timeline.communication_s(until_s=float(step_end_s[-1])).sum())
     seconds["exposed_communication"] = float(timeline.exposed_communication_s().sum())
-    return _Tally(last_end_s, step_end_s[-1], seconds, timeline.head(keep_steps))
+    return _Tally(step_end_s, worker_ends_s[-1], seconds, timeline.head(keep_steps))
 
 
-def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
+def _tally_spans(all_spans: Iterable[Spans], steps: int, workers: int, keep_steps: int) -> _Tally:
     """Return the seconds of each kind of work in a training's spans, with the timeline of its first steps."""
     step_end_s, end_s = np.zeros(steps), np.zeros(workers)
     network_end_s = np.zeros(workers)  # end of each worker's last collective
     seconds = dict.fromkeys((*COMPUTING, "communication", "exposed_communication"), 0.0)
     first_spans: list[Spans] = []
-    for spans in history:
+    for spans in all_spans:
         if spans.step < keep_steps:
             first_spans.append(spans)
         span_s = float((spans.end_s - spans.start_s).sum())
@@ -277,5 +276,6 @@ def _tally_spans(history: Iterable[Spans], steps: int, workers: int, keep_steps:
         seconds[kind] += span_s
         end_s = spans.end_s
         step_end_s[spans.step] = end_s.max()
-    seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())  # after the training's end
+    # What the last collectives take after the end of the training does not count.
+    seconds["communication"] -= float(np.maximum(0.0, network_end_s - end_s.max()).sum())
     return _Tally(step_end_s, end_s, seconds, timeline_of(first_spans, workers))

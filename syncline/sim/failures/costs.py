@@ -20,15 +20,15 @@ class Stretch(NamedTuple):
             a machine is available), ``restart``.
         start_s: start of the period, in seconds from the beginning of the training.
         end_s: end of the period, in seconds from the beginning of the training.
-        first: step with which the period begins.
-        steps: number of steps completed in the period.
+        first_step: number of steps that were done when the period began.
+        num_steps: number of steps completed in the period.
     """
 
     what: str
     start_s: float
     end_s: float
-    first: int
-    steps: int = 0
+    first_step: int
+    num_steps: int = 0
 
 
 @dataclass
@@ -38,16 +38,16 @@ class FailureCosts:
     Attributes:
         workers: P, number of workers.
         wall_s: time at which the last step is done and saved, or at which the simulation stopped.
-        steps: completed steps, as of all P workers.
+        steps: completed steps; a step of n of the P workers counts as n / P.
         useful_s: worker seconds in steps that count.
         lost_s: worker seconds in lost steps, and in checkpoints to which no restart returned.
         checkpoint_s: worker seconds in which a checkpoint stops the workers.
         restart_s: worker seconds in restarts, loading of checkpoints, and re-forming of groups.
         down_s: worker seconds until a failure is noticed, and while the worker's place, or another, has no machine.
         interruptions: number of failures that required an action.
-        lost_steps: lost steps, as of all P workers.
+        lost_steps: lost steps, counted as ``steps``.
         stuck: reason why the training did not end; None if it did.
-        stretches: periods of workers that train together.
+        stretches: periods of workers that train together; empty for workers at their own pace.
     """
 
     workers: int
@@ -96,11 +96,11 @@ class CheckpointTimes:
     Args:
         every: number of steps between checkpoints; None: only the end is saved.
         stop_s: seconds in which a checkpoint stops all workers.
-        lag_s: further seconds until a restart can return to the checkpoint.
+        lag_s: seconds after that stop until the checkpoint is written, so that a restart can return to it.
         load_s: seconds to load a checkpoint.
         peers: whether a worker's checkpoint is in the memory of its peer, worker i + P / 2 of P; if both fail at once,
             the checkpoint is lost.
-        rejoin_s: seconds in which a returning worker fetches its state over the network; None if no network is known.
+        rejoin_s: seconds in which a returning worker fetches its state over the network; None: it loads a checkpoint.
     """
 
     every: int | None = None
@@ -117,7 +117,10 @@ class CheckpointTimes:
 
     @property
     def reload_s(self) -> float:
-        """Return the seconds until all workers have a checkpoint's state; new machines fetch it over the network."""
+        """Return the seconds until all workers have a checkpoint's state.
+
+        Workers whose machines stayed load it, and at the same time those on new machines fetch it from others.
+        """
         return max(self.load_s, self.join_s)
 
     def __post_init__(self) -> None:
@@ -134,41 +137,42 @@ class SavedSteps:
 
     Args:
         steps: number of steps.
-        until_s: seconds of the first n steps without checkpoints, as an increasing function of n.
+        steps_s: function of n that returns the seconds of the first n steps without checkpoints, increasing with n.
         saving: settings of the checkpoints; the end is always saved.
     """
 
-    def __init__(self, steps: int, until_s: Callable[[int], float], saving: CheckpointTimes) -> None:
-        self.steps, self.until_s, self.saving = steps, until_s, saving
+    def __init__(self, steps: int, steps_s: Callable[[int], float], saving: CheckpointTimes) -> None:
+        self.steps, self.steps_s, self.saving = steps, steps_s, saving
         self.every = steps if saving.every is None else min(saving.every, steps)
 
-    def ready_s(self, step: int) -> float:
-        """Return the time at which the next step can begin after ``step`` steps, with all checkpoints."""
-        is_saved_end = step == self.steps and step % self.every > 0  # the end is saved in any case
-        checkpoints = step // self.every + is_saved_end
-        return self.until_s(step) + self.saving.stop_s * checkpoints
+    def next_start_s(self, step: int) -> float:
+        """Return the time at which the next step can begin after ``step`` steps and their checkpoints."""
+        checkpoints = step // self.every
+        if step == self.steps and step % self.every:  # the end is saved in any case
+            checkpoints += 1
+        return self.steps_s(step) + self.saving.stop_s * checkpoints
 
     def end_s(self, step: int) -> float:
         """Return the time at which the first ``step`` steps end, before the checkpoint that may follow."""
-        checkpoints = max(step - 1, 0) // self.every
-        return self.until_s(step) + self.saving.stop_s * checkpoints
+        checkpoints = max(step - 1, 0) // self.every  # before the last of these steps
+        return self.steps_s(step) + self.saving.stop_s * checkpoints
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
-        """Return the step to which a restart can return, ``elapsed_s`` seconds after the saved step ``saved_step``."""
-        # A restart can return to the checkpoints that were written by this time, in a training without failures.
-        latest_ready_s = elapsed_s + self.ready_s(saved_step) - self.saving.lag_s
+        """Return the step of the last checkpoint that is written ``elapsed_s`` seconds after a start from ``saved_step``."""
+        # A checkpoint is written ``lag_s`` after the next step could begin; times are of a training without failures.
+        latest_start_s = elapsed_s + self.next_start_s(saved_step) - self.saving.lag_s
         num_before = saved_step // self.every  # checkpoints up to the saved step
         later_checkpoints = range(num_before + 1, self.steps // self.every + 1)
         num_later = bisect_right(
-            later_checkpoints, latest_ready_s, key=lambda checkpoint: self.ready_s(checkpoint * self.every)
+            later_checkpoints, latest_start_s, key=lambda checkpoint: self.next_start_s(checkpoint * self.every)
         )
         return max(saved_step, (num_before + num_later) * self.every)
 
-    def done_by(self, saved_step: int, elapsed_s: float) -> int:
-        """Return the number of steps that are completed ``elapsed_s`` seconds after ``saved_step``."""
-        time_s = elapsed_s + self.ready_s(saved_step)  # in a training without failures
-        later_steps = range(saved_step + 1, self.steps + 1)
-        return saved_step + bisect_right(later_steps, time_s, key=self.end_s)
+    def done_by(self, first_step: int, elapsed_s: float) -> int:
+        """Return the number of completed steps ``elapsed_s`` seconds after a start behind the first ``first_step``."""
+        time_s = elapsed_s + self.next_start_s(first_step)  # in a training without failures
+        later_steps = range(first_step + 1, self.steps + 1)
+        return first_step + bisect_right(later_steps, time_s, key=self.end_s)
 
 
 def equal_step_ends(step_s: float) -> Callable[[int], float]:
@@ -177,7 +181,10 @@ def equal_step_ends(step_s: float) -> Callable[[int], float]:
 
 
 def checkpoint_steps(interval_s: float, step_s: float, lag_s: float = 0.0) -> int | None:
-    """Return the number of steps nearest to a checkpoint interval, at least as long as ``lag_s``; None if infinite."""
+    """Return the number of steps nearest to a checkpoint interval; None if the interval is infinite.
+
+    A checkpoint takes ``lag_s`` to write, and the next one begins no earlier than it ends.
+    """
     if math.isinf(interval_s):
         return None
     if not step_s:  # steps take no time

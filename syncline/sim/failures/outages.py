@@ -21,8 +21,8 @@ class Outage(NamedTuple):
 
     Attributes:
         at_s: time of the failure, in seconds from the beginning of the training.
-        first: the first worker whose machine fails.
-        stop: the worker after the last such worker.
+        first: number of the first worker whose machine fails.
+        stop: one more than the number of the last such worker.
         back_s: time at which the machines can be used again, in seconds; infinite if never.
     """
 
@@ -33,7 +33,7 @@ class Outage(NamedTuple):
 
 
 def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: np.random.Generator) -> Iterator[Outage]:
-    """Yield failures of one kind in the order of time, without end.
+    """Yield the outages of one failure rate in the order of time, without end.
 
     Each worker, node or site is new at 0, and the seconds to its next failure count from its last failure, whatever the
     training does: so all training methods meet the same failures.
@@ -42,18 +42,19 @@ def drawn_outages(rate: FailureRate, workers: int, node: int, sites: int, rng: n
         rate: failure rate of one unit: a worker, node or site.
         workers: number of workers.
         node: number of workers of a node.
-        sites: number of equal groups of the workers.
+        sites: number of sites, which have equal numbers of workers.
         rng: random generator of the draws.
     """
-    unit_workers, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
+    workers_of_unit, units = rate.width(workers, node, sites), rate.units(workers, node, sites)
+    # The seconds to a failure have a Weibull distribution of this scale and shape.
     first_failures_s = rate.scale_s * rng.weibull(rate.shape, units)
-    # Next failure of each unit, as a heap; equal times go by the unit's number.
+    # Next failure of each unit, as a heap; equal times are in the order of the units' numbers.
     queue = [(at_s, unit) for unit, at_s in enumerate(first_failures_s.tolist())]
     heapq.heapify(queue)
     while True:
         at_s, unit = queue[0]
-        first_worker = unit * unit_workers
-        stop = min(first_worker + unit_workers, workers)
+        first_worker = unit * workers_of_unit
+        stop = min(first_worker + workers_of_unit, workers)  # the last unit may have fewer workers
         yield Outage(at_s, first_worker, stop, back_s=at_s + rate.repair_s)
         seconds_to_next = rate.scale_s * float(rng.weibull(rate.shape))
         heapq.heapreplace(queue, (at_s + seconds_to_next, unit))
@@ -116,7 +117,7 @@ class FilledPlaces:
         self._repairs: list[_Repair] = []  # a heap
 
     @property
-    def empty(self) -> int:
+    def num_empty(self) -> int:
         """Return the number of places without a machine."""
         return len(self._empty)
 
@@ -128,7 +129,7 @@ class FilledPlaces:
             if not self._empty:
                 self.spares += 1
                 continue
-            place = failed_place if failed_place in self._empty else min(self._empty)
+            place = failed_place if failed_place in self._empty else min(self._empty)  # see the class
             self._empty.remove(place)
             self.filled[place] = True
             refilled.append(place)
@@ -143,7 +144,7 @@ class FilledPlaces:
         places: list[int] = (np.flatnonzero(self.filled[outage.first : outage.stop]) + outage.first).tolist()
         spares_used = min(self.spares, len(places))
         self.spares -= spares_used
-        for place in places[spares_used:]:  # spares fill the first places
+        for place in places[spares_used:]:  # spares fill the others, which stay ``filled``
             self.filled[place] = False
             self._empty.add(place)
         if math.isfinite(outage.back_s):
@@ -158,7 +159,7 @@ class FilledPlaces:
     def when_filled_s(self, count: int) -> float:
         """Return the time in seconds at which ``count`` places have a machine if nothing else fails.
 
-        The time is infinite if this never happens, and minus infinity if so many places have a machine now.
+        The time is infinite if this never happens, and minus infinity if at least ``count`` places have one already.
         """
         num_missing = count - (len(self.filled) - len(self._empty))
         if num_missing <= 0:
@@ -168,7 +169,7 @@ class FilledPlaces:
 
 
 class _Return(NamedTuple):
-    """The planned return of a worker: its time, the worker's place, and the place's number of failures so far."""
+    """The planned return of a worker, void if its place has more than ``failures`` failures by then."""
 
     at_s: float
     place: int
@@ -198,14 +199,14 @@ class Roster:
     def __init__(self, group: FailingGroup, load_s: float, outages: Iterable[Outage]) -> None:
         self.group, self.return_s = group, group.restart_s + load_s
         self.present: NDArray[np.bool_] = np.ones(group.workers, dtype=bool)
-        self.count = group.workers  # number of present workers
+        self.num_present = group.workers  # number of present workers
         self._places = FilledPlaces(group.workers, group.spares)
         self._outages = iter(outages)
         self._next_outage = next(self._outages, NEVER)
         self._returns: list[_Return] = []  # a heap
         self._failed_s: dict[int, float] = {}  # time of the last failure of each place whose worker is away
-        self.lost: set[int] = set()  # places whose machines never come back, without spares that replace them
-        self._num_failures = [0] * group.workers  # of each place; a return planned before the last does not count
+        self.lost_for_good: set[int] = set()  # places without a machine from now on
+        self._num_failures = [0] * group.workers  # of each place so far
 
     def next_s(self) -> float:
         """Return the time in seconds of the next change of workers or spare machines; infinite if there is none."""
@@ -217,10 +218,10 @@ class Roster:
         now_s = self.next_s()
         leaving: list[int] = []
         joined: list[int] = []
-        self._refill(now_s)
+        self._refill(now_s)  # the repairs that end now, then the returns, then the failures
         while self._returns and self._returns[0].at_s <= now_s:
             _, place, num_failures = heapq.heappop(self._returns)
-            if num_failures == self._num_failures[place]:  # the place has not failed again since
+            if num_failures == self._num_failures[place]:  # otherwise the place has failed again since
                 joined.append(place)
                 away_s = now_s - self._failed_s.pop(place)
                 costs.restart_s += self.return_s
@@ -234,14 +235,14 @@ class Roster:
                     leaving.append(place)
                 self._failed_s[place] = now_s
                 if math.isinf(self._next_outage.back_s) and not self.group.spares:
-                    self.lost.add(place)
+                    self.lost_for_good.add(place)
                 if self._places.filled[place]:  # filled by a spare
                     self._plan_return(place, now_s + self.group.timeout_s)
             self._next_outage = next(self._outages, NEVER)
-            self._refill(now_s)
+            self._refill(now_s)  # an outage without a repair time ends at once
         self.present[joined] = True
         self.present[leaving] = False
-        self.count += len(joined) - len(leaving)
+        self.num_present += len(joined) - len(leaving)
         if leaving:
             costs.interruptions += 1
         return Change(now_s, leaving, joined)
@@ -252,7 +253,7 @@ class Roster:
 
     def _refill(self, now_s: float) -> None:
         """Use the machines that are repaired by now, and plan the returns of the workers that get one."""
-        for place in self._places.repair(now_s):
+        for place in self._places.repair(now_s):  # processes start once the others have noticed the failure
             self._plan_return(place, max(now_s, self._failed_s[place] + self.group.timeout_s))
 
     def _plan_return(self, place: int, start_s: float) -> None:
@@ -282,7 +283,7 @@ class Absences:
 
     def next_absence(self, worker: int, now_s: float, until_s: float) -> AbsencePeriod | None:
         """Return a worker's first absence that ends after ``now_s`` and begins before ``until_s``, or None."""
-        while self._roster.next_s() < until_s:
+        while self._roster.next_s() < until_s:  # first the changes up to that time
             self._read_next_change()
         periods, roster = self._periods[worker], self._roster
         index = 0
@@ -290,8 +291,9 @@ class Absences:
             index += 1
         if index == len(periods) or periods[index].from_s >= until_s:
             return None
-        while math.isinf(periods[-1].back_s) and worker not in roster.lost and math.isfinite(roster.next_s()):
-            self._read_next_change()  # until the time of the worker's return is known
+        # Then changes until the time of the worker's return is known, if it returns.
+        while math.isinf(periods[-1].back_s) and worker not in roster.lost_for_good and math.isfinite(roster.next_s()):
+            self._read_next_change()
         return periods[index]
 
     def _read_next_change(self) -> None:

@@ -64,35 +64,36 @@ class RestartedTraining:
     def _train(self, start_s: float) -> float:
         """Train from the last checkpoint to the next failure or the end; return the time in seconds."""
         work, first_step = self.work, self._saved_step
-        total_s = work.ready_s(work.steps) - work.ready_s(first_step)
-        end_s = min(start_s + total_s, self._next_outage.at_s, self.until_s)
-        if end_s == start_s + total_s:
-            saved = done = work.steps
+        remaining_s = work.next_start_s(work.steps) - work.next_start_s(first_step)
+        finish_s = start_s + remaining_s  # without another failure
+        end_s = min(finish_s, self._next_outage.at_s, self.until_s)
+        if end_s == finish_s:
+            saved_step = done_step = work.steps
         else:
-            saved = work.saved_by(first_step, end_s - start_s)
-            done = work.done_by(first_step, end_s - start_s)
-            if end_s == self.until_s and end_s < self._next_outage.at_s:
-                saved = done  # the end of the simulation loses nothing
-        self._add_costs(start_s, end_s, first_step, saved, done)
-        if saved > first_step:
+            done_step = work.done_by(first_step, end_s - start_s)
+            has_failed = end_s == self._next_outage.at_s  # otherwise the simulation ends, which loses no step
+            saved_step = work.saved_by(first_step, end_s - start_s) if has_failed else done_step
+        self._add_costs(start_s, end_s, first_step, saved_step, done_step)
+        if saved_step > first_step:
             self._saved_at_s, self._failures_in_a_row = end_s, 0
-        self._saved_step = saved
+        self._saved_step = saved_step
         return end_s
 
-    def _add_costs(self, start_s: float, end_s: float, first_step: int, saved: int, done: int) -> None:
-        """Add the seconds of a period that made the steps up to ``done``; the steps after ``saved`` are lost."""
+    def _add_costs(self, start_s: float, end_s: float, first_step: int, saved_step: int, done_step: int) -> None:
+        """Add the costs of a period of training after ``first_step``; its steps after ``saved_step`` are lost."""
         work, costs, workers = self.work, self._costs, self.group.workers
-        useful_s = work.until_s(saved) - work.until_s(first_step)
-        saved_s = min(work.ready_s(saved) - work.ready_s(first_step), end_s - start_s)  # with checkpoints
+        useful_s = work.steps_s(saved_step) - work.steps_s(first_step)
+        planned_s = work.next_start_s(saved_step) - work.next_start_s(first_step)  # of these steps and checkpoints
+        kept_s = min(planned_s, end_s - start_s)
         costs.useful_s += workers * useful_s
-        costs.checkpoint_s += workers * max(saved_s - useful_s, 0.0)
-        costs.lost_s += workers * (end_s - start_s - max(saved_s, useful_s))  # all that the saved steps did not take
-        costs.steps += saved - first_step
-        costs.lost_steps += done - saved
-        if saved > first_step:
-            costs.stretches.append(Stretch("steps", start_s, start_s + saved_s, first_step, saved - first_step))
-        if end_s > start_s + saved_s:
-            costs.stretches.append(Stretch("lost", start_s + saved_s, end_s, first=saved, steps=done - saved))
+        costs.checkpoint_s += workers * max(kept_s - useful_s, 0.0)  # rounding can make the difference negative
+        costs.lost_s += workers * (end_s - start_s - max(kept_s, useful_s))
+        costs.steps += saved_step - first_step
+        costs.lost_steps += done_step - saved_step
+        if saved_step > first_step:
+            costs.stretches.append(Stretch("steps", start_s, start_s + kept_s, first_step, saved_step - first_step))
+        if end_s > start_s + kept_s:
+            costs.stretches.append(Stretch("lost", start_s + kept_s, end_s, saved_step, done_step - saved_step))
 
     def _restart(self, failed_s: float) -> float:
         """Process the failure at ``failed_s``, and return the time at which all workers train again, in seconds.
@@ -100,17 +101,17 @@ class RestartedTraining:
         If the training makes no progress or the simulation ends, return the time at which this happens.
         """
         self._process_outage()
-        workers, noticed_s, down_s = self.group.workers, failed_s + self.group.timeout_s, failed_s
+        workers, noticed_s, down_since_s = self.group.workers, failed_s + self.group.timeout_s, failed_s
         while True:
             start_s = max(noticed_s, self._places.when_filled_s(workers))
             if math.isinf(start_s):
-                reason = f"{self._places.empty} of {workers} places stay empty, without a spare"
-                self._costs.stuck, self._costs.wall_s = no_progress(down_s, reason), down_s
-                return down_s
+                reason = f"{self._places.num_empty} of {workers} places stay empty, without a spare"
+                self._costs.stuck, self._costs.wall_s = no_progress(down_since_s, reason), down_since_s
+                return down_since_s
             if self._next_outage.at_s < min(start_s, self.until_s):  # while the workers wait for machines
                 self._process_outage()
                 continue
-            self._add_stretch("down", down_s, start_s)
+            self._add_stretch("down", down_since_s, start_s)
             if start_s >= self.until_s:
                 return self.until_s
             self._places.repair(start_s)
@@ -122,7 +123,7 @@ class RestartedTraining:
             next_failure_s = self._next_outage.at_s  # during the restart
             self._add_stretch("restart", start_s, next_failure_s)
             self._process_outage()
-            noticed_s, down_s = next_failure_s + self.group.timeout_s, next_failure_s
+            noticed_s, down_since_s = next_failure_s + self.group.timeout_s, next_failure_s
             if self._costs.stuck:
                 return next_failure_s
 
@@ -141,8 +142,9 @@ class RestartedTraining:
         peer_failed = any((place + workers // 2) % workers in self._failed_places for place in self._failed_places)
         if self.work.saving.peers and peer_failed:  # the state is lost: the training begins again
             self._saved_step = 0
-            costs.lost_s, costs.useful_s = costs.lost_s + costs.useful_s, 0.0
-            costs.lost_steps, costs.steps = costs.lost_steps + costs.steps, 0.0
+            costs.lost_s += costs.useful_s
+            costs.lost_steps += costs.steps
+            costs.useful_s = costs.steps = 0.0
         if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
             in_a_row = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row"
             reason = f"{in_a_row} left no time for a restart and the steps to a checkpoint"
@@ -161,7 +163,7 @@ class RestartedTraining:
             self._costs.down_s += worker_seconds
         else:
             self._costs.restart_s += worker_seconds
-        self._costs.stretches.append(Stretch(kind, start_s, end_s, first=self._saved_step))
+        self._costs.stretches.append(Stretch(kind, start_s, end_s, first_step=self._saved_step))
 
 
 Mask: TypeAlias = NDArray[np.bool_]
@@ -192,11 +194,11 @@ class ElasticTraining:
     Args:
         group: the workers that train, and the costs of a failure.
         steps: number of steps of the training; a step of n of P workers counts as n / P steps.
-        work_of: clock of the steps of the present workers, numbered by the steps made so far.
+        work_of: function of the mask of present workers that returns the times of all steps as if they made them all.
         outages: outages in the order of time.
         until_s: time at which the simulation stops.
         whole_steps: whether every step counts as one, with any number of workers.
-        period: number of steps between two exchanges; a failed worker loses its steps since the last exchange.
+        period: number of steps between two exchanges of the workers; a failed worker loses its steps since the last.
         on_steps: observer of completed steps.
     """
 
@@ -215,7 +217,7 @@ class ElasticTraining:
         self._roster = Roster(self.group, self._work.saving.join_s, self.outages)
         self._costs = FailureCosts(self.group.workers)
         self._first_steps: dict[int, int] = {}  # step with which each returned worker began
-        self._num_steps = 0  # made so far
+        self._steps_made = 0  # whole steps so far; a step of n of P workers counts as n / P in the costs
         self._failures_in_a_row = 0  # without a step between them
         self._checkpoint = _Checkpoint()
 
@@ -223,10 +225,10 @@ class ElasticTraining:
         """Simulate the training to the end and return its costs."""
         now_s, roster, costs = 0.0, self._roster, self._costs
         while not costs.stuck:
-            if roster.next_s() <= now_s:
+            if roster.next_s() <= now_s:  # the group changes before it can go on
                 now_s = self._process_change(now_s)
                 continue
-            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # less a rounding error
+            if now_s >= self.until_s or costs.steps >= self.steps * (1 - 1e-12):  # sums of n / P are rounded
                 break
             now_s = self._train(now_s)
         costs.wall_s = min(now_s, self.until_s)
@@ -236,7 +238,7 @@ class ElasticTraining:
     def _process_change(self, now_s: float) -> float:
         """Process workers that leave or join just when the others would go on; return the time at which these go on."""
         change = self._roster.take_next_change(self._costs)
-        self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+        self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
         if change.left:
             return self._lose_workers(now_s, change.left)
         if change.joined:
@@ -249,16 +251,16 @@ class ElasticTraining:
 
     def _train(self, start_s: float) -> float:
         """Train until the group changes or the training ends; return the time in seconds."""
-        work, first_step, costs, roster = self._work, self._num_steps, self._costs, self._roster
-        num_steps_left = (self.steps - costs.steps) / self._step_weight(roster.count)
-        last_step = first_step + math.ceil(num_steps_left - 1e-9)  # less a rounding error
-        end_s = start_s + work.end_s(last_step) - work.ready_s(first_step)
+        work, first_step, costs, roster = self._work, self._steps_made, self._costs, self._roster
+        num_steps_left = (self.steps - costs.steps) / self._step_weight(roster.num_present)
+        last_step = first_step + math.ceil(num_steps_left - 1e-9)  # a rounding error must not add a step
+        end_s = start_s + work.end_s(last_step) - work.next_start_s(first_step)
         while True:
             change_s = min(roster.next_s(), self.until_s)
             if change_s >= end_s:
-                self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.count)
+                self._add_costs(start_s, end_s, first_step, done=last_step, present=roster.num_present)
                 return end_s
-            done, present = work.done_by(first_step, change_s - start_s), roster.count
+            done, present = work.done_by(first_step, change_s - start_s), roster.num_present
             if change_s == self.until_s:
                 self._add_costs(start_s, change_s, first_step, done, present)
                 return change_s
@@ -267,25 +269,23 @@ class ElasticTraining:
                 self._add_costs(start_s, change_s, first_step, done, present)
                 return self._lose_workers(change_s, change.left)
             if change.joined:  # the others pause after the present step
-                step_end_s = start_s + work.end_s(done + 1) - work.ready_s(first_step)
+                step_end_s = start_s + work.end_s(done + 1) - work.next_start_s(first_step)
                 costs.down_s += len(change.joined) * max(step_end_s - change_s, 0.0)
                 self._add_costs(start_s, step_end_s, first_step, done=done + 1, present=present)
-                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
+                self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
                 return self._form_group(step_end_s, ready_s=step_end_s + self.group.reform_s)
 
     def _add_costs(self, start_s: float, end_s: float, first_step: int, done: int, present: int) -> None:
         """Add the seconds of a period in which ``present`` workers trained from ``first_step`` to step ``done``."""
         work, costs, weight = self._work, self._costs, self._step_weight(present)
         saved = work.saved_by(first_step, end_s - start_s)
-        useful_s = work.until_s(done) - work.until_s(first_step)
-        planned_checkpoint_s = work.ready_s(done) - work.ready_s(first_step) - useful_s
-        checkpoint_s = min(planned_checkpoint_s, max(end_s - start_s - useful_s, 0.0))  # a failure can cut one off
-
+        useful_s = work.steps_s(done) - work.steps_s(first_step)
+        planned_checkpoints_s = work.next_start_s(done) - work.next_start_s(first_step) - useful_s
+        checkpoint_s = min(planned_checkpoints_s, max(end_s - start_s - useful_s, 0.0))  # a failure can cut one off
         if saved > first_step:
-            saved_s = work.until_s(saved) - work.until_s(first_step)
+            saved_s = work.steps_s(saved) - work.steps_s(first_step)
             saved_steps = costs.steps + weight * (saved - first_step)
             self._checkpoint = _Checkpoint(saved, saved_steps, costs.useful_s + present * saved_s)
-            self._failures_in_a_row = 0
         if done > first_step:
             self._failures_in_a_row = 0
             if self.on_steps is not None:
@@ -295,25 +295,26 @@ class ElasticTraining:
                         joined.append(worker)
                 self.on_steps(start_s, first_step, done, self._members, joined)
             steps_end_s = start_s + useful_s + checkpoint_s
-            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, steps=done - first_step))
-
+            costs.stretches.append(Stretch("steps", start_s, steps_end_s, first_step, num_steps=done - first_step))
         costs.steps += weight * (done - first_step)
         costs.useful_s += present * useful_s
         costs.checkpoint_s += present * checkpoint_s
         lost_s = max(end_s - start_s - useful_s - checkpoint_s, 0.0)
         costs.lost_s += present * lost_s
         if lost_s:
-            costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, first=done))
-        self._num_steps = done
+            costs.stretches.append(Stretch("lost", end_s - lost_s, end_s, first_step=done))
+        self._steps_made = done
 
     def _lose_workers(self, now_s: float, failed: list[int]) -> float:
-        """Count failed workers' steps since the last exchange as lost, and form a new group; return its time."""
-        last_exchange, costs = self._num_steps - self._num_steps % self.period, self._costs
+        """Count failed workers' steps since the last exchange as lost; return the time when a new group trains."""
+        steps_exchanged, costs = self._steps_made - self._steps_made % self.period, self._costs
         if self.period > 1:  # otherwise every step ends with an exchange
             for worker in failed:
-                first_lost = max(last_exchange, self._first_steps.get(worker, 0))
-                lost_s = self._work.until_s(self._num_steps) - self._work.until_s(first_lost)
-                lost_steps = 0.0 if self.whole_steps else (self._num_steps - first_lost) / self.group.workers
+                first_lost = max(steps_exchanged, self._first_steps.get(worker, 0))
+                lost_s = self._work.steps_s(self._steps_made) - self._work.steps_s(first_lost)
+                lost_steps = 0.0  # whole steps count although a worker's share of them is lost
+                if not self.whole_steps:
+                    lost_steps = (self._steps_made - first_lost) / self.group.workers
                 costs.useful_s -= lost_s
                 costs.lost_s += lost_s
                 costs.steps -= lost_steps
@@ -330,27 +331,27 @@ class ElasticTraining:
         Returns:
             The time at which the group trains again, or at which the simulation ends.
         """
-        roster, costs, group, since_s = self._roster, self._costs, self.group, now_s
+        roster, costs, group, stopped_s = self._roster, self._costs, self.group, now_s
         needed_workers = max(group.min_workers, 1)
         self._failures_in_a_row += 1
         while True:
-            if roster.count < needed_workers:
-                if not roster.count:
+            if roster.num_present < needed_workers:
+                if not roster.num_present:
                     self._return_to_checkpoint()
-                most_workers = group.workers - len(roster.lost)
+                most_workers = group.workers - len(roster.lost_for_good)
                 if math.isinf(roster.next_s()) or most_workers < needed_workers:
-                    reason = f"{roster.count} workers are left, and {group.min_workers} are needed"
-                    costs.stuck = no_progress(since_s, reason)
+                    reason = f"{roster.num_present} workers are left, and {group.min_workers} are needed"
+                    costs.stuck = no_progress(stopped_s, reason)
                     return now_s
-                ready_s = math.inf  # not before more workers are present
+                ready_s = math.inf  # unknown until more workers are present
             if self._failures_in_a_row >= MAX_FAILURES_IN_A_ROW:
                 reason = f"{MAX_FAILURES_IN_A_ROW:,} failures in a row left no time to form a group and make a step"
-                costs.stuck = no_progress(since_s, reason)
+                costs.stuck = no_progress(stopped_s, reason)
                 return now_s
             next_s = min(roster.next_s(), self.until_s, ready_s)
             if next_s > now_s:
-                costs.restart_s += roster.count * (next_s - now_s)
-                costs.stretches.append(Stretch("restart", now_s, end_s=next_s, first=self._num_steps))
+                costs.restart_s += roster.num_present * (next_s - now_s)
+                costs.stretches.append(Stretch("restart", now_s, end_s=next_s, first_step=self._steps_made))
             now_s = next_s
             if now_s == ready_s:
                 self._members = roster.present.copy()
@@ -363,16 +364,16 @@ class ElasticTraining:
                 self._failures_in_a_row += 1
                 ready_s = now_s + group.timeout_s + group.reform_s
             elif change.joined:
-                self._first_steps |= dict.fromkeys(change.joined, self._num_steps)
-                formed_s = now_s + group.reform_s
-                ready_s = formed_s if math.isinf(ready_s) else max(ready_s, formed_s)
+                self._first_steps |= dict.fromkeys(change.joined, self._steps_made)
+                reformed_s = now_s + group.reform_s
+                ready_s = reformed_s if math.isinf(ready_s) else max(ready_s, reformed_s)
 
     def _return_to_checkpoint(self) -> None:
         """Return to the last checkpoint, because no worker has the state."""
         costs, checkpoint = self._costs, self._checkpoint
         costs.lost_steps += costs.steps - checkpoint.counted_steps
         costs.lost_s += costs.useful_s - checkpoint.useful_s
-        costs.steps, costs.useful_s, self._num_steps = checkpoint.counted_steps, checkpoint.useful_s, checkpoint.step
+        costs.steps, costs.useful_s, self._steps_made = checkpoint.counted_steps, checkpoint.useful_s, checkpoint.step
         self._first_steps.clear()
 
 
@@ -401,11 +402,12 @@ def simulate_independent_workers(
     """
     costs, roster = FailureCosts(group.workers), Roster(group, load_s, outages)
     start_s, round_s = [0.0] * group.workers, period * step_s  # start of each worker since its last return
-    num_active, start_sum_s = group.workers, 0.0  # workers that train, and the sum of their start times
-    needed_s, sent_s = steps * group.workers * step_s, 0.0  # worker seconds: in all, and in updates of failed workers
+    num_active, sum_of_starts_s = group.workers, 0.0  # workers that train, and the sum of their start times
+    # Worker seconds: of the whole training, and of the updates that failed workers had sent.
+    needed_s, sent_s = steps * group.workers * step_s, 0.0
     while True:
-        # At time t the workers have trained ``sent_s + num_active t - start_sum_s`` worker seconds.
-        end_s = (needed_s - sent_s + start_sum_s) / num_active if num_active else math.inf
+        # At time t the workers have trained ``sent_s + sum over active workers of (t - start)`` worker seconds.
+        end_s = (needed_s - sent_s + sum_of_starts_s) / num_active if num_active else math.inf
         now_s = min(end_s, until_s)
         if roster.next_s() >= now_s:
             break
@@ -413,19 +415,19 @@ def simulate_independent_workers(
         for worker in change.left:
             worked_s = change.at_s - start_s[worker]
             rounds_s = math.floor(worked_s / round_s) * round_s  # whole rounds, whose updates were sent
-            num_active, start_sum_s = num_active - 1, start_sum_s - start_s[worker]
+            num_active, sum_of_starts_s = num_active - 1, sum_of_starts_s - start_s[worker]
             sent_s += rounds_s
             costs.lost_s += worked_s - rounds_s
         for worker in change.joined:
             start_s[worker] = change.at_s
-            num_active, start_sum_s = num_active + 1, start_sum_s + change.at_s
-        nobody_returns = math.isinf(roster.next_s()) or len(roster.lost) == group.workers
+            num_active, sum_of_starts_s = num_active + 1, sum_of_starts_s + change.at_s
+        nobody_returns = math.isinf(roster.next_s()) or len(roster.lost_for_good) == group.workers
         if not num_active and nobody_returns:
             costs.stuck = no_progress(change.at_s)
             now_s = change.at_s
             break
     costs.wall_s = now_s
-    costs.useful_s = sent_s + num_active * now_s - start_sum_s
+    costs.useful_s = sent_s + num_active * now_s - sum_of_starts_s
     costs.steps = costs.useful_s / (step_s * group.workers)
     costs.lost_steps = costs.lost_s / (step_s * group.workers)
     roster.end(now_s, costs)
