@@ -158,7 +158,7 @@ class SavedSteps:
         return self.steps_s(step) + self.saving.stop_s * checkpoints
 
     def saved_by(self, saved_step: int, elapsed_s: float) -> int:
-        """Return the step of the last checkpoint that is written ``elapsed_s`` seconds after a start from ``saved_step``."""
+        """Return the step of the last checkpoint written by ``elapsed_s`` seconds after a start from ``saved_step``."""
         # A checkpoint is written ``lag_s`` after the next step could begin; times are of a training without failures.
         latest_start_s = elapsed_s + self.next_start_s(saved_step) - self.saving.lag_s
         num_before = saved_step // self.every  # checkpoints up to the saved step

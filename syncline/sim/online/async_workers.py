@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from syncline.costmodel.network.paths import Floats
 from syncline.sim.failures.costs import FailureCosts, no_progress
 from syncline.sim.failures.outages import AbsencePeriod, Absences
 from syncline.sim.online.hierarchy import (
@@ -38,27 +37,30 @@ LOST, AWAY = "lost", "away"
 """Names of spans of failed workers in a timeline: steps that are lost, and absence."""
 
 
+StepSeconds = Callable[[int, int], float]
+"""A function of a worker and a step number, from 0, that returns the seconds of this local step."""
+
+
 class WorkerFailures:
     """The failures of workers at their own pace, and the costs of these failures.
 
     Args:
         workers: P, number of workers.
-        pace: function of a worker and a step number that returns the seconds of this step.
+        pace: seconds of each worker's steps.
         absences: absences of the workers; None: no machine fails.
     """
 
-    def __init__(self, workers: int, pace: Callable[[int, int], float], absences: Absences | None) -> None:
+    def __init__(self, workers: int, pace: StepSeconds, absences: Absences | None) -> None:
         self.workers, self.pace, self.absences = workers, pace, absences
-        self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)
+        self.lost_s, self.away_s = np.zeros(workers), np.zeros(workers)  # in spans of the timeline
         self.periods: list[AbsencePeriod] = []
-        self.lost_steps = 0
+        self.lost_steps = 0  # of all workers
         self.last_failure_s = 0.0
 
-    def next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
-        """Return a worker's absence that begins before the worker has finished these steps, begun at ``now_s``.
+    def take_next_absence(self, worker: int, now_s: float, steps: range) -> AbsencePeriod | None:
+        """Return the absence that keeps a worker from finishing these steps, begun at ``now_s``; None without one.
 
-        The result is None without such an absence. Otherwise the steps that the worker completes before it count as
-        lost. ``steps`` has the numbers of the steps.
+        The steps that the worker completes before the absence are counted as lost.
         """
         if self.absences is None:
             return None
@@ -70,20 +72,15 @@ class WorkerFailures:
         return absence
 
     def fail(self, worker: int, begun_s: float, absence: AbsencePeriod) -> None:
-        """Count a failure of a worker's machine, during its steps, begun at ``begun_s``, or while it waited."""
-        from_s = max(absence.from_s, begun_s)
+        """Count a failure of a worker's machine during the steps that the worker began at ``begun_s``."""
+        from_s = max(absence.from_s, begun_s)  # the machine may have failed while the worker waited for the model
         self.lost_s[worker] += from_s - begun_s
         self.periods.append(AbsencePeriod(from_s, absence.back_s))
         self.last_failure_s = from_s
         if math.isfinite(absence.back_s):  # the timeline shows no span of an absence for good
             self.away_s[worker] += absence.back_s - from_s
 
-    def not_computing_s(self) -> Floats:
-        """Return the seconds of each worker in spans of lost steps and absence, ``(P,)``."""
-        seconds: Floats = self.lost_s + self.away_s
-        return seconds
-
-    def outcome(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
+    def costs(self, wall_s: float, steps: int, remaining_steps: int) -> FailureCosts | None:
         """Return the costs of failures in the whole training; None if no machine can fail.
 
         Args:
@@ -93,7 +90,7 @@ class WorkerFailures:
         """
         if self.absences is None:
             return None
-        costs = FailureCosts(self.workers, wall_s, steps / self.workers)
+        costs = FailureCosts(self.workers, wall_s, steps=steps / self.workers)  # as if all workers made each step
         costs.lost_s = float(self.lost_s.sum())
         for period in self.periods:
             if period.from_s < wall_s:  # an absence may begin or last after the end of the training
@@ -103,10 +100,6 @@ class WorkerFailures:
         if remaining_steps:
             costs.stuck = no_progress(self.last_failure_s)
         return costs
-
-
-StepSeconds = Callable[[int, int], float]
-"""A function of a worker and a step number, from 0, that returns the seconds of this local step."""
 
 
 def simulate_async_workers(
@@ -134,8 +127,8 @@ def simulate_async_workers(
         delay: lateness of a message between places, as in `syncline.sim.run_events`.
         keep_steps: number of each worker's steps to keep in the timeline; None: all.
         absences: absences of workers whose machines fail. Such a worker loses its unsent steps, which the servers
-            assign again; after its return the worker asks for a model. A machine that fails while an update or a model
-            is on its way is absent from the arrival of the model.
+            assign again; after its return the worker asks for a model. If the machine fails while the worker waits for
+            a model, the absence begins when the model arrives.
     """
     simulation = _AsyncSimulation(settings, pace, observer=observer or EventObserver(), absences=absences)
     return simulation.run(topology, starts_s, delay, keep_steps)
@@ -155,7 +148,7 @@ class _AsyncSimulation:
         workers = settings.workers
         self.failures = WorkerFailures(workers, pace, absences)
         self.policy = ServerPolicy(settings, observer, self)
-        self.num_steps, self.num_updates = [0] * workers, [0] * workers  # of each worker, in its program so far
+        self.num_steps, self.num_updates = [0] * workers, [0] * workers  # in each worker's program so far
         self.arrivals: list[int] = []  # workers whose updates arrived at this instant
         upper = settings.hierarchy
         self.upper = None if upper is None else UpperServerPrograms(settings, upper, observer, self.policy)
@@ -178,7 +171,7 @@ class _AsyncSimulation:
         policy.begun_s = [0.0] * workers
         if starts_s is not None:
             handler_starts_s = [0.0] * len(topology.places)
-            program_starts_s = [*starts_s, *handler_starts_s]
+            program_starts_s = [*starts_s, *handler_starts_s]  # in the order of `_programs`
             policy.begun_s = list(starts_s)
         if self.failures.absences is not None:  # a failure may return steps to workers that got none
             policy.sleeping = {worker for worker in first_workers if not policy.assigned[worker]}
@@ -194,19 +187,19 @@ class _AsyncSimulation:
         except (EndSimulation, KeyboardInterrupt) as end:
             timeline, interrupted = self.simulation.timeline(), isinstance(end, KeyboardInterrupt)
         except Stuck:
-            # Sleeping workers get no more steps, and a local server whose workers have all departed gets no more
-            # updates to fill its version.
+            # Failures may leave workers without steps, and local servers without workers that fill their version.
             if self.failures.absences is None or not (policy.sleeping or self.upper):
                 raise
             timeline, has_ended = self.simulation.timeline(), True
         return AsyncResult(
             step_end_s=np.array(self.step_end_s), step_worker=np.array(self.step_worker, dtype=np.int64),
             contributions=tuple(policy.contributions), versions=sum(server.versions for server in policy.servers),
-            end_s=policy.end_s, compute_s=timeline.compute_s()[:workers] - self.failures.not_computing_s(),
+            end_s=policy.end_s,
+            compute_s=timeline.compute_s()[:workers] - (self.failures.lost_s + self.failures.away_s),
             wait_s=timeline.exposed_communication_s()[:workers],
             timeline=with_servers(timeline, self.settings, keep_steps), interrupted=interrupted,
             merges=tuple(self.upper.merges) if self.upper else (),
-            failed=self.failures.outcome(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
+            failed=self.failures.costs(policy.end_s, len(self.step_end_s), policy.steps_left if has_ended else 0),
         )  # fmt: skip
 
     def _programs(self, working: set[int]) -> list[list[Instruction]]:
@@ -218,15 +211,19 @@ class _AsyncSimulation:
         handlers: list[list[Instruction]] = []
         for worker in range(self.settings.workers):
             if worker in working:
-                programs.append(self._work_program(worker))
+                programs.append(self._work_program(worker))  # which counts its steps and its update
                 update, last_step = self.num_updates[worker] - 1, self.num_steps[worker] - 1
                 has_steps = self.policy.assigned[worker] > 0
                 handlers.append(self._handler_program(worker, update, last_step) if has_steps else [])
-            else:  # update -1: none has been sent
+            else:  # the model has the number 0, as if an update -1 had come before it
                 programs.append(self._await_model_program(worker, update=-1, last_step=-1))
                 handlers.append(self._reply_program(worker, update=-1, last_step=-1))
         upper_programs = self.upper.programs() if self.upper else []
         return programs + handlers + upper_programs
+
+    def _handler_number(self, worker: int) -> int:
+        """Return the number of the program of a worker's handler: the programs of P workers come before."""
+        return self.settings.workers + worker
 
     # The clock of the servers.
 
@@ -247,7 +244,7 @@ class _AsyncSimulation:
 
     def release_model(self, worker: int) -> None:
         """Open the gate of the server's handler for a worker, which then sends the worker a model."""
-        self.simulation.open_gate(self.settings.workers + worker)
+        self.simulation.open_gate(self._handler_number(worker))
 
     def updates_taken(self, server: ServerState) -> None:
         """Send a local server's update to the upper server if it is due, after the server took all arrived updates."""
@@ -262,10 +259,10 @@ class _AsyncSimulation:
         steps, first_step, update = policy.assigned[worker], self.num_steps[worker], self.num_updates[worker]
         if not steps:
             return []
-        absence = self.failures.next_absence(worker, policy.begun_s[worker], range(first_step, first_step + steps))
+        absence = self.failures.take_next_absence(worker, policy.begun_s[worker], range(first_step, first_step + steps))
         if absence is not None:
             return self._failure_program(worker, absence)
-        handler, last_step = self.settings.workers + worker, first_step + steps - 1
+        handler, last_step = self._handler_number(worker), first_step + steps - 1
         program: list[Instruction] = []
         for step in range(first_step, first_step + steps):
             end_step = partial(self._end_step, worker, step)
@@ -282,24 +279,23 @@ class _AsyncSimulation:
         begun_s = self.policy.begun_s[worker]
         update, first_step = self.num_updates[worker], self.num_steps[worker]
         self.num_updates[worker] += 1
-        from_s = max(absence.from_s, begun_s)
+        from_s = max(absence.from_s, begun_s)  # as in `WorkerFailures.fail`
         lost = Compute(from_s - begun_s, step=first_step, what=LOST, effect=partial(self._lose_steps, worker, absence))
         departs = math.isinf(absence.back_s)
-        handler = self.settings.workers + worker
-        # The handler waits for the tag of the next update, so this message without bytes takes its place.
+        # The handler waits for the tag of the update, so a message without bytes takes the update's place.
         label = "leaves" if departs else "is back"
-        notice = Send(handler, nbytes=0.0, tag=("update", update), step=first_step, label=label)
+        notice = Send(self._handler_number(worker), nbytes=0.0, tag=("update", update), step=first_step, label=label)
         if departs:
             return [lost, notice]
         away = Compute(absence.back_s - from_s, step=first_step, what=AWAY)
         return [lost, away, notice, *self._await_model_program(worker, update, first_step)]
 
     def _lose_steps(self, worker: int, absence: AbsencePeriod) -> None:
-        """Give the steps of a worker that fails now back to the policy, which assigns them to sleeping workers."""
+        """Let a worker fail now: the policy takes its steps back, and assigns them to workers that sleep."""
         self.failures.fail(worker, self.policy.begun_s[worker], absence)
         self.policy.fail(worker, for_good=math.isinf(absence.back_s))
         if self.policy.sleeping:
-            self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)
+            self.simulation.env.call_later(0.0, lambda _: self.policy.wake(), ARRIVALS)  # after other failures of now
 
     def _await_model_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
         """Return the instructions of a worker that waits for the model after an update, and then makes its steps."""
@@ -308,8 +304,7 @@ class _AsyncSimulation:
             self.policy.begun_s[worker] = self.simulation.now_s
             return self._work_program(worker)
 
-        handler = self.settings.workers + worker
-        receive = Recv(handler, ("model", update), last_step, label=f"model {update + 1}")
+        receive = Recv(self._handler_number(worker), ("model", update), last_step, label=f"model {update + 1}")
         return [receive, continue_with(work)]
 
     def _end_step(self, worker: int, step: int) -> None:
@@ -322,12 +317,12 @@ class _AsyncSimulation:
     # The server's handler for a worker.
 
     def _handler_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
-        """Return the instructions of a handler that take an update, by its number and its last step, and reply."""
+        """Return the instructions of a handler that take a worker's update, of steps up to ``last_step``, and reply."""
         receive = Recv(worker, ("update", update), last_step, effect=partial(self._queue_arrival, worker))
         return [receive, *self._reply_program(worker, update, last_step)]
 
     def _reply_program(self, worker: int, update: int, last_step: int) -> list[Instruction]:
-        """Return the instructions of a worker's handler that wait for the policy's reply, and then send the model."""
+        """Return the instructions of a worker's handler that wait until the policy replies, and then send the model."""
         reply = gate(partial(self.policy.reply, worker), last_step)
         return [reply, continue_with(partial(self._send_model_program, worker, update, last_step))]
 
@@ -340,7 +335,9 @@ class _AsyncSimulation:
             self.policy.sleeping.add(worker)
             return self._reply_program(worker, update, last_step)
         send = Send(worker, self.settings.model_bytes, ("model", update), last_step, label=f"model {update + 1}")
-        return [send, *self._handler_program(worker, update + 1, last_step + steps)] if steps else [send]
+        if not steps:
+            return [send]
+        return [send, *self._handler_program(worker, update + 1, last_step + steps)]
 
     def _queue_arrival(self, worker: int) -> None:
         """Add a worker's update to the arrivals of this instant, which servers take at its end, by worker."""
@@ -366,15 +363,15 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     if keep_steps is not None:
         spans = spans.head(keep_steps)
 
-    # The programs: of the workers; of their handlers; with local servers, those that send up and their handlers.
+    # The row of each program: of the workers; of their handlers at local servers; of local servers that send updates
+    # to the upper server; of the handlers at the upper server, or at the only one.
     local_servers = range(workers, workers + len(groups))
-    last = workers + len(groups)  # the upper server, or the only one
-    worker_of_program = [*range(workers)]
+    last_server = workers + len(groups)
+    row_of_program = [*range(workers)]
     for server, size in zip(local_servers, groups, strict=True):
-        worker_of_program += [server] * size
-    worker_of_program += local_servers
-    num_handlers_of_last = len(groups) if groups else workers
-    worker_of_program += [last] * num_handlers_of_last
+        row_of_program += [server] * size
+    row_of_program += local_servers
+    row_of_program += [last_server] * (len(groups) if groups else workers)
     stream_of_handler = [f"send to {worker}" for worker in range(workers)] + ["send up"] * len(groups)
     stream_of_handler += [f"send to server {number}" for number in range(len(groups))]
 
@@ -383,5 +380,5 @@ def with_servers(timeline: Timeline, settings: ServerSettings, keep_steps: int |
     for program, stream in zip(spans.worker.tolist(), spans.stream.tolist(), strict=True):
         streams.append(stream if program < workers else stream_of_handler[program - workers])
     columns["stream"] = Words.from_words(streams)
-    columns["worker"] = np.array(worker_of_program, dtype=np.int64)[spans.worker]
-    return Timeline.from_columns(columns, last + 1)
+    columns["worker"] = np.array(row_of_program, dtype=np.int64)[spans.worker]
+    return Timeline.from_columns(columns, last_server + 1)

@@ -27,7 +27,7 @@ GATE = "gate"
 
 
 def gate(effect: Callable[[], object], step: int = -1) -> Compute:
-    """Return an instruction that ends when ``effect()`` opens the gate, after all else that happens at that instant."""
+    """Return a gate: an instruction that ends, and calls ``effect()``, when `GatedSimulation.open_gate` is called."""
     return Compute(0.0, effect=effect, what=GATE, step=step)
 
 
@@ -41,19 +41,18 @@ class GatedSimulation(Simulation):
 
     @property
     def now_s(self) -> float:
-        """Return the seconds since the beginning of the simulation; only for effects, which see the present time."""
+        """Return the seconds since the beginning of the simulation; between effects the clock ``env`` has them."""
         return float(self.core["now"])
 
-    def open_gate(self, worker: int) -> None:
-        """Open the gate at which a worker's program waits."""
-        self.env.call_later(0.0, partial(self._complete_compute, worker), CHOICES)
+    def open_gate(self, program: int) -> None:
+        """Open the gate at which the program of this number waits, after all else that happens at this instant."""
+        self.env.call_later(0.0, partial(self._complete_compute, program), CHOICES)
 
     @override
     def _act(self, reason: int) -> None:
         """Do what compiled code cannot do; a worker at a gate waits for `open_gate`."""
-        if reason == TIMER:  # the time of a `Compute` is over, here that of a gate, which takes none
-            worker = int(self.core["stream"])  # each program has one stream
-            instruction: Any = self._instruction(worker)
+        if reason == TIMER:  # a `Compute` with an effect begins, and Python has to end it
+            instruction: Any = self._instruction(int(self.core["stream"]))
             if instruction.what == GATE:
                 return
         super()._act(reason)
@@ -87,17 +86,17 @@ class UpperServerPrograms:
         self._arrivals: list[int] = []  # servers whose updates arrived at this instant
         self._sent_s = [0.0] * servers
         self._sent_versions = [0] * servers  # number of versions in the update under way
-        self._last_merge = [-1] * servers  # index of each server's last update in ``merges``
+        self._merge_index = [-1] * servers  # index of each server's last update in ``merges``
         self._has_ended = [False] * servers
 
     def programs(self) -> list[list[Instruction]]:
         """Return the sending programs of the local servers, then their handlers at the upper server."""
-        self._has_ended = [not server.under_way for server in self.policy.servers]
+        self._has_ended = [not server.under_way for server in self.policy.servers]  # servers whose workers got no steps
         send_programs: list[list[Instruction]] = []
         handlers: list[list[Instruction]] = []
-        for server, has_ended in enumerate(self._has_ended):
-            send_programs.append([] if has_ended else self._send_program(server, update=0))
-            handlers.append([] if has_ended else self._handler_program(server, update=0))
+        for server_number, has_ended in enumerate(self._has_ended):
+            send_programs.append([] if has_ended else self._send_program(server_number, update=0))
+            handlers.append([] if has_ended else self._handler_program(server_number, update=0))
         return send_programs + handlers
 
     def send_due(self, server: ServerState) -> None:
@@ -113,108 +112,110 @@ class UpperServerPrograms:
                 self._send_if_due(other)
 
     def _send_if_due(self, server: ServerState) -> None:
-        """Open the gates of a local server's two programs if its update is due, or if the server ends."""
-        number = server.number
-        if server.is_merging or self._has_ended[number]:
+        """Open the gates of a local server's sender and handler if its update is due, or if the server ends."""
+        server_number = server.number
+        if server.is_merging or self._has_ended[server_number]:
             return
         new_versions = server.versions - server.merged_versions
         is_at_end = not (server.under_way or server.buffered or self.policy.steps_left)  # no further version can come
         if new_versions >= self.upper.merge_period or (is_at_end and new_versions):
             server.is_merging = True
         elif is_at_end:
-            self._has_ended[number] = True
+            self._has_ended[server_number] = True
         else:
             return
-        for program in (self._program_number(number), self._handler_number(number)):
+        for program in (self._sender_number(server_number), self._handler_number(server_number)):
             self.simulation.open_gate(program)
 
-    def _program_number(self, server: int) -> int:
+    def _sender_number(self, server_number: int) -> int:
         """Return the number of a local server's sending program: those of P workers and P handlers come before."""
-        return 2 * self.settings.workers + server
+        return 2 * self.settings.workers + server_number
 
-    def _handler_number(self, server: int) -> int:
-        """Return the number of the upper server's handler for a local server in the simulation."""
-        return self._program_number(server) + len(self.upper.groups)
+    def _handler_number(self, server_number: int) -> int:
+        """Return the number of the program of the upper server's handler for a local server."""
+        return self._sender_number(server_number) + len(self.upper.groups)
 
     # Instructions and effects of a local server.
 
-    def _send_program(self, server: int, update: int) -> list[Instruction]:
+    def _send_program(self, server_number: int, update: int) -> list[Instruction]:
         """Return the program with which a local server sends its updates, from ``update`` on, to the upper server.
 
-        The program waits at a gate until the server has an update, sends it to the upper server's handler, receives the
-        upper server's model, merges it into the local model, and begins again with the next update.
+        The program waits at a gate until `_send_if_due` opens it, sends an update to the upper server's handler,
+        receives the upper server's model, merges it into the local model, and begins again with the next update.
         """
-        handler = self._handler_number(server)
+        handler = self._handler_number(server_number)
 
         def after_gate() -> list[Instruction]:
             """Return the instructions that send an update once it is due; none if the local server has ended."""
-            if self._has_ended[server]:
+            if self._has_ended[server_number]:
                 return []
             return [
                 Send(handler, self.settings.model_bytes, ("up", update), label=f"update {update}"),
-                Recv(handler, ("down", update), effect=partial(self._merge, server), label=f"model {update + 1}"),
-                *self._send_program(server, update + 1),
+                Recv(
+                    handler, ("down", update), effect=partial(self._merge, server_number), label=f"model {update + 1}"
+                ),
+                *self._send_program(server_number, update + 1),
             ]
 
-        return [gate(partial(self._note_send, server)), continue_with(after_gate)]
+        return [gate(partial(self._note_send, server_number)), continue_with(after_gate)]
 
-    def _note_send(self, number: int) -> None:
+    def _note_send(self, server_number: int) -> None:
         """Note when a local server's update leaves, and how many versions of its model it covers."""
-        if not self._has_ended[number]:
-            server = self.policy.servers[number]
-            self._sent_s[number] = self.simulation.now_s
-            self._sent_versions[number] = server.versions - server.merged_versions
-            self.observer.send_up(number)
+        if not self._has_ended[server_number]:  # otherwise the gate has opened to end the program
+            server = self.policy.servers[server_number]
+            self._sent_s[server_number] = self.simulation.now_s
+            self._sent_versions[server_number] = server.versions - server.merged_versions
+            self.observer.send_up(server_number)
 
-    def _merge(self, number: int) -> None:
+    def _merge(self, server_number: int) -> None:
         """Merge the upper server's model, which has arrived, into the model of a local server."""
-        server, last = self.policy.servers[number], self._last_merge[number]
-        self.observer.merge(number)
-        self.merges[last] = self.merges[last]._replace(merged_s=self.simulation.now_s)
+        server, merge_index = self.policy.servers[server_number], self._merge_index[server_number]
+        self.observer.merge(server_number)
+        self.merges[merge_index] = self.merges[merge_index]._replace(merged_s=self.simulation.now_s)
         server.merged_versions, server.is_merging = server.versions, False
         self.send_due(server)
 
     # Instructions and effects of the upper server.
 
-    def _handler_program(self, server: int, update: int) -> list[Instruction]:
+    def _handler_program(self, server_number: int, update: int) -> list[Instruction]:
         """Return the upper server's handler of a local server: take an update, send the model, await the next."""
-        send_program = self._program_number(server)
+        sender = self._sender_number(server_number)
 
         def after_gate() -> list[Instruction]:
             """Return the instructions that take an update once it is due; none if the local server has ended."""
-            if self._has_ended[server]:
+            if self._has_ended[server_number]:
                 return []
             return [
-                Recv(send_program, ("up", update), effect=partial(self._queue_arrival, server)),
-                gate(partial(self._begin_reply, server)),
-                Send(send_program, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
-                *self._handler_program(server, update + 1),
+                Recv(sender, ("up", update), effect=partial(self._queue_arrival, server_number)),
+                gate(partial(self._begin_reply, server_number)),
+                Send(sender, self.settings.model_bytes, ("down", update), label=f"model {update + 1}"),
+                *self._handler_program(server_number, update + 1),
             ]
 
         return [gate(lambda: None), continue_with(after_gate)]  # `_send_if_due` opens the gate
 
-    def _queue_arrival(self, server: int) -> None:
+    def _queue_arrival(self, server_number: int) -> None:
         """Note that a local server's update has arrived, for processing at the end of this instant, in server order."""
         if not self._arrivals:  # the first of this instant
             self.simulation.env.call_later(0.0, self._take_arrivals, ARRIVALS)
-        self._arrivals.append(server)
+        self._arrivals.append(server_number)
 
     def _take_arrivals(self, _: object) -> None:
         """Apply the updates that have arrived at the upper server at this instant: a version of its model each."""
         arrivals, self._arrivals = sorted(self._arrivals), []
         self.policy.end_s = now_s = float(self.simulation.env.now)
-        for number in arrivals:
-            age = self._versions - self.policy.servers[number].upper_version
-            self.observer.arrive_up(number, age)
+        for server_number in arrivals:
+            age = self._versions - self.policy.servers[server_number].upper_version
+            self.observer.arrive_up(server_number, age)
             self._versions += 1
-            self._last_merge[number] = len(self.merges)
+            self._merge_index[server_number] = len(self.merges)
             self.merges.append(Merge(
-                number, self._sent_versions[number], self._sent_s[number], arrived_s=now_s, version=self._versions,
-                age=age, merged_s=math.nan,
+                server_number, self._sent_versions[server_number], self._sent_s[server_number], arrived_s=now_s,
+                version=self._versions, age=age, merged_s=math.nan,
             ))  # fmt: skip
-            self.simulation.open_gate(self._handler_number(number))
+            self.simulation.open_gate(self._handler_number(server_number))  # so that the handler replies
 
-    def _begin_reply(self, server: int) -> None:
+    def _begin_reply(self, server_number: int) -> None:
         """Note which version of the upper server's model leaves for a local server."""
-        self.observer.reply_up(server)
-        self.policy.servers[server].upper_version = self._versions
+        self.observer.reply_up(server_number)
+        self.policy.servers[server_number].upper_version = self._versions

@@ -100,10 +100,10 @@ class ServerSettings:
             raise SpecError("grace_period", self.grace_period_s, "seconds, finite and at least 0")
         if len(self.local_steps) != self.workers or min(self.local_steps) < 1:
             raise SpecError("local_steps", list(self.local_steps), f"{self.workers} numbers of at least 1")
-        most_updates = min(self.groups, default=self.num_participants)
+        most_updates = min(self.groups, default=self.num_participants)  # that a server without a full buffer can get
         if self.synchronous and self.buffer_size > most_updates:
-            waiting = "the participants" if self.participants is not None else "the workers"
-            expected = f"at most {most_updates}, {waiting}, who wait until it is full"
+            senders = "the workers" if self.participants is None else "the participants"
+            expected = f"at most {most_updates}, {senders}, who wait until it is full"
             raise SpecError("buffer_size", self.buffer_size, expected)
 
     @property
@@ -156,7 +156,7 @@ class EventObserver:
 
 
 class Contribution(NamedTuple):
-    """An update that a worker sent to a server: its steps, versions, times in seconds, and use.
+    """An update that a worker sent to a server: its steps, the versions before and after it, and times in seconds.
 
     Attributes:
         worker: number of the worker.
@@ -164,9 +164,9 @@ class Contribution(NamedTuple):
         begun_s: time at which the worker began these steps with its model.
         sent_s: time at which the worker sent the update.
         arrived_s: time at which the update arrived at the server.
-        model: version of the model with which the worker began.
+        model: version of the model with which the worker began; 0 is the first model.
         version: version that contains the update, from 1.
-        age: number of versions made between, ``version - 1 - model``.
+        age: number of versions that the server made between these two, ``version - 1 - model``.
         replied_s: time at which the server sent the next model; NaN if never.
     """
 
@@ -186,7 +186,7 @@ class Merge(NamedTuple):
 
     Attributes:
         server: number of the local server.
-        versions: number of the local server's versions in the update.
+        versions: number of versions of the local server since its last merge, which the update contains.
         sent_s: time at which the local server sent the update.
         arrived_s: time at which the update arrived at the upper server.
         version: version that the upper server made from the update, from 1.
@@ -215,12 +215,11 @@ class AsyncResult:
         end_s: time of the last version or of the end of the last step.
         compute_s: seconds that each worker computes, ``(P,)``.
         wait_s: seconds that each worker waits for a model, including the transfer of its update, ``(P,)``.
-        timeline: timeline of P + 1 workers; the last is the server, with a stream of its messages to each worker. With
-            S local servers it has P + S + 1 workers: each local server has a further stream to the upper server, which
-            is the last.
+        timeline: timeline with rows of the P workers, of the S local servers if there are any, and of the only or upper
+            server. A server has a stream for each receiver of its messages.
         interrupted: whether the user interrupted the simulation; the fields above are then the results so far.
         merges: updates of local servers in the order of arrival at the upper server.
-        failed: costs of failures, if machines may fail.
+        failed: costs of failures; None if no machine can fail.
     """
 
     step_end_s: Floats
@@ -250,7 +249,7 @@ class AsyncResult:
         """Return the seconds that worker i's updates waited at the server for an update of worker j, ``(P, P)``.
 
         An update waits for the last update of its version; the grace period after the last update is not counted. Only
-        updates whose workers received another model count.
+        updates whose workers waited for that version count, and received its model.
 
         Args:
             workers: P, number of workers.
@@ -264,7 +263,7 @@ class AsyncResult:
         waited_s: Floats = np.zeros((workers, workers))
         for update in self.contributions:
             awaited = last_update[server_of_worker[update.worker], update.version]
-            if update.replied_s >= awaited.arrived_s:  # the reply came after the version, not at once or never
+            if update.replied_s >= awaited.arrived_s:  # not if the server replied at once or never (NaN)
                 waited_s[update.worker, awaited.worker] += awaited.arrived_s - update.arrived_s
         return waited_s
 
@@ -292,11 +291,11 @@ class ServerTopology(DerivedTopology):
 
     @property
     def workers(self) -> int:
-        """Return the number of programs: 2 P, or 2 P + 2 S with local servers."""
+        """Return the number of programs, each a worker of this topology: 2 P, or 2 P + 2 S with local servers."""
         return self.num_workers + len(self.places)
 
     def place_of(self, program: int) -> int:
-        """Return the place of a worker or a handler in the whole network."""
+        """Return the place of a program, of a worker or a handler, in the whole network; worker i has place i."""
         return program if program < self.num_workers else self.places[program - self.num_workers]
 
     @property
@@ -328,30 +327,30 @@ def with_server(network: Network | Topology, workers: int) -> tuple[Topology, in
     for num_places in range(workers + 1, 2 * workers + 2):  # one more place, or as many as fill a node
         try:
             return topology(network, num_places), workers
-        except SpecError:  # the network cannot have so many places
+        except SpecError:  # the network cannot have this number of places
             continue
     return topology(network, workers), 0
 
 
-def places_of_handlers(workers: int, place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return the machine of each handler: a server's program for one worker, or for a local server.
+def places_of_handlers(workers: int, server_place: int, groups: Sequence[int] = ()) -> tuple[int, ...]:
+    """Return the place of each handler: a server's program for one worker, or for a local server.
 
-    A local server runs on the machine of the first worker of its group. The handlers are those for the workers, then
+    A local server is at the place of the first worker of its group. The handlers are those for the workers, then
     the local servers' programs that send to the upper server, then the upper server's handlers for these.
 
     Args:
         workers: number of workers.
-        place: machine of the only server, or of the upper server.
+        server_place: place of the only server, or of the upper server.
         groups: number of workers of each local server, in order; empty: there is one server.
     """
     if not groups:
-        return (place,) * workers
-    first_workers: list[int] = (np.cumsum(groups) - groups).tolist()
-    worker_handlers: list[int] = np.repeat(first_workers, groups).tolist()
-    return (*worker_handlers, *first_workers, *[place] * len(groups))
+        return (server_place,) * workers
+    first_workers: list[int] = (np.cumsum(groups) - groups).tolist()  # of each group
+    places_for_workers: list[int] = np.repeat(first_workers, groups).tolist()
+    return (*places_for_workers, *first_workers, *[server_place] * len(groups))
 
 
 def server_topology(network: Network | Topology, workers: int, groups: Sequence[int] = ()) -> ServerTopology:
-    """Return the network of workers and their servers' handlers; `with_server` places the only or the upper server."""
-    full_network, place = with_server(network, workers)
-    return ServerTopology(full_network, workers, places_of_handlers(workers, place, groups))
+    """Return the network of workers and their servers' handlers, with the server where `with_server` places it."""
+    full_network, server_place = with_server(network, workers)
+    return ServerTopology(full_network, workers, places_of_handlers(workers, server_place, groups))

@@ -23,9 +23,9 @@ class ServerState:
         versions: number of versions that the server has made.
         under_way: number of workers that compute or whose updates are on their way.
         buffered: workers whose updates wait for a version.
-        closing: version whose grace period is running.
+        version_in_grace: version whose grace period has begun, the last such version; 0 before the first.
         merged_versions: number of versions that the server had made when it last merged the upper server's model.
-        upper_version: version of the last model that the upper server sent.
+        upper_version: version of the last model that the upper server sent to this local server.
         is_merging: whether an update to the upper server, or the returned model, is on its way.
     """
 
@@ -34,7 +34,7 @@ class ServerState:
     versions: int = 0
     under_way: int = 0
     buffered: list[int] = field(default_factory=list)
-    closing: int = 0
+    version_in_grace: int = 0
     merged_versions: int = 0
     upper_version: int = 0
     is_merging: bool = False
@@ -56,7 +56,7 @@ class ServerClock(Protocol):
         """Send a worker its next model; when the model leaves, `ServerPolicy.reply` is called."""
 
     def updates_taken(self, server: ServerState) -> None:
-        """Process that a server has taken all arrived updates and may have an update for the upper server."""
+        """Send a local server's update to the upper server if it is due, after the server has taken all arrivals."""
 
 
 class ServerPolicy:
@@ -65,13 +65,13 @@ class ServerPolicy:
     Args:
         settings: settings of the workers and servers.
         observer: observer of the events.
-        timing: the clock.
+        timing: the clock, and the sender of models.
 
     Attributes:
         steps_left: number of steps that no worker has been assigned.
         assigned: number of steps that each worker makes with its present model.
         model: version of each worker's model.
-        begun_s: time in seconds at which each worker began these steps.
+        begun_s: time in seconds at which each worker began the steps with its present model.
         sent_s: time in seconds at which each worker sent its last update.
         servers: the only server, or the local servers.
         server_of: server of each worker.
@@ -114,7 +114,7 @@ class ServerPolicy:
         now_s = self.timing.time_s()
         for worker in arrived:
             if worker in self.failed:
-                self._take_returned(worker)
+                self._take_failure_notice(worker)
                 continue
             self.end_s = now_s
             server = self.server_of[worker]
@@ -134,10 +134,7 @@ class ServerPolicy:
             self._send_due(server)
 
     def fail(self, worker: int, *, for_good: bool) -> None:
-        """Take back the steps of a worker, because it failed before its update was made.
-
-        ``for_good`` says that the worker does not come back.
-        """
+        """Take back the steps of a worker that failed before it sent them; ``for_good``: it never comes back."""
         self.steps_left += self.assigned[worker]
         self.failed.add(worker)
         if for_good:
@@ -167,14 +164,14 @@ class ServerPolicy:
         server = self.server_of[worker]
         self.model[worker] = server.versions
         if worker in self._last_contribution:
-            last = self._last_contribution[worker]
-            self.contributions[last] = self.contributions[last]._replace(replied_s=self.timing.time_s())
+            index = self._last_contribution[worker]
+            self.contributions[index] = self.contributions[index]._replace(replied_s=self.timing.time_s())
         has_returned = worker in self.failed
         self.failed.discard(worker)
-        if has_returned:  # the failed worker counted, so that no version was made without it
+        if has_returned:  # while it was away it counted as under way, so that versions waited for it
             server.under_way -= 1
         self._assign(worker)
-        # The last steps may have been assigned to others meanwhile.
+        # Without steps for it, this worker may be the last for which a version or an update to the upper server waits.
         if (self.settings.hierarchy is not None or has_returned) and not self.assigned[worker]:
             if server.buffered and self._is_last_version(server):
                 self._make_version(server)
@@ -183,8 +180,8 @@ class ServerPolicy:
     def _take_idle(self, server: ServerState) -> list[int]:
         """Remove and return the next participants from the idle workers: drawn ones, or all if no steps are left."""
         idle, num_present = server.idle, self.settings.workers - len(self.departed)
-        num_busy = num_present - len(idle)
-        num_drawn = self.settings.num_participants - num_busy  # free places among the participants
+        num_participating = num_present - len(idle)
+        num_drawn = self.settings.num_participants - num_participating
         if num_drawn >= len(idle) or not self.steps_left:
             server.idle = []
             return idle
@@ -200,7 +197,7 @@ class ServerPolicy:
         if steps:  # a worker without steps sends no update
             self.server_of[worker].under_way += 1
 
-    def _take_returned(self, worker: int) -> None:
+    def _take_failure_notice(self, worker: int) -> None:
         """Process the message of a worker that failed: it asks for a model, or says that it does not come back."""
         server = self.server_of[worker]
         if worker not in self.departed:
@@ -212,17 +209,18 @@ class ServerPolicy:
             self._apply_updates_if_ready(server)
 
     def _is_last_version(self, server: ServerState) -> bool:
-        """Return whether no further update can arrive, because no worker is under way or can get more steps."""
-        return not server.under_way and (self.settings.synchronous or not self.steps_left)
+        """Return whether no further update can arrive before the next version of a server."""
+        may_get_steps = self.steps_left and not self.settings.synchronous  # synchronous workers wait for the version
+        return not server.under_way and not may_get_steps
 
     def _apply_updates_if_ready(self, server: ServerState) -> None:
         """Make a version if the buffer is full, after the grace period if any, or if no further update can arrive."""
         is_full = len(server.buffered) >= self.settings.buffer_size
         if self._is_last_version(server) or (is_full and not self.settings.grace_period_s):
             self._make_version(server)
-        elif is_full and server.closing != server.versions + 1:  # the next version's grace period has not begun
-            server.closing = server.versions + 1
-            self.timing.later(self.settings.grace_period_s, partial(self._end_grace_period, server, server.closing))
+        elif is_full and server.version_in_grace <= server.versions:  # the next version's grace period has not begun
+            version = server.version_in_grace = server.versions + 1
+            self.timing.later(self.settings.grace_period_s, partial(self._end_grace_period, server, version))
 
     def _end_grace_period(self, server: ServerState, version: int) -> None:
         """End the grace period of a version: make the version from the updates so far, unless it exists already."""
