@@ -27,7 +27,7 @@ from syncline.errors import SynclineError
 from syncline.sim.events.plans import Plan, Routes, plan_of
 from syncline.sim.events.state import CoreState, copy_records
 from syncline.sim.program.instructions import Collective
-from syncline.sim.program.library_rounds import nccl_limits, posts_first, rounds_ahead, waits_for_sends
+from syncline.sim.program.library_rounds import POSTING_FIRST, RINGS_OF_GLOO, nccl_limits, rounds_ahead
 from syncline.sim.program.rounds import direct_rounds_ahead, places_for, rounds, software_s
 
 POSTS_FIRST, ISSUES_FIRST, PUSHES = 1, 2, 3
@@ -258,8 +258,8 @@ class CollectiveKinds:
             record["call"] = software_s(self._topology, ranks, collective.nbytes)
         else:
             ahead = rounds_ahead(collective.kind, num_rounds, ranks)
-            self._write_conditions(entries, plan, ahead, num_rounds, waits_for_sends(collective.kind))
-            record["gloo"] = POSTS_FIRST if posts_first(collective.kind) else ISSUES_FIRST
+            self._write_conditions(entries, plan, ahead, num_rounds, collective.kind in RINGS_OF_GLOO)
+            record["gloo"] = POSTS_FIRST if collective.kind in POSTING_FIRST else ISSUES_FIRST
             record["call"] = float(costs.software_s(collective.kind, ranks, collective.nbytes)) if ranks > 1 else 0.0
         record["messages"], record["connections"], record["route0"] = 2 * num_messages, len(pairs), route0
 

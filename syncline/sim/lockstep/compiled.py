@@ -32,22 +32,23 @@ def _eager_round(own_times: Any, previous_times: Any, own_cost: Any, message_cos
 
 
 @compiled
-def _rendezvous_round(before: Any, local: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
+def _rendezvous_round(before: Any, own: Any, after: Any, cost_before: Any, cost: Any, result: Any) -> None:
     """Compute one round of a ring by the rendezvous rule: the later end of each worker's two messages.
 
-    Worker i exchanges messages with the worker before and the worker after. ``cost`` has the seconds of its own
-    message, and ``cost_before`` those of the message of the worker before.
+    ``before``, ``own`` and ``after`` are the times of the worker before each worker in the ring, of the worker itself,
+    and of the one after it. ``cost`` has the seconds of its message to the worker after, ``cost_before`` those of the
+    message from the worker before.
     """
     for i in range(len(result)):
-        sent = (after[i] if after[i] > local[i] else local[i]) + cost[i]
-        received = (before[i] if before[i] > local[i] else local[i]) + cost_before[i]
+        sent = (after[i] if after[i] > own[i] else own[i]) + cost[i]
+        received = (before[i] if before[i] > own[i] else own[i]) + cost_before[i]
         result[i] = sent if sent > received else received
 
 
 @compiled
 def _padded(x: Any, before: int, after: int) -> Any:
     """Return the array with ``before`` more elements in front and ``after`` more behind, continued around the ring."""
-    result, source = np.empty(before + len(x) + after), -before % len(x)
+    result, source = np.empty(before + len(x) + after), -before % len(x)  # index of the first element in ``x``
     for i in range(len(result)):
         result[i] = x[source]
         source = source + 1 if source + 1 < len(x) else 0
@@ -61,7 +62,7 @@ def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
     s is the stride, the distance in memory between neighbours of the ring.
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
-    max_halo = block_rounds * stride
+    max_halo = block_rounds * stride  # workers before a block on which its times depend, see the module
     own_cost, message_cost = _padded(own_cost, max_halo, after=0), _padded(message_cost, max_halo, after=0)
     x = x.copy()
     times, next_times = np.empty(BLOCK + max_halo), np.empty(BLOCK + max_halo)
@@ -72,7 +73,7 @@ def eager_ring(x: Any, own_cost: Any, message_cost: Any, stride: int, rounds: in
             end = min(BLOCK, len(x) - first) + halo
             times[:end] = padded[first : first + end]
             cost_first = first + max_halo - halo  # index at which the costs of these workers begin
-            for low in range(stride, halo + stride, stride):
+            for low in range(stride, halo + stride, stride):  # each round leaves ``stride`` fewer times that are right
                 _eager_round(
                     times[low:end],
                     times[low - stride : end - stride],
@@ -92,18 +93,18 @@ def rendezvous_ring(x: Any, cost: Any, stride: int, rounds: int) -> Any:
     ``e_i = max(x_i, x_(i+s)) + cost_i`` is the end of the message between workers i and i + s.
     """
     block_rounds = max(1, BLOCK_ROUNDS // stride)
-    max_halo = block_rounds * stride
+    max_halo = block_rounds * stride  # workers on each side of a block on which its times depend, see the module
     cost, x = _padded(cost, max_halo, max_halo), x.copy()
     times, next_times = np.empty(BLOCK + 2 * max_halo), np.empty(BLOCK + 2 * max_halo)
     for first_round in range(0, rounds, block_rounds):
         halo = min(block_rounds, rounds - first_round) * stride
-        padded = _padded(x, halo, halo)
+        padded = _padded(x, before=halo, after=halo)
         for first in range(0, len(x), BLOCK):
             end = min(BLOCK, len(x) - first) + 2 * halo
             times[:end] = padded[first : first + end]
-            cost_first = first + max_halo - halo
+            cost_first = first + max_halo - halo  # index at which the costs of these workers begin
             for low in range(stride, halo + stride, stride):
-                high = end - low
+                high = end - low  # times from ``low`` to ``high`` are right after this round
                 _rendezvous_round(
                     times[low - stride : high - stride],
                     times[low:high],

@@ -32,9 +32,16 @@ from syncline.costmodel.collectives.algorithms import Round
 from syncline.costmodel.network.paths import Floats, Ints, Topology
 from syncline.costmodel.network.software_costs import FREE, GlooCosts
 from syncline.sim.lockstep.recurrences import Ports
-from syncline.sim.lockstep.routed import Contention, RoutedRound, RoutedRounds, narrowest, shared_channels
+from syncline.sim.lockstep.routed import (
+    Contention,
+    RoutedRound,
+    RoutedRounds,
+    channel_bandwidths,
+    narrowest,
+    shared_channels,
+)
 from syncline.sim.lockstep.shared_flow import TOLERANCE, SharedFlow
-from syncline.sim.program.library_rounds import rounds_ahead, waits_for_sends
+from syncline.sim.program.library_rounds import RINGS_OF_GLOO, rounds_ahead
 
 
 class _LastMessages(NamedTuple):
@@ -77,36 +84,34 @@ def run_gloo(
         raise Contention(not_in_step)
     if shared_channels([rounds], topology).any():
         raise Contention("workers share a channel, which only the events can follow")
-    waits = waits_for_sends(kind)
-    entry_s = entry_s + call_s if rounds else entry_s
+    entry_s = entry_s + call_s if rounds else entry_s  # without rounds the software does nothing
     complete_s = [entry_s]  # times at which a worker has all messages of the first 0, 1, 2, ... rounds
     received_s, sent_s = entry_s.copy(), entry_s.copy()
     never_s = np.full(workers, -np.inf)
-    previous = latest = _LastMessages(never_s, never_s)  # the last two messages of each worker
+    previous = latest = _LastMessages(never_s, never_s)  # the last two messages that each worker sent
     round_costs: dict[int, tuple[Floats, Floats, Floats]] = {}
     for round_number, (round_, ahead) in enumerate(zip(rounds, rounds_ahead(kind, len(rounds), workers), strict=True)):
         senders, receivers, _ = round_
         if id(round_) not in round_costs:
             round_costs[id(round_)] = _gloo_costs(round_, topology, costs)
-        flow_s, alpha_s, alpha_back_s = round_costs[id(round_)]
-        if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(alpha_s)):  # unequal messages
+        flow_s, latency_s, latency_back_s = round_costs[id(round_)]
+        if workers == 2 and len(senders) == 2 and (np.ptp(flow_s) or np.ptp(latency_s)):  # unequal messages
             raise Contention(not_in_step)
-        # ``complete_s[n]`` is after n rounds: a worker comes to this round once the rounds up to ``ahead`` before are
-        # complete.
-        ready_s = complete_s[max(round_number + 1 - ahead, 0)]
-        clear_s = ready_s[receivers]
-        if workers == 2:  # one connection: a clear-to-send waits for the message that is leaving
+        num_complete = max(round_number + 1 - ahead, 0)  # rounds that a worker completes before it comes to this one
+        ready_s = complete_s[num_complete]
+        clear_s = ready_s[receivers]  # when the receiver sends the clear-to-send
+        if workers == 2:  # one connection: a clear-to-send waits for the receiver's own message that is leaving
             for messages in (previous, latest):
                 is_leaving = messages.start_s[receivers] <= ready_s[receivers] * (1 + TOLERANCE)
                 clear_s = np.where(is_leaving, np.maximum(clear_s, messages.end_s[receivers]), clear_s)
-        start_s = np.maximum(ready_s[senders], clear_s + alpha_back_s)
+        start_s = np.maximum(ready_s[senders], clear_s + latency_back_s)
         start_s = np.maximum(start_s, latest.end_s[senders])
         end_s = start_s + flow_s
         previous, latest = latest, _LastMessages(latest.start_s.copy(), latest.end_s.copy())
         latest.start_s[senders], latest.end_s[senders] = start_s, end_s
-        received_s[receivers] = np.maximum(received_s[receivers], end_s + alpha_s)
+        received_s[receivers] = np.maximum(received_s[receivers], end_s + latency_s)
         sent_s[senders] = np.maximum(sent_s[senders], end_s)
-        complete_s.append(np.maximum(received_s, sent_s) if waits else received_s.copy())
+        complete_s.append(np.maximum(received_s, sent_s) if kind in RINGS_OF_GLOO else received_s.copy())
     return received_s, sent_s
 
 
@@ -115,9 +120,8 @@ def _gloo_costs(round_: Round, topology: Topology, costs: GlooCosts) -> tuple[Fl
     senders, receivers, nbytes = round_
     forward, backward = topology.paths(senders, receivers), topology.paths(receivers, senders)
     latency_factor, message_s = 1 + costs.latency_part, costs.message_s
-    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)  # of channel -1, none, at the end
     return (
-        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, bandwidth),
+        np.broadcast_to(nbytes, senders.shape) / narrowest(forward, channel_bandwidths(topology)),
         latency_factor * forward.latency_s + forward.overhead_s + message_s,
         latency_factor * backward.latency_s + backward.overhead_s + message_s,
     )
@@ -135,14 +139,14 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
     Raises:
         Contention: messages share a channel.
     """
-    if rounds.shares:
+    if rounds.shares_channels:
         raise Contention("workers share a channel, which only the events can follow")
     if not rounds.runs:
         return
     received_s = ports.received_s + call_s
     out_s, in_s = np.maximum(ports.out_s, received_s), ports.in_s
-    # The times after each of the last rounds; workers wait for the messages of the oldest of these rounds. Without a
-    # limit this stays their entry.
+    # The times after each of the last ``rounds_ahead`` rounds; workers wait for the messages of the oldest of these
+    # rounds. Without a limit nothing is appended, and they wait for nothing but their entry.
     recent_received_s: deque[np.ndarray] = deque([received_s], maxlen=rounds_ahead)
     for routed_round, repetitions in rounds.runs:
         assert isinstance(routed_round, RoutedRound), "no collective of NCCL's is one message after another"
@@ -164,7 +168,8 @@ def run_nccl(rounds: RoutedRounds, ports: Ports, rounds_ahead: int | None, call_
 def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> tuple[Floats, Floats]:
     """Return when each worker has received, and has sent, its last message of a direct exchange, both ``(P,)`` seconds.
 
-    A message begins when its sender has received all messages of the half before, and when the previous message on its
+    The rounds are in two halves: parts to their owners, then sums from the owners, see `syncline.sim.program.rounds`. A
+    message begins when its sender has received all messages of the half before, and when the previous message on its
     connection has left.
 
     Args:
@@ -180,14 +185,14 @@ def run_direct(rounds: Sequence[Round], topology: Topology, entry_s: Floats) -> 
     if not middle:  # a single worker sends nothing
         return received_s, sent_s
     halves = [_joined_messages(half) for half in (rounds[:middle], rounds[middle:])]
-    bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
+    bandwidth = channel_bandwidths(topology)
     paths = [topology.paths(senders, receivers) for senders, receivers, _ in halves]
-    limits = limiting_channels([path.channels for path in paths], bandwidth)
+    can_limit = limiting_channels([path.channels for path in paths], bandwidth)
     channel_busy_s = np.full(len(bandwidth), -np.inf)
     connection_busy_s = np.full((topology.workers, topology.workers), -np.inf)  # by sender and receiver
     for (senders, receivers, nbytes), path in zip(halves, paths, strict=True):
         begin_s = np.maximum(received_s[senders], connection_busy_s[senders, receivers])
-        end_s = SharedFlow(nbytes, path.channels, bandwidth, shared=limits).end_s(begin_s, channel_busy_s)
+        end_s = SharedFlow(nbytes, path.channels, bandwidth, shared=can_limit).end_s(begin_s, channel_busy_s)
         connection_busy_s[senders, receivers] = end_s
         received_s = received_s.copy()
         np.maximum.at(received_s, receivers, end_s + path.latency_s + path.overhead_s)
@@ -204,10 +209,10 @@ def _joined_messages(rounds: Sequence[Round]) -> tuple[Ints, Ints, Floats]:
 
 
 def limiting_channels(channels_of_halves: Sequence[Ints], bandwidth: Floats) -> NDArray[np.bool_]:
-    """Return which channels can limit messages if both halves of the ranks send at once, ``(C + 1,)`` bool.
+    """Return whether each channel can limit messages if those of both halves are under way at once, ``(C + 1,)``.
 
-    The other channels of a message limit this message to a rate. A channel that can carry the sum of the rates of its
-    messages limits none of them.
+    A message is no faster than the narrowest of its other channels. A channel that can carry the sum of these rates of
+    its messages limits none of them.
 
     Args:
         channels_of_halves: for each half, the channels of M messages, at most H each, ``(M, H)``; -1 for none.

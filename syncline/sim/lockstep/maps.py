@@ -63,9 +63,9 @@ class Spans(NamedTuple):
     members: frozenset[int] | None = None
 
 
-def timeline_of(history: Iterable[Spans], workers: int) -> Timeline:
+def timeline_of(all_spans: Iterable[Spans], workers: int) -> Timeline:
     """Return the timeline of these spans of ``workers`` workers."""
-    spans_list, all_workers = list(history), np.arange(workers)
+    spans_list, all_workers = list(all_spans), np.arange(workers)
     columns: dict[str, Any] = {name: [] for name in ("worker", "start_s", "end_s", "nbytes", "step")}
     for spans in spans_list:
         members = all_workers if spans.members is None else np.array(sorted(spans.members))
@@ -88,7 +88,8 @@ def run_collective(
     Args:
         key: the collective.
         rounds: rounds of the collective.
-        routed: function that returns these rounds on the topology; not called for gloo and direct exchanges.
+        routed: function that returns the same rounds on the topology; not called for gloo and direct exchanges, which
+            look up the routes themselves.
         topology: the network of the workers.
         ports: ports of the workers that enter, see `Ports.at_entry`; changed in place.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
@@ -99,7 +100,8 @@ def run_collective(
     """
     kind, nbytes, algorithm = key
     if is_direct(kind, algorithm):
-        begin_s = ports.received_s + software_s(topology, topology.workers, nbytes)
+        entry_s = ports.received_s  # so far no message has come
+        begin_s = entry_s + software_s(topology, topology.workers, nbytes)
         ports.received_s, ports.out_s = run_direct(rounds, topology, begin_s)
     elif is_gloo(kind, algorithm):
         costs = topology.gloo or FREE
@@ -125,7 +127,7 @@ def _has_connections(key: Key) -> bool:
 
 
 class CollectiveMaps:
-    """Maps from the times at which workers enter a collective to the times at which they are done, for one training.
+    """Functions of the times at which workers enter the collectives of a training: the times at which they are done.
 
     Collectives follow each other on the same ports. A worker that is done early sends its first message of the next
     collective as soon as the receiver's incoming port is free, even if the receiver still takes part in the last
@@ -133,8 +135,9 @@ class CollectiveMaps:
 
     Args:
         topology: the network of the P workers.
-        uses: number of uses of each collective. The matrix of a collective costs as many operations as running its
-            rounds P times, so the matrix is computed only for collectives with more than P uses, and only when needed.
+        uses: number of uses of each collective. Without shared channels each time is the latest of P, of which each
+            depends on one worker's entry: a matrix. To compute it takes as long as to run the rounds P times, so only
+            collectives with more than P uses have one.
         rule: start rule of messages, ``eager`` or ``rendezvous``.
     """
 
@@ -146,8 +149,8 @@ class CollectiveMaps:
         self._rounds = {key: rounds_on(key.kind, topology.workers, key.nbytes, topology, key.algorithm) for key in uses}
         self._shared = shared_channels(self._rounds.values(), topology)
         self._routed_rounds: dict[Key, RoutedRounds] = {}
-        self._vectors: dict[Key, Ports] = {}  # ports after a collective that all workers enter at time 0
-        self._matrices: dict[Key, Ports] = {}  # in row j, ports after a collective if only worker j's entry matters
+        self._ports_after: dict[Key, Ports] = {}  # ports after a collective that all workers enter at time 0
+        self._port_matrices: dict[Key, Ports] = {}  # the same in row j if only worker j's entry at time 0 matters
         self._sent_bytes: dict[Key, Floats] = {}
         self._openings: dict[Key, Opening | None] = {}
         self._ports: Ports | None = None
@@ -159,7 +162,9 @@ class CollectiveMaps:
 
     @in_s.setter
     def in_s(self, in_s: Floats) -> None:
-        self._ports = Ports(in_s, in_s, in_s, self._idle_channels_s())  # the next collective depends on ``in_s`` alone
+        self._ports = Ports(
+            in_s, in_s, in_s, self._idle_channels_s()
+        )  # of these, the next collective reads ``in_s`` alone
 
     def done_s(self, key: Key, entry_s: Floats) -> Floats:
         """Return the time at which each worker is done with the next collective, ``(P,)`` seconds.
@@ -172,16 +177,21 @@ class CollectiveMaps:
             ports_before.in_s.max() <= entry_s.min() and ports_before.busy_s.max() <= entry_s.min()
         )
         if is_idle and np.all(entry_s == entry_s[0]):
-            if key not in self._vectors:
-                self._vectors[key] = self._run(key, np.zeros(workers))
-            self._ports = self._vectors[key].copy()
+            if key not in self._ports_after:
+                self._ports_after[key] = self._run(key, np.zeros(workers))
+            self._ports = self._ports_after[key].copy()
             self._ports.shift(entry_s[0])  # a common entry later by x seconds makes all times later by x
-        elif is_idle and not _has_connections(key) and self._uses[key] > workers and not self._routed(key).shares:
-            if key not in self._matrices:
+        elif (
+            is_idle
+            and not _has_connections(key)
+            and self._uses[key] > workers
+            and not self._routed(key).shares_channels
+        ):
+            if key not in self._port_matrices:
                 only_worker_enters_s = np.where(np.eye(workers, dtype=bool), 0.0, -np.inf)  # worker j in row j
-                self._matrices[key] = self._run(key, only_worker_enters_s)
-            matrix = self._matrices[key]
-            # Row j has the times due to worker j's entry; channels (the last field) are idle, as none is shared.
+                self._port_matrices[key] = self._run(key, only_worker_enters_s)
+            matrix = self._port_matrices[key]
+            # Row j has the times due to worker j's entry; the channels stay idle, because none is shared.
             received_s, out_s, in_s = ((entry_s[:, None] + times_s).max(axis=0) for times_s in matrix.times_s[:3])
             self._ports = Ports(received_s, out_s, in_s, busy_s=self._idle_channels_s())
         else:
@@ -243,7 +253,8 @@ class GroupedMaps:
         """Make the maps of the calls' groups; refuse groups that would disturb each other."""
         uses: dict[tuple[int, ...] | None, Counter[Key]] = {}
         for call in calls:
-            uses.setdefault(group_ranks(call.group, topology.workers), Counter())[key_of(call)] += 1
+            group_uses = uses.setdefault(group_ranks(call.group, topology.workers), Counter())
+            group_uses[key_of(call)] += 1
         has_own_links = isinstance(topology, Star) and not topology.half_duplex.any()
         has_connections = any(_has_connections(key) for counts in uses.values() for key in counts)
         has_groups = bool(set(uses) - {None})  # None: all workers
@@ -265,7 +276,7 @@ class GroupedMaps:
         return opening_s
 
     def done_s(self, call: Call, entry_s: Floats) -> tuple[Floats, Floats]:
-        """Return the time at which each worker is done with the next collective, and its sent bytes, both ``(P,)``.
+        """Return the time at which each worker is done with the next call, and the bytes it sent, both ``(P,)``.
 
         A worker that takes no part is done when it enters.
 
@@ -278,8 +289,8 @@ class GroupedMaps:
             return maps.done_s(key, entry_s), maps.sent_bytes(key)
         members = list(range(self._workers) if group is None else group)
         done_s, sent_bytes = entry_s.copy(), np.zeros(self._workers)
-        maps.in_s = self._in_s[members]
+        maps.in_s = self._in_s[members]  # when the ports are free, whichever group used them last
         done_s[members], sent_bytes[members] = maps.done_s(key, entry_s[members]), maps.sent_bytes(key)
-        # A worker that received nothing has no incoming port in the maps, but another group may send to it next.
+        # The maps know no incoming port of a worker that received nothing; it is as free as before.
         self._in_s[members] = np.maximum(self._in_s[members], maps.in_s)
         return done_s, sent_bytes

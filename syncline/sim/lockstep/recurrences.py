@@ -44,12 +44,15 @@ class Ports:
 
     @classmethod
     def at_entry(cls, entry_s: Floats, channels: int, before: Ports | None = None) -> Ports:
-        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``, from the ports before."""
+        """Return the ports of workers that enter a collective at ``entry_s``, ``(..., P)``.
+
+        ``before`` are the ports after the collective before; if None, incoming ports and ``channels`` are free.
+        """
         if before is None:
             in_s, busy_s = np.full(entry_s.shape, -np.inf), np.full(channels + 1, -np.inf)
         else:
             in_s, busy_s = before.in_s.copy(), before.busy_s.copy()
-        return cls(entry_s.copy(), entry_s.copy(), in_s, busy_s)
+        return cls(received_s=entry_s.copy(), out_s=entry_s.copy(), in_s=in_s, busy_s=busy_s)
 
     @property
     def times_s(self) -> tuple[Floats, Floats, Floats, Floats]:
@@ -62,13 +65,14 @@ class Ports:
 
     def shift_from(self, earlier: Ports) -> float | None:
         """Return the seconds by which all times are later than those of ``earlier``; None if not all by as much."""
-        shift_s = float(self.out_s[0] - earlier.out_s[0])
+        shift_s = float(self.out_s[0] - earlier.out_s[0])  # of the first worker, which all others must have
         for times_s, earlier_s in zip(self.times_s, earlier.times_s, strict=True):
             is_used = np.isfinite(times_s)
             if times_s is self.busy_s:  # channels that these rounds did not use stay as they were
                 is_used &= times_s != earlier_s
             difference_s = times_s[is_used] - earlier_s[is_used] - shift_s
-            if not np.all(np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))):  # more than rounding
+            is_rounding = np.abs(difference_s) <= np.spacing(np.abs(times_s[is_used]))
+            if not np.all(is_rounding):
                 return None
         return shift_s
 
@@ -95,24 +99,25 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
     run_round, run_rings = _eager, _eager_rings
     if rule == "rendezvous":
         run_round, run_rings = _rendezvous, _rendezvous_rings
-        ports.received_s = np.full_like(ports.out_s, -np.inf)  # ``out_s`` alone is the state
+        ports.received_s = np.full_like(ports.out_s, -np.inf)  # by this rule ``out_s`` alone is the state
     for routed_round, repetitions in rounds.runs:
         if isinstance(routed_round, RoutedSequence):
             _run_one_by_one(routed_round, ports, rule)
             continue
-        if routed_round.rings is not None and not routed_round.shared and repetitions >= MANY_ROUNDS:
+        if routed_round.rings is not None and not routed_round.shares_channels and repetitions >= MANY_ROUNDS:
             run_rings(routed_round, routed_round.rings, ports, repetitions)
             continue
         shared_flow = _shared_flow(routed_round, rounds)
-        for remaining in reversed(range(repetitions)):
-            if not (remaining and routed_round.shared):
+        for num_left in reversed(range(repetitions)):  # after this round
+            if not routed_round.shares_channels or not num_left:
                 run_round(routed_round, ports, shared_flow)
                 continue
+            # Shared channels take long. If a round makes all times later by as much, so do the rounds that are left.
             ports_before = ports.copy()
             run_round(routed_round, ports, shared_flow)
             shift_s = ports.shift_from(ports_before)
-            if shift_s is not None:  # every later round makes all times later by as much
-                ports.shift(remaining * shift_s)
+            if shift_s is not None:
+                ports.shift(num_left * shift_s)
                 break
     if rule == "rendezvous":
         ports.received_s = ports.out_s.copy()
@@ -121,7 +126,7 @@ def run_routed(rounds: RoutedRounds, ports: Ports, rule: Rule) -> None:
 def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
     """Run rounds of one message each with floats of Python, which is faster than with arrays of one number.
 
-    If the ports have leading axes, each position in these axes is a separate run.
+    If the ports' times are ``(..., P)``, each position in the axes before the last is a separate run.
     """
     senders, receivers, _ = sequence.messages
     columns = senders, receivers, sequence.overhead_s, sequence.flow_s, sequence.latency_s
@@ -140,7 +145,8 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
                 received_s[receiver] = max(received_s[receiver], end_s + latency_s)
             else:
                 start_s = max(out_s[sender], out_s[receiver])
-                out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s  # summed as in arrays
+                # Summed in the order of `_rendezvous`, so that all bits agree.
+                out_s[sender] = out_s[receiver] = start_s + (latency_s + overhead_s) + flow_s
         received_of_run[run], out_of_run[run], in_of_run[run] = received_s, out_s, in_s
     ports.received_s, ports.out_s = received_of_run.reshape(shape), out_of_run.reshape(shape)
     ports.in_s = in_of_run.reshape(shape)
@@ -165,20 +171,23 @@ def _flow_end_s(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow
     if shared_flow is None:
         return begin_s + routed_round.flow_s
     if begin_s.ndim > 1:
-        raise Contention("shared channels are no linear map")
+        raise Contention("shared channels are no linear map")  # several runs at once are the columns of a matrix
     return shared_flow.end_s(begin_s, ports.busy_s)
 
 
 def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the eager rule, which changes the ports in place."""
+    """Run one round by the eager rule, which changes the ports in place.
+
+    If all workers send and receive, whole arrays stand for the workers, which is faster than indices.
+    """
     senders, receivers, _ = routed_round.messages
-    if routed_round.source is not None:  # all workers at once, in their order
+    if routed_round.sender_to is not None:
         start_s = np.maximum(ports.received_s, ports.out_s)
         np.maximum(start_s, ports.in_s.take(receivers, axis=-1), out=start_s)
         end_s = _flow_end_s(routed_round, ports, shared_flow, begin_s=start_s + routed_round.overhead_s)
         ports.out_s[...] = end_s
-        end_s.take(routed_round.source, axis=-1, out=ports.in_s)
-        arrival_s = (end_s + routed_round.latency_s).take(routed_round.source, axis=-1)
+        end_s.take(routed_round.sender_to, axis=-1, out=ports.in_s)
+        arrival_s = (end_s + routed_round.latency_s).take(routed_round.sender_to, axis=-1)
         np.maximum(ports.received_s, arrival_s, out=ports.received_s)
         return
     start_s = np.maximum(ports.received_s[..., senders], ports.out_s[..., senders])
@@ -192,28 +201,28 @@ def _eager(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | No
 def _eager_rings(routed_round: RoutedRound, order: Ints, ports: Ports, repetitions: int) -> None:
     """Run equal rounds by the eager rule: the first and the last alone, and all others at once.
 
-    After the first round a worker's incoming port is free when its sender's outgoing port is free.
+    After the first round a worker's incoming port is free when its sender's outgoing port is free. So one time per
+    worker is the whole state, until the last round writes all times of the ports again.
     """
     _eager(routed_round, ports)
     occupied_s = _along_rings(routed_round, order, routed_round.overhead_s + routed_round.flow_s)
     latency_s = _along_rings(routed_round, order, routed_round.latency_s)
     times_s = eager_rounds(_to_rings(ports.done_s, order), occupied_s, latency_s, repetitions=repetitions - 2)
-    # Times at which each worker can begin the last round, which then writes all three fields.
-    ports.out_s = _from_rings(times_s, order, ports.out_s.shape)
+    ports.out_s = _from_rings(times_s, order, ports.out_s.shape)  # when each worker can begin the last round
     ports.in_s[...] = -np.inf
     _eager(routed_round, ports)
 
 
 def _rendezvous(routed_round: RoutedRound, ports: Ports, shared_flow: SharedFlow | None = None) -> None:
-    """Run one round by the rendezvous rule, which changes the ports in place; ``out_s`` alone holds the state."""
+    """Run one round by the rendezvous rule, which changes ``out_s`` of the ports in place, the whole state."""
     senders, receivers, _ = routed_round.messages
-    through_s = ports.out_s
-    if routed_round.source is not None:
+    through_s = ports.out_s  # see the module
+    if routed_round.sender_to is not None:
         start_s = np.maximum(through_s, through_s.take(receivers, axis=-1))
         end_s = _flow_end_s(
             routed_round, ports, shared_flow, start_s + (routed_round.latency_s + routed_round.overhead_s)
         )
-        np.maximum(end_s, end_s.take(routed_round.source, axis=-1), out=through_s)
+        np.maximum(end_s, end_s.take(routed_round.sender_to, axis=-1), out=through_s)
         return
     start_s = np.maximum(through_s[..., senders], through_s[..., receivers])
     begin_s = start_s + (routed_round.latency_s + routed_round.overhead_s)
@@ -243,9 +252,9 @@ def _from_rings(ring_times_s: Floats, order: Ints, shape: tuple[int, ...]) -> Fl
 
 
 def _along_rings(routed_round: RoutedRound, order: Ints, values: float | Floats) -> float | Floats:
-    """Return the values of the workers' messages in the order of rings, ``(G, M, 1)``; one number for all as it is."""
+    """Return the values of the workers' messages along M rings of G workers, ``(G, M, 1)``; one number as it is."""
     if isinstance(values, float):
         return values
-    worker_values = np.empty(order.size)
+    worker_values = np.empty(order.size)  # of each worker's message, in the order of workers
     worker_values[routed_round.messages.senders] = values
     return worker_values[order][..., None]

@@ -69,7 +69,7 @@ def eager_rounds(x: Floats, occupied_s: float | Floats, latency_s: float | Float
         repetitions: K, number of rounds.
     """
     if isinstance(occupied_s, float) and isinstance(latency_s, float):
-        window = 0  # number of neighbours over which x is the maximum
+        window = 0  # number of neighbours over which x is the maximum, as after so many rounds
         while window < repetitions:
             step = min(window + 1, repetitions - window)
             x = np.maximum(x, np.roll(x, step, axis=0) + step * latency_s)
@@ -100,7 +100,7 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
     those of `eager_rounds`.
     """
     if isinstance(cost_s, float):
-        window = 0  # number of neighbours on each side over which x is the maximum
+        window = 0  # number of neighbours on each side over which x is the maximum, as after so many rounds
         while window < repetitions:
             step = min(2 * window + 1, repetitions - window)
             x = np.maximum(x, np.maximum(np.roll(x, step, axis=0), np.roll(x, -step, axis=0)))
@@ -110,7 +110,8 @@ def rendezvous_rounds(x: Floats, cost_s: float | Floats, repetitions: int) -> Fl
     if kernels is not None:
         flat = (np.ascontiguousarray(array).ravel() for array in (x, np.broadcast_to(cost_s, x.shape)))
         return kernels.rendezvous_ring(*flat, stride=math.prod(x.shape[1:]), rounds=repetitions).reshape(x.shape)
-    message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))  # of the messages from -1, 0, ..., G - 1
+    # Of the messages of workers -1 (the last), 0, ..., G - 1, so that a worker's two messages are neighbours.
+    message_cost_s = _with_last_in_front(np.broadcast_to(cost_s, x.shape))
     padded = np.concatenate([x[-1:], x, x[:1]])  # so that both neighbours are rows, without wrapping around
     message_end_s = np.empty_like(message_cost_s)
     for _ in range(repetitions):

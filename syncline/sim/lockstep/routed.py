@@ -34,19 +34,21 @@ class RoutedRound(NamedTuple):
         overhead_s: seconds that the sender is busy before the bytes flow.
         flow_s: seconds that the bytes flow, n / R for n bytes through the narrowest channel of the route.
         latency_s: seconds of latency of the route.
-        shared: whether a channel of the round carries messages of several senders to several receivers.
-        rings: the workers along the rings that the messages form, see `rings`; None unless the round is repeated.
-        source: sender to each worker, ``(P,)``, if all workers send, in their order, and all receive.
-        channels: channels of each message, ``(M, H)``, if any is shared; -1 for none.
+        shares_channels: whether a channel of the round carries messages of several senders to several receivers.
+        rings: the workers along the rings that the messages form, see `rings`; None if there are none, or if they were
+            not looked for because the round is repeated few times.
+        sender_to: the sender to each worker, ``(P,)``, if every worker sends a message and receives one, and the
+            senders are in ascending order; otherwise None.
+        channels: channels of each message, at most H, ``(M, H)``, -1 for none; None if no channel is shared.
     """
 
     messages: Round
     overhead_s: float | Floats
     flow_s: float | Floats
     latency_s: float | Floats
-    shared: bool
+    shares_channels: bool
     rings: Ints | None
-    source: Ints | None
+    sender_to: Ints | None
     channels: Ints | None
 
 
@@ -73,10 +75,10 @@ class RoutedRounds:
     Args:
         runs: each round with its number of repetitions in a row; or all rounds as one sequence, once.
         topology: the network.
-        shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``; on all
-            other channels the ports keep transfers apart.
+        shared: whether each of C channels carries messages of several senders to several receivers, ``(C,)``. On the
+            other channels transfers follow each other, because they share a port.
         copies: number of equal workers that each simulated worker stands for, ``(P,)``; all of them use the same shared
-            channels. None stands for one each.
+            channels. If None, each stands for itself.
     """
 
     runs: Sequence[tuple[RoutedRound | RoutedSequence, int]]
@@ -87,7 +89,7 @@ class RoutedRounds:
     @cached_property
     def bandwidth(self) -> Floats:
         """Return the bytes per second of each channel, and of channel -1, which is infinite, ``(C + 1,)``."""
-        return np.append(self.topology.bandwidth_bytes_per_s, np.inf)
+        return channel_bandwidths(self.topology)
 
     @cached_property
     def is_shared(self) -> NDArray[np.bool_]:
@@ -107,9 +109,9 @@ class RoutedRounds:
         Args:
             rounds: the rounds; the routes of a repeated round are looked up once.
             topology: the network.
-            shared: the shared channels, if other rounds alternate with these; by default the channels that these rounds
-                share.
-            copies: number of workers for which each stands.
+            shared: whether each channel is shared, ``(C,)``, by these rounds and others of the same training; by
+                default by these rounds alone.
+            copies: as in the class.
 
         Raises:
             Contention: a worker sends twice or receives twice in one round.
@@ -118,17 +120,18 @@ class RoutedRounds:
             messages = Round(rounds.senders, rounds.receivers, rounds.nbytes)
             sequence_shared = shared_channels([[messages]], topology) if shared is None else shared
             if not sequence_shared.any():
+                # Without shared channels, ``copies`` change nothing.
                 return cls([(_routed_sequence(messages, topology), 1)], topology, sequence_shared)
         rounds = list(rounds)  # a table makes new rounds whenever it is read
         if shared is None:
             shared = shared_channels([rounds], topology)
-        bandwidth = np.append(topology.bandwidth_bytes_per_s, np.inf)
-        is_shared = np.append(shared, False) if shared.any() else None  # the last is channel -1, none
+        bandwidth = channel_bandwidths(topology)
+        is_shared = np.append(shared, False) if shared.any() else None  # the last stands for channel -1
         routed: dict[int, RoutedRound] = {}  # by the id of a round
         runs: list[tuple[RoutedRound, int]] = []
         for _, repeated_round in groupby(rounds, key=id):
-            copies_of_round = list(repeated_round)
-            round_, repetitions = copies_of_round[0], len(copies_of_round)
+            equal_rounds = list(repeated_round)
+            round_, repetitions = equal_rounds[0], len(equal_rounds)
             if not len(round_.senders):  # nothing to send takes no time
                 continue
             if id(round_) not in routed:
@@ -145,12 +148,12 @@ class RoutedRounds:
         for routed_round in distinct_rounds:
             _, *costs = routed_round  # all fields but the messages, which are counted above
             nbytes += sum(np.asarray(cost).nbytes for cost in costs)
-        return nbytes + 100.0 * len(self.runs)
+        return nbytes + 100.0 * len(self.runs)  # about 100 bytes for the pair of a run
 
     @property
-    def shares(self) -> bool:
+    def shares_channels(self) -> bool:
         """Return whether any two transfers could use one channel at the same time."""
-        return any(isinstance(run, RoutedRound) and run.shared for run, _ in self.runs)
+        return any(isinstance(run, RoutedRound) and run.shares_channels for run, _ in self.runs)
 
 
 class Key(NamedTuple):
@@ -179,10 +182,11 @@ def routed_rounds(key: Key, topology: Topology, shared: NDArray[np.bool_] | None
 
 
 def _build_rounds(key: Key, topology: Topology, shared_bytes: bytes | None) -> RoutedRounds:
-    """Return the rounds of a collective on a topology; the shared channels are bytes, which a cache can hash."""
+    """Return the rounds of a collective on a topology; ``shared_bytes`` is a mask of channels that a cache can hash."""
     kind, nbytes, algorithm = key
     shared = None if shared_bytes is None else np.frombuffer(shared_bytes, np.bool_)
-    return RoutedRounds.from_rounds(rounds_on(kind, topology.workers, nbytes, topology, algorithm), topology, shared)
+    all_rounds = rounds_on(kind, topology.workers, nbytes, topology, algorithm)
+    return RoutedRounds.from_rounds(all_rounds, topology, shared)
 
 
 _cached_rounds = bounded_cache(128e6, lambda rounds: rounds.memory_bytes)(_build_rounds)
@@ -201,7 +205,7 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
     channels = len(topology.bandwidth_bytes_per_s)
     if isinstance(topology, Star) and not topology.half_duplex.any():
         return np.zeros(channels, dtype=np.bool_)
-    # For senders (row 0) and receivers (row 1): a worker of each channel, -1 before any, and whether there are others.
+    # Row 0 is of senders, row 1 of receivers: one worker that uses the channel, or -1, and whether there are others.
     worker_of_channel = np.full((2, channels), -1, dtype=np.int64)
     has_several = np.zeros((2, channels), dtype=np.bool_)
     visited: set[tuple[int, int]] = set()  # ids of the arrays of equal rounds
@@ -209,12 +213,14 @@ def shared_channels(collectives: Iterable[Sequence[Round]], topology: Topology) 
         if (id(senders), id(receivers)) in visited or not len(senders):
             continue
         visited.add((id(senders), id(receivers)))
-        for channel_of_message in topology.paths(senders, receivers).channels.T:  # the first, second, ... of each route
+        for channel_of_message in topology.paths(
+            senders, receivers
+        ).channels.T:  # the first of each route, the second, ...
             is_used = slice(None) if (channel_of_message >= 0).all() else channel_of_message >= 0
             channel = channel_of_message[is_used]
             for end, workers in enumerate((senders, receivers)):
                 worker, known_worker = workers[is_used], worker_of_channel[end, channel]
-                # If several workers of a round are new on a channel, one of them is stored, and the others differ.
+                # If several workers of a round are new on a channel, one of them is stored, so that the others differ.
                 worker_of_channel[end, channel] = np.where(known_worker < 0, worker, known_worker)
                 has_several[end, channel[worker_of_channel[end, channel] != worker]] = True
     return has_several[0] & has_several[1]
@@ -241,18 +247,24 @@ def _routed_round(
     shares = is_shared is not None and bool(is_shared[paths.channels].any())
     return RoutedRound(
         round_, _scalar_if_equal(paths.overhead_s), flow_s=_scalar_if_equal(nbytes / narrowest(paths, bandwidth)),
-        latency_s=_scalar_if_equal(paths.latency_s), shared=shares,
+        latency_s=_scalar_if_equal(paths.latency_s), shares_channels=shares,
         rings=rings(senders, receivers, workers) if seeks_rings else None,
-        source=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
+        # No two messages have one receiver, so sorting the receivers inverts the permutation.
+        sender_to=np.argsort(receivers) if np.array_equal(senders, np.arange(workers)) else None,
         channels=paths.channels if shares else None,
     )  # fmt: skip
 
 
 def _routed_sequence(messages: Round, topology: Topology) -> RoutedSequence:
-    """Return rounds of one message each on a topology."""
+    """Return the rounds of one message each, which ``messages`` has in their order, on a topology."""
     paths = topology.paths(messages.senders, messages.receivers)
-    rate = narrowest(paths, np.append(topology.bandwidth_bytes_per_s, np.inf))
+    rate = narrowest(paths, channel_bandwidths(topology))
     return RoutedSequence(messages, paths.overhead_s, flow_s=messages.nbytes / rate, latency_s=paths.latency_s)
+
+
+def channel_bandwidths(topology: Topology) -> Floats:
+    """Return the bytes per second of each channel, and infinity for channel -1, which stands for none, ``(C + 1,)``."""
+    return np.append(topology.bandwidth_bytes_per_s, np.inf)
 
 
 def _scalar_if_equal(values: Floats) -> float | Floats:

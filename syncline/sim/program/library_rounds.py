@@ -42,11 +42,6 @@ from syncline.costmodel.network.paths import Topology, longest_latency_s
 from syncline.costmodel.network.software_costs import DEFAULT, NcclCosts
 
 
-def gloo_rounds(kind: str, workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds in which gloo runs a collective of ``nbytes`` bytes."""
-    return _ROUNDS[kind](workers, nbytes)
-
-
 def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
     """Return how many rounds a rank of gloo may be ahead of the messages it received, for each round."""
     if kind in ("all_reduce", "reduce_scatter"):
@@ -58,20 +53,18 @@ def rounds_ahead(kind: str, rounds: int, workers: int) -> list[int]:
         return [2] * rounds
     if kind == "reduce":  # a ring, then messages from all to the root at once
         num_ring_rounds = max(rounds - (workers - 1), 0)
-        return [2] * num_ring_rounds + list(range(1, rounds - num_ring_rounds + 1))
+        num_last_rounds = rounds - num_ring_rounds  # each waits for the ring, but for no message of the others
+        return [2] * num_ring_rounds + list(range(1, num_last_rounds + 1))
     if kind == "broadcast":
         return [1] * rounds  # a round needs the messages of the round before
     return list(range(1, rounds + 1))  # no round waits for another
 
 
-def waits_for_sends(kind: str) -> bool:
-    """Return whether a rank of gloo waits for its own sends before it goes on, as in gloo's rings."""
-    return kind in ("all_reduce", "reduce_scatter", "all_gather", "reduce")
+RINGS_OF_GLOO = frozenset({"all_reduce", "reduce_scatter", "all_gather", "reduce"})
+"""Collectives in which a rank of gloo waits for its own sends before it goes on: its rings."""
 
-
-def posts_first(kind: str) -> bool:
-    """Return whether a rank of gloo posts the receives of a round before it sends in this round."""
-    return kind in ("all_reduce", "reduce_scatter", "reduce")
+POSTING_FIRST = frozenset({"all_reduce", "reduce_scatter", "reduce"})
+"""Collectives in which a rank of gloo posts the receives of a round before it sends in this round."""
 
 
 def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
@@ -81,12 +74,13 @@ def _all_reduce(workers: int, nbytes: float) -> Iterator[Round]:
     are not sent.
     """
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
-    worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers
+    worker, segments_per_chunk = np.arange(workers), int(num_segments) // workers  # a worker has a chunk of the tensor
     receiver = (worker - 1) % workers
     full_round = Round(worker, receiver, segment_bytes)
-    for first_chunk in (1, 0):  # the chunk whose segments worker 0 sends first, in each lap
+    for first_chunk in (1, 0):  # worker i begins a lap with the chunk of worker i + 1, then with its own sums
         for number in range(segments_per_chunk * (workers - 1)):
-            segment = ((worker + first_chunk) * segments_per_chunk + number) % num_segments  # that each worker sends
+            # The segment that each worker sends.
+            segment = ((worker + first_chunk) * segments_per_chunk + number) % num_segments
             sizes = np.clip(nbytes - segment * segment_bytes, 0.0, segment_bytes)
             if np.all(sizes == segment_bytes):
                 yield full_round
@@ -102,7 +96,7 @@ def _reduce(workers: int, nbytes: float) -> Iterator[Round]:
     num_segments, segment_bytes = (float(value) for value in segments(workers, nbytes))
     worker = np.arange(workers)
     ring_round = Round(worker, (worker - 1) % workers, segment_bytes)
-    for _ in range(int(num_segments) - 2):
+    for _ in range(int(num_segments) - 2):  # gloo's loop ends two segments before the last
         yield ring_round
     yield from _gather(workers, nbytes / workers)
 
@@ -120,11 +114,12 @@ def _gather(workers: int, nbytes: float) -> Iterator[Round]:
         yield Round(np.array([worker]), np.array([0]), nbytes)
 
 
-_ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
+GLOO_ROUNDS: dict[str, Callable[[int, float], Iterable[Round]]] = {
     "all_reduce": _all_reduce, "reduce_scatter": _all_reduce,
     "all_gather": lambda workers, nbytes: ring_rounds(workers, nbytes / 2, laps=2), "all_to_all": pairwise_rounds,
     "broadcast": _broadcast, "gather": _gather, "reduce": _reduce,
 }  # fmt: skip
+"""Functions of the workers and bytes of each collective that return the rounds in which gloo runs it."""
 
 
 def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Iterable[Round]:
@@ -143,14 +138,14 @@ def nccl_rounds(kind: str, workers: int, nbytes: float, costs: NcclCosts) -> Ite
         return _gather(workers, nbytes)
     if kind == "all_to_all":
         return pairwise_rounds(workers, nbytes)
-    block_bytes = nbytes if kind == "all_gather" else nbytes / workers
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers  # a worker begins with one block, or with all
     return _ring(workers, block_bytes, laps=2 if kind == "all_reduce" else 1, costs=costs)
 
 
 def nccl_limits(topology: Topology, algorithm: str) -> tuple[int | None, float]:
     """Return how many rounds a worker may be ahead of the messages it received, and the seconds before its first round.
 
-    A number of None means that a worker never waits.
+    The number is None if a worker never waits. The seconds are those of NCCL's software for a call.
     """
     costs = nccl_on(topology) or DEFAULT
     return costs.rounds_ahead(algorithm), float(costs.fixed_s(algorithm, longest_latency_s(topology)))
@@ -166,6 +161,7 @@ def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iter
     num_full_pieces, last_piece_bytes = (float(value) for value in costs.ring_steps(block_bytes))
     for num_pieces, piece_bytes in ((num_full_pieces, costs.ring_piece_bytes), (1, last_piece_bytes)):
         if piece_bytes > 0:
+            # The slices of a piece, a round each; equal slices are one object.
             round_of_part = {part: Round(worker, receiver, float(piece_bytes * part)) for part in costs.slice_parts}
             slices = [round_of_part[part] for part in costs.slice_parts]
             for _ in range(int(num_pieces) * laps * (workers - 1)):  # a lap passes a piece P - 1 times
@@ -178,15 +174,14 @@ def _chain(workers: int, nbytes: float, piece_bytes: float) -> Iterator[Round]:
     Rounds with the same senders and without the last piece, which may be smaller, are one object.
     """
     num_pieces = int(np.ceil(nbytes / piece_bytes))
-    last_piece_bytes = nbytes - (num_pieces - 1) * piece_bytes
-    worker = np.arange(workers - 1)
+    last_piece = num_pieces - 1
+    last_piece_bytes = nbytes - last_piece * piece_bytes
     full_rounds: dict[int, Round] = {}  # by number of senders
     for round_number in range(num_pieces + workers - 2):
-        first_sender = max(0, round_number - num_pieces + 1)
-        last_sender = min(round_number, workers - 2)
-        senders = worker[first_sender : last_sender + 1]
-        if round_number >= num_pieces - 1:  # the last piece is under way
-            sizes = np.where(round_number - senders == num_pieces - 1, last_piece_bytes, piece_bytes)
+        # Those whose piece, t - i, is from 0 to the last one; the last worker sends none.
+        senders = np.arange(max(0, round_number - last_piece), min(round_number, workers - 2) + 1)
+        if round_number >= last_piece:  # the last piece is under way
+            sizes = np.where(round_number - senders == last_piece, last_piece_bytes, piece_bytes)
             yield Round(senders, senders + 1, sizes)
             continue
         if len(senders) not in full_rounds:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -34,24 +33,24 @@ from syncline.costmodel.network.paths import Floats, Network, Topology
 from syncline.costmodel.network.places import Places, place_of, places_in_order, places_on
 from syncline.costmodel.network.software_costs import DEFAULT, HivemindCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import bounded_cache
-from syncline.sim.program.library_rounds import gloo_rounds, nccl_rounds
+from syncline.sim.program.library_rounds import GLOO_ROUNDS, nccl_rounds
 
 ROUND_BYTES, ARRAY_BYTES = 600.0, 100.0
-"""Approximate memory of the objects of a round that a table makes, and of an array besides its numbers."""
+"""Approximate memory in bytes of a round of a table, as objects, and of an array besides its numbers."""
 
 
-def rounds_bytes(schedule: Iterable[Round]) -> float:
+def rounds_bytes(all_rounds: Iterable[Round]) -> float:
     """Return the approximate memory of rounds in bytes; arrays that several rounds share count once."""
-    if isinstance(schedule, RoundTable):
+    if isinstance(all_rounds, RoundTable):
         message_bytes = 16.0  # a sender and a receiver
-        return ROUND_BYTES * len(schedule) + message_bytes * len(schedule.senders)
-    return sum(ARRAY_BYTES + np.asarray(array).nbytes for array in _distinct_arrays(schedule))
+        return ROUND_BYTES * len(all_rounds) + message_bytes * len(all_rounds.senders)
+    return sum(ARRAY_BYTES + np.asarray(field).nbytes for field in _distinct_fields(all_rounds))
 
 
-def _distinct_arrays(schedule: Iterable[Round]) -> Iterable[Any]:
-    """Return the senders, receivers and bytes of rounds; objects that several rounds share come once."""
-    distinct_rounds = {id(round_): round_ for round_ in schedule}.values()
-    return {id(array): array for array in chain.from_iterable(distinct_rounds)}.values()
+def _distinct_fields(all_rounds: Iterable[Round]) -> Iterable[Any]:
+    """Return the senders, receivers and bytes (an array or a number) of rounds; a shared object comes once."""
+    distinct_rounds = {id(round_): round_ for round_ in all_rounds}.values()
+    return {id(field): field for round_ in distinct_rounds for field in round_}.values()
 
 
 def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
@@ -59,9 +58,9 @@ def _read_only(rounds_: Iterable[Round]) -> Sequence[Round]:
     if isinstance(rounds_, RoundTable):
         return rounds_
     round_tuple = tuple(rounds_)
-    for array in _distinct_arrays(round_tuple):
-        if isinstance(array, np.ndarray):
-            array.setflags(write=False)
+    for field in _distinct_fields(round_tuple):
+        if isinstance(field, np.ndarray):
+            field.setflags(write=False)
     return round_tuple
 
 
@@ -88,9 +87,9 @@ def rounds(
         nbytes: bytes with the meaning that the collective's closed form gives them.
         algorithm: one of ``ALGORITHMS[kind]`` or ``HIERARCHICAL[kind]`` in `syncline.costmodel.collectives.table`; by
             default the first of ``ALGORITHMS[kind]``.
-        group: number of workers of a node, which are consecutive, or the sizes of all levels but the outermost; only
-            for hierarchical algorithms.
-        nccl: sizes of NCCL's pieces; its defaults if None.
+        group: for hierarchical algorithms, the number of consecutive workers that form a node, or the group sizes of
+            all levels but the outermost.
+        nccl: costs of NCCL with the sizes of its pieces; its defaults if None.
         places: places of the workers, for the algorithms that follow places; if None, every worker is a place.
 
     Raises:
@@ -114,7 +113,7 @@ def rounds(
             placed_rounds = by_places_rounds(float(nbytes), known_places)
         return _read_only(placed_rounds)
     if is_gloo(kind, name):
-        return _read_only(gloo_rounds(kind, workers, float(nbytes)))
+        return _read_only(GLOO_ROUNDS[kind](workers, float(nbytes)))
     if is_nccl(kind, name):
         return _read_only(nccl_rounds(kind, workers, nbytes=float(nbytes), costs=nccl or DEFAULT))
     return _read_only(FLAT[kind][name].rounds(workers, nbytes))
@@ -123,20 +122,19 @@ def rounds(
 def rounds_on(
     kind: str, workers: int, nbytes: float, network: Network | Topology | Sequence[Link], algorithm: str | None = None
 ) -> Sequence[Round]:
-    """Return the rounds of a collective on a network, whose nodes, sites or places are the groups of the workers."""
+    """Return the rounds of a collective on a network; its nodes, sites or places group the workers of hierarchies."""
     nccl_costs = nccl_on(network) if is_nccl(kind, algorithm) else None  # type: ignore[arg-type]
     places = places_for(kind, algorithm, network, workers)  # type: ignore[arg-type]
     return rounds(kind, workers, nbytes, algorithm, group=inner_sizes(network, workers), nccl=nccl_costs, places=places)
 
 
 def places_for(kind: str, algorithm: str | None, network: Network | Topology, workers: int) -> Places | None:
-    """Return the places of workers on a network if an algorithm's messages depend on places; else None."""
+    """Return the places of workers on a network if it has places and an algorithm's messages follow them; else None."""
     entry = TABLE.get(kind, {}).get(algorithm or "")
     has_place_owners = isinstance(entry, DirectAlgorithm) and entry.owners != "workers"
-    depends_on_places = has_place_owners or isinstance(entry, PlacedAlgorithm)
-    if not depends_on_places or place_of(network, workers) is None:
-        return None
-    return places_on(network, workers)
+    follows_places = has_place_owners or isinstance(entry, PlacedAlgorithm)
+    has_places = place_of(network, workers) is not None
+    return places_on(network, workers) if follows_places and has_places else None
 
 
 def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int) -> Iterator[Round]:
@@ -159,7 +157,7 @@ def in_groups(group_rounds: Iterable[Round], first_ranks: RankArray, stride: int
 def _first_ranks(workers: int, size: int, stride: int, leaders: bool) -> RankArray:
     """Return the first rank of each group of ``size`` workers that are ``stride`` ranks apart.
 
-    With ``leaders``, a block of ``size stride`` ranks has one such group, which begins at the block's first rank.
+    ``leaders``: the leaders of the level below, the first of every ``stride`` ranks, form the groups; else all do.
     """
     block_starts = size * stride * np.arange(workers // (size * stride))
     if leaders:
@@ -172,10 +170,10 @@ def _level_by_level(kind: str, name: str, workers: int, nbytes: float, sizes: tu
 
     ``name`` is the algorithm's; ``sizes`` are the group sizes of the levels, the innermost first.
     """
-    hierarchy = HIERARCHIES[kind][name]
+    hierarchy = HIERARCHIES[kind][name]  # its algorithm between groups, and whether groups have leaders
     for level, part_bytes in level_parts(kind, sizes, nbytes):
         stride = math.prod(sizes[:level])
-        first_ranks = _first_ranks(workers, sizes[level], stride, hierarchy.leaders)
+        first_ranks = _first_ranks(workers, size=sizes[level], stride=stride, leaders=hierarchy.leaders)
         group_rounds = FLAT[kind][hierarchy.between].rounds(sizes[level], float(part_bytes))
         yield from in_groups(group_rounds, first_ranks, stride)
 
@@ -187,13 +185,13 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
     Otherwise each group reduce-scatters and all-gathers around a ring. ``sizes`` are the group sizes of the levels, the
     innermost first.
     """
-    hierarchy = HIERARCHIES["all_reduce"][name]
+    hierarchy = HIERARCHIES["all_reduce"][name]  # its algorithm between groups, and whether groups have leaders
     *sizes_of_inner_levels, outer_size = sizes
     part_bytes, stride = nbytes, 1  # bytes that a worker reduces, and ranks between workers of a group
     up: list[Round] = []
     down: list[Round] = []
     for size in sizes_of_inner_levels:
-        first_ranks = _first_ranks(workers, size, stride, hierarchy.leaders)
+        first_ranks = _first_ranks(workers, size, stride=stride, leaders=hierarchy.leaders)
         if hierarchy.leaders:
             down_rounds = tuple(broadcast_rounds(size, part_bytes))
             up_rounds = tuple(reversed_rounds(down_rounds))
@@ -208,10 +206,10 @@ def _hierarchical_all_reduce(name: str, workers: int, nbytes: float, sizes: tupl
     return *up, *in_groups(outer_rounds, outer_first_ranks, stride), *down
 
 
-def sent_bytes(schedule: Iterable[Round], workers: int) -> Floats:
+def sent_bytes(all_rounds: Iterable[Round], workers: int) -> Floats:
     """Return the bytes that each worker sends in these rounds, ``(workers,)``."""
     total = np.zeros(workers)
-    for senders, _, nbytes in schedule:
+    for senders, _, nbytes in all_rounds:
         total[senders] += nbytes
     return total
 
@@ -222,15 +220,16 @@ def ordered_ring_rounds(kind: str, nbytes: float, places: Places) -> Sequence[Ro
     workers = len(order)
     if workers < 2:
         return ()
-    block_bytes = nbytes if kind == "all_gather" else nbytes / workers
-    return _ring(order[None], block_bytes, laps=2 if kind == "all_reduce" else 1)
+    block_bytes = nbytes if kind == "all_gather" else nbytes / workers  # a worker begins with one block, or with all
+    return _ring(order.reshape(1, workers), block_bytes, laps=2 if kind == "all_reduce" else 1)
 
 
 def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     """Return the rounds of an all-reduce inside the places, across them, and inside again.
 
-    The tensor of ``nbytes`` bytes has as many parts as the smallest place has workers. In each place, a worker owns
-    each part: it collects the part, reduces it in a ring with the part's owners elsewhere, and returns it.
+    The tensor of ``nbytes`` bytes has as many parts as the smallest place has workers. In each place, every part has an
+    owner, which collects the part from the place's workers, reduces it in a ring with the part's owners in the other
+    places, and returns it to the workers.
     """
     num_parts, num_places = min(map(len, places.ranks)), len(places.ranks)
     to_owners = list(_to_owners(places, num_parts, nbytes / num_parts))
@@ -238,7 +237,10 @@ def by_places_rounds(nbytes: float, places: Places) -> Sequence[Round]:
     if num_places > 1:
         owners = np.array([place[:num_parts] for place in places.ranks]).T  # (parts, places)
         between_owners = _ring(owners, nbytes / (num_parts * num_places), laps=2)
-    from_owners = [Round(receivers, senders, size) for senders, receivers, size in to_owners]
+    # The same messages in the other direction.
+    from_owners = [
+        Round(senders=round_.receivers, receivers=round_.senders, nbytes=round_.nbytes) for round_ in to_owners
+    ]
     return *to_owners, *between_owners, *from_owners
 
 
@@ -248,7 +250,7 @@ def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
     Args:
         orders: ranks of each ring in order, ``(rings, workers of a ring)``.
         block_bytes: bytes of a message.
-        laps: number of times that a block goes around the ring.
+        laps: number of times that a block goes around the ring, from each worker to the last that lacks it.
     """
     senders, receivers = orders.ravel(), np.roll(orders, -1, axis=1).ravel()
     ascending = np.argsort(senders)  # lockstep is faster if the senders are in their order
@@ -258,9 +260,10 @@ def _ring(orders: RankArray, block_bytes: float, laps: int) -> Sequence[Round]:
 
 
 def _to_owners(places: Places, parts: int, nbytes: float) -> Iterator[Round]:
-    """Yield rounds in which every worker sends a part of ``nbytes`` bytes to each other owner of its place.
+    """Yield rounds in which every worker sends each other owner of its place the owner's part, ``nbytes`` bytes.
 
-    In round r the i-th worker of a place sends to the worker i + 1 + r; the first ``parts`` workers are the owners.
+    The first ``parts`` workers of a place are the owners. In round r the i-th worker of a place sends to the worker
+    i + 1 + r if that is an owner.
     """
     for round_number in range(max(map(len, places.ranks)) - 1):
         pairs = []
@@ -281,30 +284,30 @@ def direct_rounds(workers: int, nbytes: float, owners: Owners, places: Places | 
     Args:
         workers: number of workers.
         nbytes: bytes of the tensor.
-        owners: the workers that sum one part of the tensor each: all, one of each place, or the server.
+        owners: the workers that sum one part of the tensor each: all, the first of each place, or the server.
         places: places of the workers; if None, every worker is a place, and the first worker is the server.
     """
-    ranks: Sequence[int] = range(workers)
+    owner_ranks: Sequence[int] = range(workers)
     if owners == "server":
-        ranks = (0 if places is None else places.server,)
+        owner_ranks = (0 if places is None else places.server,)
     elif owners == "places" and places is not None:
-        ranks = places.owners
+        owner_ranks = places.owners
     worker, is_owner = np.arange(workers), np.zeros(workers, dtype=bool)
-    is_owner[list(ranks)] = True
+    is_owner[list(owner_ranks)] = True
+    part_bytes = nbytes / len(owner_ranks)
     first_half, second_half = [], []  # parts to their owners, and sums from the owners
     for round_number in range(workers - 1):
         receiver = (worker + 1 + round_number) % workers
         to_owner = is_owner[receiver]
-        first_half.append(Round(worker[to_owner], receiver[to_owner], nbytes / len(ranks)))
-        second_half.append(Round(worker[is_owner], receiver[is_owner], nbytes / len(ranks)))
+        first_half.append(Round(worker[to_owner], receiver[to_owner], part_bytes))
+        second_half.append(Round(worker[is_owner], receiver[is_owner], part_bytes))
     return *first_half, *second_half
 
 
 def direct_rounds_ahead(workers: int) -> list[int]:
     """Return, for each round of a direct exchange, how many rounds a rank may be ahead of the messages it received."""
-    # The r-th round of a half, from 1, is r rounds after the half before: it waits for no message of its own half.
-    ahead_in_half = list(range(1, workers))
-    return ahead_in_half + ahead_in_half
+    # A round waits for the half before, but for no round of its own half: the r-th of a half, from 1, is r ahead.
+    return 2 * list(range(1, workers))
 
 
 def software_s(network: Network | Topology, workers: int, nbytes: float) -> float:

@@ -65,7 +65,7 @@ def test_which_channels_are_shared():
     assert shared_channels([one_way, back], half).tolist() == [True] * 4 + [False] * 4
     cards = TwoLevel(2, Link(0.0, 1e9), Link(0.0, 1.0), nics_per_node=1).among(4)
     assert shared_channels([ring], cards).sum() == 0  # one worker of a node sends out of it, and one receives
-    assert RoutedRounds.from_rounds(rounds("all_reduce", 4, 8.0, "recursive-doubling"), cards).shares
+    assert RoutedRounds.from_rounds(rounds("all_reduce", 4, 8.0, "recursive-doubling"), cards).shares_channels
 
 
 def test_rounds_that_share_a_card_take_turns():
