@@ -8,7 +8,8 @@ events happen in the same order: the two histories are equal to the last bit.
 
 The functions share parameters: ``pipeline`` (a ``PIPELINE`` record), ``stages`` (records ``STAGE``), ``tasks`` (records
 ``TASK``), ``heap`` (events in the order of time), ``stage`` (from 0), ``number`` (of a task, see
-`syncline.sim.pipelines.orders`), and ``now_s`` (the time of the present event in seconds).
+`syncline.sim.pipelines.orders`), ``position`` (of a task in the stage's order, from 0), and ``now_s`` (the time of the
+present event in seconds). Each row of ``tasks`` has fields of the task at this position and of that with this number.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ STAGE = np.dtype(
     [("latency_s", "f8", 2), ("route_bytes_per_s", "f8", 2), ("overhead_s", "f8"), ("up_bytes_per_s", "f8"),
      ("down_bytes_per_s", "f8"), ("limit", "i8"), ("num_done", "i8"), ("forwards", "i8"), ("backwards", "i8"),
      ("awaited_task", "i8"), ("choosing", "?"), ("awaits_any", "?"), ("sending_task", "i8"), ("receiver", "i8"),
-     ("receiver_task", "i8"), ("is_backward", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"),
+     ("receiver_task", "i8"), ("route", "i8"), ("flow_number", "i8"), ("flow_rate", "f8"),
      ("remaining_bytes", "f8"), ("since_s", "f8"), ("incoming", "i8"), ("other_incoming", "i8"),
      ("changed_links", "i8", 2), ("queued", "i8", 2), ("waiting", "i8", 2), ("first_waiting", "i8", 2)]
 )  # fmt: skip
@@ -62,26 +63,26 @@ seconds of a message before its flow; bandwidths of its links out and in; the in
 ``awaited_task`` is the number of the task whose input the stage awaits, or -1. ``choosing`` says whether a greedy stage
 chooses its task after all other events of this instant, ``awaits_any`` whether it waits for any input that it can use.
 
-Of the message on the outgoing link: ``sending_task`` is the index of its task, or -1 without a message; ``receiver``
-and ``receiver_task`` are the receiving stage and its task's number; ``is_backward`` is 1 for the stage before, 0 for
-the next; ``flow_number`` counts rates of flows, so that only the last rate's end is valid; the message flows at
-``flow_rate`` bytes per second since ``since_s``, when it had ``remaining_bytes``.
+Of the message on the outgoing link: ``sending_task`` is the position of its task, or -1 without a message; ``receiver``
+and ``receiver_task`` are the receiving stage and its task's number; ``route`` is the index of its route, 0 of an
+activation, 1 of a gradient; ``flow_number`` counts rates of flows, so that only the last rate's end is valid; the
+message flows at ``flow_rate`` bytes per second since ``since_s``, when it had ``remaining_bytes``.
 
 ``incoming`` and ``other_incoming`` are the stages whose messages are on the incoming link, in the order of their begin,
 or -1. ``changed_links`` is a list of the pipeline, two entries a stage: outgoing (k) and incoming (K + k) links whose
 flows have changed, in the order of the changes.
 
 To the next stage and to the stage before: ``queued`` counts the messages that have not left, and ``waiting`` those that
-have left and wait for messages behind them; ``first_waiting`` is the index of the task of the first of the latter.
+have left and wait for messages behind them; ``first_waiting`` is the position of the task of the first of the latter.
 """
 
 TASK = np.dtype(
     [("number", "i4"), ("begin_s", "f8"), ("end_s", "f8"), ("send_begin_s", "f8"), ("send_end_s", "f8"),
      ("seconds", "f8"), ("has_input", "?")]
 )  # fmt: skip
-"""Record of each stage and task, ``(K, N)``. Fields of the i-th task that a stage runs: its number, see `Orders`, which
-a greedy stage writes when it chooses the task; its begin and end; the times when its message gets the outgoing link and
-has left. Fields of the task with number i: its duration, and whether its input has arrived.
+"""Record of each stage and task, ``(K, N)``. Fields of the task at position i: its number, see `Orders`, which a greedy
+stage writes when it chooses the task; its begin and end; the times when its message gets the outgoing link and has
+left. Fields of the task with number i: its duration, and whether its input has arrived.
 """
 
 
@@ -96,8 +97,9 @@ def _add_event(pipeline: Any, heap: Any, time_s: float, priority: int, kind: int
 def _neighbour(pipeline: Any, stages: int, stage: int, number: int, direction: int) -> tuple[int, int]:
     """Return the pair (stage, task number) that gets a task's ``OUTPUT`` or sends its ``INPUT``; -1, -1 without one."""
     block, microbatch = number // pipeline.microbatches, number % pipeline.microbatches
-    kind = block // pipeline.chunks
-    part = block % pipeline.chunks * stages + stage + (direction if kind == FORWARD else -direction)
+    kind, chunk = block // pipeline.chunks, block % pipeline.chunks
+    step = direction if kind == FORWARD else -direction  # backwards pass the parts of the model in reverse
+    part = chunk * stages + stage + step  # of the neighbour
     if stages == 1 or kind == WEIGHT or part < 0 or part >= pipeline.chunks * stages:
         return -1, -1
     return part % stages, (kind * pipeline.chunks + part // stages) * pipeline.microbatches + microbatch
@@ -118,7 +120,8 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
     if pipeline.greedy:
         _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
         return
-    number = tasks[stage, stages[stage].num_done].number
+    next_position = stages[stage].num_done
+    number = tasks[stage, next_position].number
     if _has_input(pipeline, tasks, stage, number):
         _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
     else:
@@ -129,20 +132,28 @@ def _begin_next(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, n
 def _begin_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, number: int) -> None:
     """Begin to compute a task of a stage, and add the event at which the task ends."""
     stages[stage].awaited_task = -1
-    tasks[stage, stages[stage].num_done].begin_s = now_s
+    position = stages[stage].num_done
+    tasks[stage, position].begin_s = now_s
     _add_event(pipeline, heap, now_s + tasks[stage, number].seconds, AT_ONCE, TASK_ENDS, stage, NO_NUMBER)
 
 
 @compiled
-def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
-    """Choose a greedy stage's next task: a backward whose input has arrived, else a forward.
+def _may_forward(pipeline: Any, state: Any) -> bool:
+    """Return whether a greedy stage, a record of ``STAGE``, has a forward left and is below its in-flight limit."""
+    return state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
 
-    If both may still come at this instant, the stage chooses after all other events; ``last`` says that these are over.
+
+@compiled
+def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float, last: bool) -> None:
+    """Choose and begin a greedy stage's next task: a backward whose input has arrived, else a forward, if it can.
+
+    As long as the input of the backward may arrive at this instant, the stage puts off the choice of a forward;
+    ``last``: all other events of the instant are over. Without a task that can begin, the stage waits for any input.
     """
     state = stages[stage]
     next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
     may_backward = state.backwards < state.forwards
-    may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
+    may_forward = _may_forward(pipeline, state)
     runs_backward = may_backward and _has_input(pipeline, tasks, stage, next_backward)
     if not runs_backward:
         if may_backward and may_forward and not last:
@@ -155,7 +166,7 @@ def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, 
             return
     state.awaits_any = False
     number = next_backward if runs_backward else next_forward
-    tasks[stage, state.num_done].number = number
+    tasks[stage, state.num_done].number = number  # at its position in the order
     if runs_backward:
         state.backwards += 1
     else:
@@ -166,27 +177,27 @@ def _choose_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, 
 @compiled
 def _end_task(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
     """End the computing of a stage's task: queue its output, and begin the next task."""
-    task = stages[stage].num_done
-    tasks[stage, task].end_s = now_s
+    position = stages[stage].num_done
+    tasks[stage, position].end_s = now_s
     stages[stage].num_done += 1
-    receiver, _ = _neighbour(pipeline, len(stages), stage, tasks[stage, task].number, OUTPUT)
+    receiver, _ = _neighbour(pipeline, len(stages), stage, tasks[stage, position].number, OUTPUT)
     if receiver >= 0:
         stages[stage].queued[_side(stages, stage, receiver)] += 1
-    if stages[stage].sending_task < 0:
-        _send_output(pipeline, stages, tasks, heap, stage, task, now_s)
+    if stages[stage].sending_task < 0:  # the outgoing link is free
+        _send_output(pipeline, stages, tasks, heap, stage, position, now_s)
     _begin_next(pipeline, stages, tasks, heap, stage, now_s)
 
 
 @compiled
-def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> bool:
-    """Start the message with the output of a stage's ``task``-th task; return False if the task sends none."""
-    state, number = stages[stage], tasks[stage, task].number
+def _send_output(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, position: int, now_s: float) -> bool:
+    """Start the message with the output of the task at a position; return False if the task sends none."""
+    state, number = stages[stage], tasks[stage, position].number
     receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
     if receiver < 0:
         return False
-    state.sending_task, state.receiver, state.receiver_task = task, receiver, receiver_task
-    state.is_backward = number // (pipeline.microbatches * pipeline.chunks)
-    tasks[stage, task].send_begin_s = now_s
+    state.sending_task, state.receiver, state.receiver_task = position, receiver, receiver_task
+    state.route = number // (pipeline.microbatches * pipeline.chunks)  # the kind: FORWARD or BACKWARD
+    tasks[stage, position].send_begin_s = now_s
     if state.overhead_s:
         _add_event(pipeline, heap, now_s + state.overhead_s, AT_ONCE, FLOW_BEGINS, stage, NO_NUMBER)
     else:
@@ -213,7 +224,7 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
         else:
             target.other_incoming = stage
     if is_alone:
-        state.flow_rate = state.route_bytes_per_s[state.is_backward]
+        state.flow_rate = state.route_bytes_per_s[state.route]
         _add_event(
             pipeline, heap, now_s + pipeline.nbytes / state.flow_rate, AT_ONCE, FLOW_ENDS, stage, state.flow_number
         )
@@ -224,13 +235,18 @@ def _begin_flow(pipeline: Any, stages: Any, heap: Any, stage: int, now_s: float)
 
 
 @compiled
+def _changed_link(stages: Any, i: int) -> int:
+    """Return the i-th link whose flows have changed: the list, at most 2 K long, is in pairs in the stages' records."""
+    return stages[i // 2].changed_links[i % 2]
+
+
+@compiled
 def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float) -> None:
     """Note that the flows on a link have changed, so that their rates are computed again at the end of this instant."""
     if not pipeline.num_changed:  # the first of this instant; the event is the pipeline's, and needs no stage
         _add_event(pipeline, heap, now_s, SETTLING, SETTLE, 0, NO_NUMBER)
-    # The changed links are in a list, which is stored in pairs in the records of the stages: at most 2 K links.
     for i in range(pipeline.num_changed):
-        if stages[i // 2].changed_links[i % 2] == link:
+        if _changed_link(stages, i) == link:
             return
     stages[pipeline.num_changed // 2].changed_links[pipeline.num_changed % 2] = link
     pipeline.num_changed += 1
@@ -239,7 +255,7 @@ def _mark_changed(pipeline: Any, stages: Any, heap: Any, link: int, now_s: float
 @compiled
 def _incoming_stage(stages: Any, i: int) -> int:
     """Return the stage that receives the messages on the i-th link whose flows have changed."""
-    link = stages[i // 2].changed_links[i % 2]
+    link = _changed_link(stages, i)  # 0 to K - 1 are outgoing links, K to 2 K - 1 incoming links
     return link - len(stages) if link >= len(stages) else stages[link].receiver
 
 
@@ -252,9 +268,8 @@ def _settle_rates(pipeline: Any, stages: Any, heap: Any, now_s: float) -> None:
         for earlier in range(i):
             is_new = is_new and _incoming_stage(stages, earlier) != receiver
         first, second = stages[receiver].incoming, stages[receiver].other_incoming
-        link = stages[i // 2].changed_links[i % 2]
         if is_new and first >= 0:
-            if link == second:
+            if _changed_link(stages, i) == second:  # the order in which the event simulation finds the flows
                 first, second = second, first
             _set_fair_rates(pipeline, stages, heap, receiver, first, second, now_s)
 
@@ -272,7 +287,8 @@ def _set_fair_rates(pipeline: Any, stages: Any, heap: Any, receiver: int, first:
     common_rate = min(up_bytes_per_s, stages[other].up_bytes_per_s, down_bytes_per_s / 2)
     for stage in (first, other):
         rate = common_rate
-        if down_bytes_per_s / 2 != common_rate and stages[stage].up_bytes_per_s != common_rate:
+        is_limited = down_bytes_per_s / 2 == common_rate or stages[stage].up_bytes_per_s == common_rate
+        if not is_limited:
             rate = min(down_bytes_per_s - common_rate, stages[stage].up_bytes_per_s)
         _set_rate(pipeline, stages, heap, stage, rate, now_s)
 
@@ -284,6 +300,7 @@ def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, no
     if rate == state.flow_rate:
         return
     state.remaining_bytes -= (now_s - state.since_s) * state.flow_rate
+    # What rounding of the bytes and of the present time can leave over counts as nothing.
     if state.remaining_bytes <= pipeline.tolerance * pipeline.nbytes + np.spacing(now_s) * state.flow_rate:
         state.remaining_bytes = 0.0
     state.flow_number += 1
@@ -295,30 +312,32 @@ def _set_rate(pipeline: Any, stages: Any, heap: Any, stage: int, rate: float, no
 def _end_flow(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, now_s: float) -> None:
     """Free the links of a message whose last byte has left, and start the next message."""
     state = stages[stage]
-    target, task = stages[state.receiver], state.sending_task
+    target, position = stages[state.receiver], state.sending_task
     if pipeline.nbytes:
         if target.incoming == stage:
             target.incoming = target.other_incoming
         target.other_incoming = -1
-        if target.incoming >= 0:
+        if target.incoming >= 0:  # the other message has the link to itself now
             _mark_changed(pipeline, stages, heap, len(stages) + state.receiver, now_s)
-    _release_arrivals(pipeline, stages, tasks, heap, stage, task, now_s)
-    tasks[stage, task].send_end_s = now_s
+    _release_arrivals(pipeline, stages, tasks, heap, stage, position, now_s)
+    tasks[stage, position].send_end_s = now_s
     state.sending_task = -1
-    for following in range(task + 1, state.num_done):
+    for following in range(position + 1, state.num_done):
         if _send_output(pipeline, stages, tasks, heap, stage, following, now_s):
             return
 
 
 @compiled
 def _side(stages: Any, stage: int, receiver: int) -> int:
-    """Return the side on which a stage's receiver is: 0 for the next stage, 1 for the stage before."""
+    """Return the side on which a stage's receiver is: 0 for the next stage, in a circle, 1 for the stage before."""
     return 0 if receiver == (stage + 1) % len(stages) else 1
 
 
 @compiled
-def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, task: int, now_s: float) -> None:
-    """Add the arrivals that can happen once a message has left: this message's, and those of messages before it.
+def _release_arrivals(
+    pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, position: int, now_s: float
+) -> None:
+    """Add the arrivals that can happen once the message of the task at a position has left: its own and earlier ones.
 
     A message arrives once ``messages_ahead`` messages behind it have left, or once no more are queued.
     """
@@ -326,13 +345,13 @@ def _release_arrivals(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: 
     side = _side(stages, stage, state.receiver)
     state.queued[side] -= 1
     if not state.waiting[side]:
-        state.first_waiting[side] = task
+        state.first_waiting[side] = position
     state.waiting[side] += 1
     while state.waiting[side] and (not state.queued[side] or state.waiting[side] > pipeline.messages_ahead):
         number = tasks[stage, state.first_waiting[side]].number
         receiver, receiver_task = _neighbour(pipeline, len(stages), stage, number, OUTPUT)
-        is_backward = number // (pipeline.microbatches * pipeline.chunks)
-        arrival_s = now_s + state.latency_s[is_backward]
+        route = number // (pipeline.microbatches * pipeline.chunks)  # the kind: FORWARD or BACKWARD
+        arrival_s = now_s + state.latency_s[route]
         _add_event(pipeline, heap, arrival_s, AT_ONCE, MESSAGE_ARRIVES, receiver, receiver_task)
         state.waiting[side] -= 1
         # Find the next waiting message to the same side: the output of a later task.
@@ -352,9 +371,8 @@ def _receive(pipeline: Any, stages: Any, tasks: Any, heap: Any, stage: int, numb
     if state.awaited_task == number:
         _begin_task(pipeline, stages, tasks, heap, stage, now_s, number)
     elif state.awaits_any and not state.choosing:
-        may_forward = state.forwards < pipeline.microbatches and state.forwards - state.backwards < state.limit
         next_forward, next_backward = state.forwards, pipeline.microbatches + state.backwards  # numbers of tasks
-        if number == next_backward or (may_forward and number == next_forward):
+        if number == next_backward or (number == next_forward and _may_forward(pipeline, state)):
             _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=False)
 
 
@@ -370,7 +388,8 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
         tasks: ``(K, N)`` of ``TASK``.
     """
     pipeline = pipeline_table[0]
-    heap = [(0.0, AT_ONCE * EVENTS_PER_PRIORITY + stage, BEGIN, stage, 0) for stage in range(len(stages))]
+    # As `_add_event` would write them; Numba takes the type of the heap from this list.
+    heap = [(0.0, AT_ONCE * EVENTS_PER_PRIORITY + stage, BEGIN, stage, NO_NUMBER) for stage in range(len(stages))]
     pipeline.num_events = len(stages)
     while heap:
         now_s, _, kind, stage, number = heapq.heappop(heap)
@@ -379,7 +398,7 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
         elif kind == FLOW_BEGINS:
             _begin_flow(pipeline, stages, heap, stage, now_s)
         elif kind == FLOW_ENDS:
-            if number == stages[stage].flow_number:
+            if number == stages[stage].flow_number:  # otherwise the rate has changed since
                 _end_flow(pipeline, stages, tasks, heap, stage, now_s)
         elif kind == MESSAGE_ARRIVES:
             _receive(pipeline, stages, tasks, heap, stage, number, now_s)
@@ -388,7 +407,7 @@ def simulate(pipeline_table: Any, stages: Any, tasks: Any) -> int:
         elif kind == CHOOSE:
             stages[stage].choosing = False
             _choose_task(pipeline, stages, tasks, heap, stage, now_s, last=True)
-        else:
+        else:  # BEGIN
             _begin_next(pipeline, stages, tasks, heap, stage, now_s)
     remaining = tasks.size
     for stage in range(len(stages)):

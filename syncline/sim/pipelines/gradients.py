@@ -23,7 +23,7 @@ from torch.func import functional_call
 from torch.optim import Optimizer
 
 from syncline.errors import SpecError, one_of
-from syncline.sim.pipelines.schedules import PipelineTask, Schedule
+from syncline.sim.pipelines.orders import PipelineTask, Schedule, part_of
 
 Weights = Literal["stashed", "current", "corrected"]
 WEIGHTS = ("stashed", "current", "corrected")
@@ -52,7 +52,7 @@ class PipelineMath:
         inputs: function that returns the input of a micro-batch.
         loss: function of the last part's output and the micro-batch that returns the loss.
         optimizers: one optimizer per stage, for the parameters of its parts.
-        backward_weights: weights of the backward passes, one of ``WEIGHTS``.
+        backward_weights: model weights that the backward passes use, one of ``WEIGHTS``, see the module.
         after_update: function called after each update with the stage and its number of updates, for learning-rate
             schedules or evaluations.
 
@@ -76,22 +76,28 @@ class PipelineMath:
             raise SpecError("parts", len(parts), f"{self.stages * schedule.chunks}: stages times chunks")
         if backward_weights not in WEIGHTS:
             raise SpecError("backward_weights", backward_weights, one_of(WEIGHTS, backward_weights))
-        self.schedule, self.parts, self.optimizers, self.mode = schedule, parts, optimizers, backward_weights
+        self.schedule, self.parts, self.optimizers, self.backward_weights = (
+            schedule,
+            parts,
+            optimizers,
+            backward_weights,
+        )
         self.inputs, self.loss, self.after_update = inputs, loss, after_update
         self.losses: dict[int, Tensor] = {}
         self.delays: list[list[int]] = [[] for _ in optimizers]
-        self._version = [0] * self.stages
+        self._version = [0] * self.stages  # of each stage's weights: the number of updates
         self._stash: list[dict[str, Tensor]] = [{} for _ in parts]
         self._stashed_version = [-1] * len(parts)
-        self._velocity: list[dict[str, Tensor]] = [{} for _ in parts]
-        self._activation: dict[tuple[int, int], Tensor] = {}  # by micro-batch and part, as the next two
-        self._gradient: dict[tuple[int, int], Tensor | None] = {}
+        # The mean change of each weight in an update, delta in the module, by part and name.
+        self._mean_change: list[dict[str, Tensor]] = [{} for _ in parts]
+        self._part_input: dict[tuple[int, int], Tensor] = {}  # by micro-batch and part, as the next two
+        self._output_gradient: dict[tuple[int, int], Tensor | None] = {}
         self._forward_states: dict[tuple[int, int], _ForwardState] = {}
-        self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages
+        self._remaining_gradients = [schedule.microbatches * schedule.chunks] * self.stages  # of the whole schedule
 
     def effect(self, stage: int, task: PipelineTask) -> Callable[[], None]:
         """Return the function that does the math of a stage's task, to be called when the task completes."""
-        part = task.chunk * self.stages + stage
+        part = part_of(task, stage, self.stages)
         match task.kind:
             case "forward":
                 return lambda: self._forward(stage, part, task.microbatch)
@@ -102,39 +108,40 @@ class PipelineMath:
 
     def outgoing(self, stage: int, task: PipelineTask) -> Tensor:
         """Remove and return a task's output for another stage, for stages in separate processes."""
-        part = task.chunk * self.stages + stage
+        part = part_of(task, stage, self.stages)
         if task.kind == "forward":
-            return self._activation.pop((task.microbatch, part + 1))
-        gradient = self._gradient.pop((task.microbatch, part - 1))
+            return self._part_input.pop((task.microbatch, part + 1))
+        gradient = self._output_gradient.pop((task.microbatch, part - 1))
         assert gradient is not None  # only the last part's forward leaves none
         return gradient
 
     def incoming(self, stage: int, task: PipelineTask, x: Tensor) -> None:
         """Store another stage's output as the input of a task."""
-        part = task.chunk * self.stages + stage
+        part = part_of(task, stage, self.stages)
         if task.kind == "forward":
-            self._activation[task.microbatch, part] = x
+            self._part_input[task.microbatch, part] = x
         else:
-            self._gradient[task.microbatch, part] = x
+            self._output_gradient[task.microbatch, part] = x
 
     def _forward(self, stage: int, part: int, microbatch: int) -> None:
         """Run a part forward, and store its output, or the loss after the last part."""
-        x = self.inputs(microbatch) if part == 0 else self._activation.pop((microbatch, part)).requires_grad_()
+        x = self.inputs(microbatch) if part == 0 else self._part_input.pop((microbatch, part)).requires_grad_()
         weights = self._forward_weights(stage, part)
         y: Tensor = functional_call(self.parts[part], weights, (x,))
         if part == len(self.parts) - 1:
             y = self.loss(y, microbatch)
             self.losses[microbatch] = y.detach()
-            self._gradient[microbatch, part] = None  # a loss is a number, whose gradient is 1
+            self._output_gradient[microbatch, part] = None  # which torch takes as 1, the gradient of a loss by itself
         else:
-            self._activation[microbatch, part + 1] = y.detach()
+            self._part_input[microbatch, part + 1] = y.detach()
         self._forward_states[microbatch, part] = _ForwardState(x, weights, y, version=self._version[stage])
 
     def _forward_weights(self, stage: int, part: int) -> dict[str, Tensor]:
         """Return the weights by name with which a part runs forward; for ``stashed`` a copy of the present version."""
         named_params = dict(self.parts[part].named_parameters())
-        if self.mode != "stashed":
-            # Shares the storage but not the version counter: an update in place changes the backward's weights.
+        if self.backward_weights != "stashed":
+            # ``data`` shares the storage but not torch's version counter, so that the backward accepts, and uses, the
+            # weights that updates in place have changed meanwhile.
             return {name: p.data.requires_grad_() for name, p in named_params.items()}
         if self._stashed_version[part] != self._version[stage]:
             self._stash[part] = {name: p.detach().clone().requires_grad_() for name, p in named_params.items()}
@@ -151,9 +158,10 @@ class PipelineMath:
             variables += forward.weights.values()
         if not variables:
             return
+        # A later task computes the weights' gradients from the same graph.
         gradients = list(self._differentiate(stage, part, microbatch, variables, retain_graph=not has_weight_gradients))
         if has_input_gradient:
-            self._gradient[microbatch, part - 1] = gradients.pop(0)
+            self._output_gradient[microbatch, part - 1] = gradients.pop(0)
         if has_weight_gradients:
             self._accumulate(stage, part, microbatch, gradients)
 
@@ -166,32 +174,35 @@ class PipelineMath:
     def _differentiate(
         self, stage: int, part: int, microbatch: int, variables: list[Tensor], retain_graph: bool
     ) -> Sequence[Tensor]:
-        """Return the gradients of a part by these variables, computed with the weights that the mode selects."""
+        """Return the gradients of a part by these variables, with the weights that ``backward_weights`` selects."""
         forward = self._forward_states[microbatch, part]
-        output_gradient = self._gradient[microbatch, part]
+        output_gradient = self._output_gradient[microbatch, part]
         delay = self._version[stage] - forward.version
-        if self.mode != "corrected" or not delay or not self._velocity[part]:
+        if self.backward_weights != "corrected" or not delay or not self._mean_change[part]:
             return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
         parameters = dict(self.parts[part].named_parameters())
-        current = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-        # The graph shares the parameters' storage: put the estimate of the forward's weights there during the backward.
+        current_weights = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        # The graph shares the parameters' storage: during the backward it has the estimate w - delay * delta.
         try:
             for name, parameter in parameters.items():
-                parameter.data.sub_(self._velocity[part][name], alpha=delay)
+                parameter.data.sub_(self._mean_change[part][name], alpha=delay)
             return torch.autograd.grad(forward.y, variables, output_gradient, retain_graph=retain_graph)
         finally:
             for name, parameter in parameters.items():
-                parameter.data.copy_(current[name])
+                parameter.data.copy_(current_weights[name])
 
     def _accumulate(self, stage: int, part: int, microbatch: int, gradients: Sequence[Tensor]) -> None:
         """Add a micro-batch's gradient of one part, and update at once or after the last micro-batch."""
         forward = self._forward_states.pop((microbatch, part))
-        self._gradient.pop((microbatch, part))  # the part's last use of the gradient of its output
+        self._output_gradient.pop((microbatch, part))  # the part's last use of the gradient of its output
         updates_always = self.schedule.updates == "every"
         weight = 1.0 if updates_always else 1.0 / self.schedule.microbatches
         for parameter, gradient in zip(self.parts[part].parameters(), gradients, strict=True):
             accumulated = parameter.grad
-            parameter.grad = gradient * weight if accumulated is None else accumulated.add_(gradient, alpha=weight)
+            if accumulated is None:
+                parameter.grad = gradient * weight
+            else:
+                accumulated.add_(gradient, alpha=weight)
         self._remaining_gradients[stage] -= 1
         if updates_always or self._remaining_gradients[stage] == 0:
             self._update(stage, self._version[stage] - forward.version)
@@ -201,19 +212,19 @@ class PipelineMath:
         self.delays[stage].append(delay)
         stage_parts = range(stage, len(self.parts), self.stages)
         old_weights: dict[int, dict[str, Tensor]] = {}  # by part
-        if self.mode == "corrected":
+        if self.backward_weights == "corrected":
             for part in stage_parts:
                 named_parameters = self.parts[part].named_parameters()
                 old_weights[part] = {name: parameter.detach().clone() for name, parameter in named_parameters}
         self.optimizers[stage].step()
         self.optimizers[stage].zero_grad()
-        # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay
+        # delta <- gamma delta + (1 - gamma)(w' - w) with gamma = D^(1 / tau), tau the delay; gamma is 0 in the limit.
         decay = CORRECTION_DECAY ** (1 / delay) if delay else 0.0
         for part, weights in old_weights.items():
             for name, parameter in self.parts[part].named_parameters():
                 change = parameter.detach() - weights[name]
-                mean_change = self._velocity[part].get(name, torch.zeros_like(change))
-                self._velocity[part][name] = mean_change.mul(decay).add(change, alpha=1 - decay)
+                mean_change = self._mean_change[part].get(name, torch.zeros_like(change))
+                self._mean_change[part][name] = mean_change.mul(decay).add(change, alpha=1 - decay)
         self._version[stage] += 1
         if self.after_update is not None:
             self.after_update(stage, self._version[stage])

@@ -72,7 +72,7 @@ class Schedule(NamedTuple):
 
     @property
     def released_by(self) -> Kind:
-        """Return the last kind of task, after which an activation is not needed any more."""
+        """Return the kind of task after which an activation is not needed any more: the last of `kinds`."""
         return self.kinds[-1]
 
 
@@ -111,6 +111,11 @@ def alternating(forwards: Ints, backwards: Ints, ahead: int) -> Ints:
     return np.concatenate([forwards[:ahead], pairs.ravel(), backwards[count - ahead :]])
 
 
+def part_of(task: PipelineTask, stage: int, stages: int) -> int:
+    """Return the part of the model, from 0, in which a task of a stage works: of chunk 0 stage k has part k."""
+    return task.chunk * stages + stage
+
+
 def source_stage(task: PipelineTask, stage: int, stages: int, chunks: int) -> int | None:
     """Return the stage whose output a task of ``stage`` needs; None if the task needs no other stage's output."""
     return _neighbour_stage(task, stage, stages, chunks, directions={"forward": -1, "backward": 1})
@@ -131,12 +136,12 @@ def _neighbour_stage(
     """
     if task.kind not in directions or stages == 1:
         return None
-    neighbour_part = task.chunk * stages + stage + directions[task.kind]
+    neighbour_part = part_of(task, stage, stages) + directions[task.kind]
     return neighbour_part % stages if 0 <= neighbour_part < chunks * stages else None
 
 
-class Numbering(NamedTuple):
-    """A numbering of a schedule's tasks: by kind, then chunk, then micro-batch.
+class TaskNumbering(NamedTuple):
+    """The numbers of the tasks of a stage: by kind, then chunk, then micro-batch, see the module.
 
     Attributes:
         microbatches: M, number of micro-batches.
@@ -146,18 +151,18 @@ class Numbering(NamedTuple):
     microbatches: int
     chunks: int = 1
 
-    def all(self, kind: Kind, chunk: int = 0) -> Ints:
+    def of_kind(self, kind: Kind, chunk: int = 0) -> Ints:
         """Return the task numbers of a kind and chunk, by micro-batch, ``(M,)``."""
         block = TASK_KINDS.index(kind) * self.chunks + chunk
         return np.arange(block * self.microbatches, (block + 1) * self.microbatches, dtype=np.int32)
 
     def number(self, task: PipelineTask) -> int:
-        """Return the number of a task, its index if all tasks of a stage are sorted."""
+        """Return the number of a task."""
         block = TASK_KINDS.index(task.kind) * self.chunks + task.chunk
         return block * self.microbatches + task.microbatch
 
     def task(self, number: int) -> PipelineTask:
-        """Return the task that has this number, the inverse of `number`."""
+        """Return the task with this number."""
         block, microbatch = divmod(number, self.microbatches)
         kind, chunk = divmod(block, self.chunks)
         return PipelineTask(TASK_KINDS[kind], microbatch, chunk)
@@ -171,11 +176,11 @@ class Orders(Sequence[Order]):
         numbering: the numbering of the tasks.
     """
 
-    def __init__(self, numbers: NDArray[np.integer[Any]], numbering: Numbering) -> None:
+    def __init__(self, numbers: NDArray[np.integer[Any]], numbering: TaskNumbering) -> None:
         self.numbers, self.numbering = numbers, numbering
 
     @classmethod
-    def from_lists(cls, orders: Sequence[Order], numbering: Numbering) -> Orders:
+    def from_lists(cls, orders: Sequence[Order], numbering: TaskNumbering) -> Orders:
         """Return the tasks of each stage, lists of equal lengths, as `Orders`, which store them as numbers."""
         if isinstance(orders, Orders):
             return orders
@@ -205,23 +210,23 @@ class Orders(Sequence[Order]):
     __hash__ = None  # type: ignore[assignment]
 
     def repeated(self, times: int) -> Orders:
-        """Return the orders of ``times`` flushes one after another, whose micro-batches follow each other."""
+        """Return the orders of ``times`` flushes one after another, each with the next M micro-batches."""
         count = self.numbering.microbatches
-        block, microbatch = np.divmod(self.numbers, count)  # a block is a kind and a chunk
-        flushes = [block * (times * count) + flush * count + microbatch for flush in range(times)]
-        numbering = Numbering(times * count, self.numbering.chunks)
+        block, microbatch = np.divmod(self.numbers, count)  # a block has the numbers of a kind and chunk
+        numbering = TaskNumbering(times * count, self.numbering.chunks)
+        flushes = [block * numbering.microbatches + flush * count + microbatch for flush in range(times)]
         return Orders(np.concatenate(flushes, axis=1).astype(np.int32), numbering)
 
-    def are_complete(self, kinds: int) -> bool:
-        """Return whether each stage has each task once, and a kind after the kind before of the same micro-batch."""
-        count = kinds * self.numbering.microbatches * self.numbering.chunks
+    def are_complete(self, num_kinds: int) -> bool:
+        """Return whether each stage has each task of the first kinds once, those of a micro-batch by kind."""
+        count = num_kinds * self.numbering.microbatches * self.numbering.chunks
         if self.numbers.shape[1] != count:
             return False
         position = np.full(self.numbers.shape, -1, dtype=np.int32)  # of each task in its stage's order; -1: missing
         numbers = np.asarray(self.numbers, dtype=np.intp)
         np.put_along_axis(position, numbers, np.arange(count, dtype=np.int32)[None], axis=1)
         # Numbers go by kind first, so each row of a stage has the positions of the tasks of one kind.
-        by_kind = position.reshape(len(position), kinds, -1)
+        by_kind = position.reshape(len(position), num_kinds, -1)
         return bool((position >= 0).all() and (by_kind[:, 1:] > by_kind[:, :-1]).all())
 
 
@@ -241,5 +246,5 @@ def repeated(schedule: Schedule, flushes: int) -> Schedule:
         raise SpecError("flushes", flushes, f"1 with {schedule.name}, which updates after each micro-batch")
     if len({len(order) for order in schedule.orders}) > 1:
         raise SpecError("flushes", flushes, f"1 with {schedule.name}, whose stages have different numbers of tasks")
-    orders = Orders.from_lists(schedule.orders, Numbering(schedule.microbatches, schedule.chunks)).repeated(flushes)
+    orders = Orders.from_lists(schedule.orders, TaskNumbering(schedule.microbatches, schedule.chunks)).repeated(flushes)
     return schedule._replace(orders=orders, microbatches=flushes * schedule.microbatches)

@@ -63,7 +63,7 @@ class Pipeline:
         schedule: the order of each stage's tasks.
         stages: K, number of stages.
         durations: durations of tasks.
-        activation_bytes: bytes that one micro-batch sends from one stage to the next, and bytes of its gradient back.
+        activation_bytes: bytes of a micro-batch's message from one stage to the next; its gradient has as many.
         replicas: number of equal pipelines that train together; worker ``r K + k`` is stage k of replica r.
         gradient_bytes: bytes that the replicas of each stage average before an update, ``(K,)``; nothing if empty.
         averaging: name of the collectives that average, see `syncline.costmodel.layouts.pipelines`.
@@ -91,7 +91,7 @@ PREREQUISITES: dict[Kind, Kind] = {"backward": "forward", "weight": "backward"}
 
 
 def tag_of(kind: Kind, microbatch: int, chunk: int) -> str:
-    """Return the tag of the message with a task's input."""
+    """Return the tag of the message with a task's input; the first chunk, often the only one, is left out."""
     return f"{kind}.{chunk} {microbatch}" if chunk else f"{kind} {microbatch}"
 
 
@@ -182,7 +182,7 @@ def deadlock(current_instructions: Mapping[int, Instruction], stages: int) -> Sy
                 problem = f"{stage_name(worker)} never runs forward 1: its in-flight limit is 0"
                 return SynclineError(f"{problem}; expected at least 1")
             receives = [receive for receive in instruction.options if receive is not None]
-            if receives:
+            if receives:  # the first is for the preferred task
                 awaited[worker] = receives[0]
 
     # Go from a worker to the worker whose message it awaits, until a worker comes for the second time.

@@ -99,7 +99,7 @@ def _stage_report(kind: Ints, activation: Ints, schedule: Schedule, utilisation:
     """
     is_forward = kind == TASK_KINDS.index("forward")
     is_release = kind == TASK_KINDS.index(schedule.released_by)
-    num_activations = np.cumsum(is_forward.astype(np.int64) - is_release)  # after each task
+    num_activations = np.cumsum(is_forward.astype(np.int64) - is_release)  # in memory after each task
     delays: Ints = np.zeros(schedule.microbatches, dtype=np.int64)
     weight_versions = 1
     if schedule.updates == "every":
@@ -132,12 +132,12 @@ def _delays_and_versions(
     # Updates between the forward and the task's own update; a later chunk of the micro-batch overwrites an earlier one.
     delays[activation[is_release] % schedule.microbatches] = num_updates[is_release] - 1 - released_version
     # A version is needed from the first forward that uses it to the last release of such a forward.
-    change = np.zeros(len(activation), dtype=np.int64)  # in the number of needed versions
+    change = np.zeros(len(activation), dtype=np.int64)  # of the number of needed versions, by each task
     forwards = np.flatnonzero(is_forward)
     _, first_use = np.unique(num_updates[forwards], return_index=True)  # the first forward of each version
-    _, last_release = np.unique(released_version[::-1], return_index=True)  # the last one, counted from the end
+    _, last_release = np.unique(released_version[::-1], return_index=True)  # the last of each version, from the end
     change[forwards[first_use]] = 1
-    change[release[::-1][last_release]] -= 1  # the number of needed versions falls there
+    change[release[::-1][last_release]] -= 1
     num_versions = (np.cumsum(change) + is_release)[is_forward | is_release]  # after an update also the new version
     return delays, int(num_versions.max(initial=1))
 
@@ -163,7 +163,8 @@ def task_spans(timeline: Timeline, schedule: Schedule, until_s: float = float("i
     if schedule.updates == "every":
         updates = tasks.what == schedule.released_by
     else:
-        updates = tasks.worker != np.append(tasks.worker[1:], -1)  # after a worker's last task
+        next_worker = np.append(tasks.worker[1:], -1)  # of the next task
+        updates = tasks.worker != next_worker  # an update follows a worker's last task
     has_ended = tasks.end_s <= until_s
     tasks, updates = tasks[has_ended], updates[has_ended]
     kind_of_word = Words.from_words(word.partition(".")[0] for word in tasks.what.words.tolist())

@@ -29,16 +29,17 @@ from syncline.costmodel.network.paths import Floats, Star
 from syncline.costmodel.network.software_costs import messages_ahead
 from syncline.sim.events.codes import LEFT_OVER
 from syncline.sim.events.run import run_events
+from syncline.sim.pipelines.orders import part_of
 from syncline.sim.pipelines.pipeline import NetworkLike, Pipeline, check_orders, deadlock, tag_of
 from syncline.sim.pipelines.report import UPDATE
 from syncline.sim.pipelines.schedules import (
     TASK_KINDS,
     Kind,
-    Numbering,
     Order,
     Orders,
     PipelineTask,
     Schedule,
+    TaskNumbering,
     source_stage,
     target_stage,
 )
@@ -52,7 +53,7 @@ KERNELS = Kernels("syncline.sim.pipelines.compiled", break_even_units=2**16)
 def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     """Return the timeline of a pipeline by the compiled simulation; None if only the event simulation can follow it."""
     schedule, stages = pipeline.schedule, pipeline.stages
-    has_fixed_order = len(schedule.orders) > 0
+    has_fixed_order = len(schedule.orders) > 0  # otherwise the stages are greedy
     tasks = schedule.microbatches * schedule.chunks * len(schedule.kinds)
     has_valid_bytes = math.isfinite(pipeline.activation_bytes) and pipeline.activation_bytes >= 0
     if pipeline.effects or pipeline.replicas > 1 or any(pipeline.updates_s()) or not has_valid_bytes:
@@ -64,14 +65,13 @@ def array_timeline(pipeline: Pipeline, network: NetworkLike) -> Timeline | None:
     if not isinstance(stage_topology, Star) or stage_topology.half_duplex.any():
         return None
     kernels = KERNELS.for_work(2 * stages * tasks)
-    if kernels is None:
+    if kernels is None:  # too little work to load them
         return None
-
     tasks_table = np.zeros((stages, tasks), dtype=kernels.TASK)
     if has_fixed_order:
-        numbering = Numbering(schedule.microbatches, schedule.chunks)
+        numbering = TaskNumbering(schedule.microbatches, schedule.chunks)
         tasks_table["number"] = Orders.from_lists(schedule.orders, numbering).numbers
-    # Tasks by number: kinds one after another, and the chunks of each kind, which take equally long.
+    # Tasks by number: kinds one after another, and in each kind its chunks, which take equally long.
     tasks_table["seconds"] = np.concatenate(
         [np.tile(seconds[kind], (1, schedule.chunks)) for kind in schedule.kinds], axis=1
     )
@@ -91,13 +91,13 @@ def _stage_records(stage_topology: Star, limits: Sequence[int], record_type: np.
     """Return the initial records of the stages, with latency and bandwidth of the routes to their neighbours."""
     stage, records = np.arange(stage_topology.workers), np.zeros(stage_topology.workers, dtype=record_type)
     up, down = stage_topology.bandwidth_bytes_per_s.reshape(2, -1)
-    # The last stage has a route to the first, because with several chunks the model goes on there.
+    # With several chunks the model continues at the first stage after the last, so the stages form a ring.
     next_stage, previous_stage = (stage + 1) % len(stage), (stage - 1) % len(stage)
-    for direction, neighbour in enumerate((next_stage, previous_stage)):
-        records["latency_s"][:, direction] = stage_topology.paths(stage, neighbour).latency_s
-        records["route_bytes_per_s"][:, direction] = np.minimum(up, down[neighbour])
+    for route, neighbour in enumerate((next_stage, previous_stage)):
+        records["latency_s"][:, route] = stage_topology.paths(stage, neighbour).latency_s
+        records["route_bytes_per_s"][:, route] = np.minimum(up, down[neighbour])
     records["overhead_s"], records["up_bytes_per_s"], records["down_bytes_per_s"] = stage_topology.overhead_s, up, down
-    if limits:
+    if limits:  # of a greedy schedule
         records["limit"] = limits
     for name in ("awaited_task", "sending_task", "incoming", "other_incoming"):
         records[name] = -1
@@ -122,7 +122,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     receiving_chunk = (part + np.where(is_forward, 1, -1)) // stages
     receiving_task = (block // chunks * chunks + receiving_chunk) * microbatches + step
 
-    # Rows of a stage: a wait and a task in turn, then its messages.
+    # Rows of spans of a stage: a wait and a task in turn, then the messages; some of them do not exist.
     waits_rows, tasks_rows = slice(0, 2 * tasks, 2), slice(1, 2 * tasks, 2)
     messages_rows = slice(2 * tasks, 3 * tasks)
     exists = np.empty((stages, 3 * tasks), dtype=np.bool_)
@@ -138,7 +138,7 @@ def _timeline(schedule: Schedule, tasks_table: NDArray[Any], nbytes: float) -> T
     names = [kind if chunks == 1 else f"{kind}.{chunk}" for kind, chunk in blocks]
     tags = [tag_of(kind, microbatch, chunk) for kind, chunk in blocks for microbatch in range(microbatches)]
     wait_begin_s = np.concatenate([np.zeros((stages, 1)), tasks_table["end_s"][:, :-1]], axis=1)
-    # Columns of words hold indices of the words beside them; tags have the order of task numbers.
+    # `Words` hold indices of the words beside them; the tags have the order of task numbers, behind the names.
     labels = column(numbers + len(names), block, receiving_task + len(names), np.int32)
     return Timeline(
         workers=stages, worker=np.repeat(np.arange(stages), exists.sum(axis=1)),
@@ -167,9 +167,13 @@ def pipeline_programs(pipeline: Pipeline) -> list[list[Instruction]]:
 
 
 class _Stage:
-    """A stage of one replica, which makes the stage's instructions; ``seconds`` has durations by kind, ``(K, M)``.
+    """A stage of one replica, which makes the stage's instructions.
 
-    ``replica`` and ``stage`` are numbers from 0; K stages have M micro-batches.
+    Args:
+        pipeline: the pipeline.
+        seconds: durations of tasks by kind, of K stages and M micro-batches, ``(K, M)``.
+        replica: number of the replica, from 0.
+        stage: number of the stage, from 0.
     """
 
     def __init__(self, pipeline: Pipeline, seconds: dict[Kind, Floats], replica: int, stage: int) -> None:
@@ -187,7 +191,7 @@ class _Stage:
                 if source is not None:
                     self.sources[kind, chunk] = first_worker + source
                 if target is not None:
-                    target_part = chunk * pipeline.stages + stage + (1 if kind == "forward" else -1)
+                    target_part = part_of(task, stage, pipeline.stages) + (1 if kind == "forward" else -1)
                     self.targets[kind, chunk] = first_worker + target, target_part // pipeline.stages
         nbytes = pipeline.gradient_bytes[stage] if pipeline.gradient_bytes else 0.0
         self.averaged_bytes = nbytes if pipeline.replicas > 1 else 0.0
@@ -200,16 +204,15 @@ class _Stage:
         program: list[Instruction] = []
         updates_always = self.pipeline.schedule.updates == "every"
         released_by = self.pipeline.schedule.released_by
-        # Gradients until the update: the last one of the order, unless every gradient updates.
-        remaining = 0 if updates_always else sum(task.kind == released_by for task in order)
+        num_gradients_left = sum(task.kind == released_by for task in order)
         for task in order:
             receive = self.receive(task)
             if receive is not None:
                 program.append(receive)
             program += self.run(task)
             if task.kind == released_by:
-                remaining -= 1
-                if updates_always or remaining == 0:
+                num_gradients_left -= 1
+                if updates_always or num_gradients_left == 0:  # else only after the last gradient
                     program += self.update(task.microbatch)
         return program
 
@@ -245,10 +248,14 @@ class _Stage:
 
 
 class _GreedyStage:
-    """A stage that chooses its task whenever it is free; forwards, and backwards, keep the order of micro-batches."""
+    """A stage that chooses its task whenever it is free: a forward or a backward, of the next micro-batch of each."""
 
     def __init__(self, stage: _Stage, schedule: Schedule) -> None:
-        self.stage, self.microbatches, self.limit = stage, schedule.microbatches, schedule.limits[stage.number]
+        self.stage, self.microbatches, self.in_flight_limit = (
+            stage,
+            schedule.microbatches,
+            schedule.limits[stage.number],
+        )
         self.next_microbatch: dict[Kind, int] = {"forward": 0, "backward": 0}
 
     def choice(self) -> list[Instruction]:
@@ -257,11 +264,11 @@ class _GreedyStage:
         if backward == self.microbatches:
             return []
         kinds: list[Kind] = ["backward"] if backward < forward else []
-        if forward < self.microbatches and forward - backward < self.limit:
+        if forward < self.microbatches and forward - backward < self.in_flight_limit:
             kinds.append("forward")
         # The order of options is the preference: a backward before a forward.
         receives = [self.stage.receive(PipelineTask(kind, self.next_microbatch[kind])) for kind in kinds]
-        return [First(receives, lambda index: self.run(kinds[index]))]
+        return [First(options=receives, then=lambda index: self.run(kinds[index]))]
 
     def run(self, kind: Kind) -> list[Instruction]:
         """Return the instructions of the next task of a kind, followed by the next choice."""
@@ -282,7 +289,8 @@ def run_pipeline(pipeline: Pipeline, network: NetworkLike) -> Timeline:
     timeline = array_timeline(pipeline, network)
     if timeline is not None:
         return timeline
-    # The programs are many objects that live until the end, among which a collection finds nothing; effects do math.
+    # Garbage collection would search the many objects of the programs, which live until the end. Effects, which do
+    # math, need it to free memory.
     with nullcontext() if pipeline.effects else paused_garbage_collection():
         try:
             return run_events(pipeline_programs(pipeline), network)

@@ -19,12 +19,12 @@ from syncline.registry import Registry, call_from_fields, error_text, name_of_ca
 from syncline.sim.pipelines.orders import (
     TASK_KINDS,
     Kind,
-    Numbering,
     Order,
     Orders,
     PipelineTask,
     Schedule,
     ScheduleKind,
+    TaskNumbering,
     alternating,
     repeated,
     source_stage,
@@ -33,8 +33,8 @@ from syncline.sim.pipelines.orders import (
 )
 
 __all__ = [
-    "SCHEDULES", "TASK_KINDS", "CalledSchedule", "Kind", "Numbering", "Order", "Orders", "PipelineTask", "Schedule",
-    "ScheduleKind", "repeated", "schedule", "schedule_kind", "source_stage", "target_stage",
+    "SCHEDULES", "TASK_KINDS", "CalledSchedule", "Kind", "Order", "Orders", "PipelineTask", "Schedule", "ScheduleKind",
+    "TaskNumbering", "repeated", "schedule", "schedule_kind", "source_stage", "target_stage",
 ]  # fmt: skip
 
 
@@ -43,8 +43,8 @@ def gpipe(stages: int, microbatches: int) -> Schedule:
 
     Source: Y. Huang et al., "GPipe" (2019), section 2.3.
     """
-    tasks = Numbering(microbatches)
-    order = np.concatenate([tasks.all("forward"), tasks.all("backward")])
+    tasks = TaskNumbering(microbatches)
+    order = np.concatenate([tasks.of_kind("forward"), tasks.of_kind("backward")])
     return Schedule("gpipe", Orders(np.broadcast_to(order, (stages, len(order))), tasks), microbatches)
 
 
@@ -59,10 +59,10 @@ def one_f_one_b(stages: int, microbatches: int, max_in_flight: Sequence[int] | N
     >>> [f"{task.kind[0]}{task.microbatch}" for task in one_f_one_b(2, 3).orders[0]]
     ['f0', 'f1', 'b0', 'f2', 'b1', 'b2']
     """
-    tasks = Numbering(microbatches)
-    forwards, backwards = tasks.all("forward"), tasks.all("backward")
+    tasks = TaskNumbering(microbatches)
+    forwards, backwards = tasks.of_kind("forward"), tasks.of_kind("backward")
     limits = usual_limits(stages) if max_in_flight is None else max_in_flight
-    orders = [alternating(forwards, backwards, limit - 1) for limit in limits]
+    orders = [alternating(forwards, backwards, ahead=limit - 1) for limit in limits]
     return Schedule("1f1b", Orders(np.stack(orders), tasks), microbatches)
 
 
@@ -87,17 +87,17 @@ def interleaved(stages: int, microbatches: int, chunks: int = 2) -> Schedule:
     """
     if microbatches % stages:
         raise SpecError("microbatches", microbatches, f"a multiple of the {stages} stages, as interleaving needs")
-    tasks = Numbering(microbatches, chunks)
+    tasks = TaskNumbering(microbatches, chunks)
     # Groups of K micro-batches pass all chunks before the next group comes: rows of (groups, K) per chunk.
-    forward_groups = [tasks.all("forward", chunk).reshape(-1, stages) for chunk in range(chunks)]
-    backward_groups = [tasks.all("backward", chunk).reshape(-1, stages) for chunk in reversed(range(chunks))]
+    forward_groups = [tasks.of_kind("forward", chunk).reshape(-1, stages) for chunk in range(chunks)]
+    backward_groups = [tasks.of_kind("backward", chunk).reshape(-1, stages) for chunk in reversed(range(chunks))]
     forwards, backwards = np.stack(forward_groups, axis=1).ravel(), np.stack(backward_groups, axis=1).ravel()
     orders = []
     for stage in range(stages):
         num_ahead = 2 * (stages - 1 - stage) + (chunks - 1) * stages
         if microbatches == stages:  # a single group: all forwards come first, as in Megatron-LM
             num_ahead = len(forwards)
-        orders.append(alternating(forwards, backwards, num_ahead))
+        orders.append(alternating(forwards, backwards, ahead=num_ahead))
     return Schedule("interleaved", Orders(np.stack(orders), tasks), microbatches, chunks)
 
 
@@ -108,11 +108,11 @@ def zb_h1(stages: int, microbatches: int) -> Schedule:
 
     Source: P. Qi, X. Wan, G. Huang, M. Lin, "Zero Bubble Pipeline Parallelism" (2023), section 2.2 (ZB-H1).
     """
-    tasks, orders = Numbering(microbatches), []
-    weights, first_backward = tasks.all("weight"), tasks.all("backward")[0]
+    tasks, orders = TaskNumbering(microbatches), []
+    weights, first_backward = tasks.of_kind("weight"), tasks.of_kind("backward")[0]
     orders_1f1b = Orders.from_lists(one_f_one_b(stages, microbatches).orders, tasks)
     for stage, order in enumerate(orders_1f1b.numbers):
-        # Each backward but the first ``stage`` is followed by the weight gradient of an earlier one.
+        # Each backward but the first ``stage`` is followed by a weight gradient; backwards have the largest numbers.
         backward_positions = np.flatnonzero(order >= first_backward + stage)
         num_inserted = len(backward_positions)
         order_with_weights = np.insert(order, backward_positions + 1, weights[:num_inserted])
@@ -124,7 +124,8 @@ def greedy(stages: int, microbatches: int, max_in_flight: Sequence[int] | None =
     """Return the schedule in which each stage runs a backward if its input is there, else a forward within its limit.
 
     At most K - k micro-batches are in flight at stage k of K, unless ``max_in_flight`` has other limits. Each backward
-    is followed by an update, as in `async_one_f_one_b`; if stages are even and links take no time, the order is equal.
+    is followed by an update, as in `async_one_f_one_b`. If stages are equally fast and links take no time, the order is
+    the same.
     """
     limits = tuple(usual_limits(stages) if max_in_flight is None else max_in_flight)
     return Schedule("greedy", orders=[], microbatches=microbatches, updates="every", limits=limits)
@@ -146,21 +147,21 @@ SCHEDULES: Registry[ScheduleKind] = Registry(
 
 
 class CalledSchedule(str):
-    """The name of a schedule that a Python call returned, with the schedule itself.
+    """The name of a kind of schedule that a user's Python call returned, with the kind itself.
 
     Args:
         fields: ``{kind: python, target: module:name, ...}``: the target is called with the other keys.
         path: path of these fields, for the error line.
 
     Raises:
-        SpecError: as `call_from_fields`; or the target returns no schedule.
+        SpecError: as `call_from_fields`; or the target returns neither a `ScheduleKind` nor a function.
     """
 
     kind: ScheduleKind
     fields: dict[str, Any]
 
     def __new__(cls, fields: Mapping[str, Any], path: str = "schedule") -> CalledSchedule:
-        """Build the schedule kind by the user's call, such as ``{target: module:name, depth: 2}``, as a named text."""
+        """Call the target of the fields, which returns a kind of schedule or a function that builds schedules."""
         self = super().__new__(cls, name_of_call(fields))
         self.fields = dict(fields)
         self.kind = _kind_of(call_from_fields(fields, path), str(self), f"{path}.target" if path else "target")
@@ -178,7 +179,7 @@ def schedule_kind(name: str) -> ScheduleKind:
     """
     if isinstance(name, CalledSchedule):
         return name.kind
-    return _kind_of(SCHEDULES.get(name, "schedule"), name, "schedule")
+    return _kind_of(SCHEDULES.get(name, path="schedule"), name, path="schedule")
 
 
 def _kind_of(candidate: Any, name: str, path: str) -> ScheduleKind:
@@ -248,7 +249,7 @@ def _build(kind: ScheduleKind, name: str, stages: int, *arguments: int) -> Sched
 
 
 def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, fixed_order: bool) -> tuple[int, ...]:
-    """Return the checked in-flight limit of each stage: with a limit that is too small a stage would wait for ever."""
+    """Return the in-flight limit of each stage; refuse limits with which a stage would wait for ever."""
     if isinstance(max_in_flight, Sequence):
         limits = tuple(max_in_flight)
     elif fixed_order:  # which gains nothing from a limit above the usual one
@@ -262,6 +263,7 @@ def _limits(max_in_flight: int | Sequence[int], stages: int, microbatches: int, 
             raise SpecError("max_in_flight", limit, f"at least 1: stage {number} never runs forward 1 otherwise")
     if not fixed_order:
         return limits
+    # In a fixed order a stage makes all forwards up to its limit before its first backward.
     for stage in range(1, stages):
         previous, limit = min(limits[stage - 1], microbatches), min(limits[stage], microbatches)
         if limit > previous:

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from syncline.sim.pipelines.pipeline import check_orders
-from syncline.sim.pipelines.schedules import Numbering, Orders, PipelineTask, schedule
+from syncline.sim.pipelines.schedules import Orders, PipelineTask, TaskNumbering, schedule
 from tests.sim.pipelines.schedules import IN_ORDER, made_of
 
 
 @pytest.mark.parametrize("microbatches, chunks", [(1, 1), (5, 1), (3, 2)])
 def test_a_number_is_a_task(microbatches, chunks):
-    tasks = Numbering(microbatches, chunks)
+    tasks = TaskNumbering(microbatches, chunks)
     for number in range(3 * microbatches * chunks):
         assert tasks.number(tasks.task(number)) == number
-    assert [tasks.task(number) for number in tasks.all("backward", chunks - 1)] == [
+    assert [tasks.task(number) for number in tasks.of_kind("backward", chunks - 1)] == [
         PipelineTask("backward", i, chunks - 1) for i in range(microbatches)
     ]
 
@@ -30,7 +30,7 @@ def test_orders_are_sequences_of_lists(name):
     assert len(orders) == 3 and all(isinstance(order, list) for order in orders)
     assert orders == list(orders) == [orders[0], *orders[1:]]
     assert (orders == list(orders)[::-1]) == (orders[0] == orders[2])
-    again = Orders.from_lists(list(orders), Numbering(6, made.chunks))
+    again = Orders.from_lists(list(orders), TaskNumbering(6, made.chunks))
     assert again == orders == copy.deepcopy(orders) == pickle.loads(pickle.dumps(orders))
     assert made == made_of(name, 3, 6) != made_of(name, 3, 9)
 
