@@ -154,7 +154,7 @@ def _run_one_by_one(sequence: RoutedSequence, ports: Ports, rule: Rule) -> None:
 
 def _shared_flow(routed_round: RoutedRound, rounds: RoutedRounds) -> SharedFlow | None:
     """Return how the messages of a round share channels; None if they share none."""
-    if not routed_round.shared:
+    if not routed_round.shares_channels:
         return None
     assert routed_round.channels is not None
     senders, _, nbytes = routed_round.messages
