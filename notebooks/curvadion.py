@@ -232,7 +232,7 @@ class AtOnce(Evenly):
 def dion(params, trigger, **options):
     """Dion that exchanges when a trigger of one's own says so."""
     rule = MatrixSplit(DionRule(), adam())
-    return DionMethod(params, LR, rule, trigger=trigger, factors=False, hold=False, **options)
+    return DionMethod(params, LR, rule, trigger=trigger, sends_factors=False, holds=False, **options)
 
 
 def final_loss(make_method, seed, skew):

@@ -271,7 +271,7 @@ class _ProblemTimes:
             return []
         if averaged is None:
             return method.exchanges(tensors, run.workers)
-        return method.exchanges_at(tensors, run.workers, run.steps, averaged)
+        return method.exchanges_of_training(tensors, run.workers, run.steps, averaged)
 
     def simulated(self, run: RunSpec, method: MethodBase) -> SimulatedWorkers | None:
         """Return simulated workers at their own pace; None if batch sizes adapt, which only a training can do."""

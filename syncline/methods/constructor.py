@@ -22,7 +22,7 @@ from syncline.methods.parts.method_spec import MethodBase
 from syncline.methods.parts.torch_rule import from_optimizer, options_of
 from syncline.methods.registry import METHOD_KINDS, kind_named
 
-SHARED = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
+SHARED_FIELDS = {*MethodBase.model_fields, *CompressibleBase.model_fields, "remedy"}
 """Fields that several kinds of methods have; functions take them as keyword arguments."""
 
 FUNCTION_RETURNS = """
@@ -64,8 +64,8 @@ def constructor(spec: type[MethodBase]) -> Callable[..., optim.Method]:
     field_parameters = []
     for name, field in spec.model_fields.items():
         if name not in ("kind", "label", "lr"):
-            kind = by_name if name in SHARED else positional
-            field_parameters.append(Parameter(name, kind, default=field.default))
+            passed = by_name if name in SHARED_FIELDS else positional
+            field_parameters.append(Parameter(name, passed, default=field.default))
     field_parameters.sort(key=lambda parameter: parameter.kind)  # positional ones first, as Python requires
     signature = Signature([
         Parameter("params", positional),
@@ -143,21 +143,21 @@ def function_of(kind: str) -> Callable[..., MethodBase]:
 
 def _signature(spec: type[MethodBase]) -> Signature:
     """Return the signature of a kind's function: its fields, then by keyword ``lr`` and the shared fields."""
-    spec_fields, positional, by_name = spec.model_fields, Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY
-    own_names = [name for name in spec_fields if name not in SHARED]
-    shared_names = [name for name in spec_fields if name in SHARED and name not in ("kind", "lr")]
+    spec_fields = spec.model_fields
+    own_names = [name for name in spec_fields if name not in SHARED_FIELDS]
+    shared_names = [name for name in spec_fields if name in SHARED_FIELDS and name not in ("kind", "lr")]
     parameters = []
     for name in (*own_names, "lr", *shared_names):
         field = spec_fields[name]
-        kind = by_name if name in SHARED else positional
-        parameters.append(Parameter(name, kind, default=_default(field), annotation=_accepted_type(field)))
-    if "rule" in spec_fields:
+        passed = Parameter.KEYWORD_ONLY if name in SHARED_FIELDS else Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(Parameter(name, passed, default=_default(field), annotation=_accepted_type(field)))
+    if "rule" in spec_fields:  # options of a torch optimizer as rule
         parameters.append(Parameter("options", Parameter.VAR_KEYWORD, annotation=Any))
     return Signature(parameters, return_annotation=MethodBase)
 
 
 def _default(field: FieldInfo) -> Any:
-    """Return the default of a field as a user would write it; a part's default is its kind."""
+    """Return the default of a field as a user would write it: of a rule, compressor or other part, its kind."""
     if field.is_required():
         return Parameter.empty
     default = field.get_default(call_default_factory=True)
@@ -173,7 +173,7 @@ def _accepted_type(field: FieldInfo) -> Any:
 
 
 def _plain_type(annotation: Any) -> Any:
-    """Return a field's type without validators, with a sequence for a tuple, and ``Any`` for a part."""
+    """Return a field's type without validators, with a sequence for a tuple, and ``Any`` for a rule or other part."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _plain_type(inner[0])
@@ -196,7 +196,7 @@ def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields:
     Raises:
         SpecError: an argument is neither a field of the method nor an option of the optimizer.
     """
-    known_options = options_of(rule.get("target"))
+    known_options = options_of(rule.get("target"))  # None: the optimizer takes any
     options = {name: value for name, value in fields.items() if name not in spec.model_fields}
     if known_options is not None:
         allowed_names = {*spec.model_fields, "average_states", *known_options} - {"kind"}
@@ -204,6 +204,7 @@ def _pop_optimizer_options(spec: type[MethodBase], rule: dict[str, Any], fields:
             if name not in allowed_names:
                 expected = "no such argument or option of the optimizer, but " + one_of_fields(allowed_names, name)
                 raise SpecError(name, value, expected)
+    # The weight decay of an optimizer that has one is the optimizer's, although methods have a field of this name.
     if "weight_decay" in fields and (known_options is None or "weight_decay" in known_options):
         options["weight_decay"] = fields["weight_decay"]
     for name in options:

@@ -62,8 +62,8 @@ class DataParallelBase(CompressibleBase):
         """Return the single period 1, because gradients are sent in each step."""
         return [1]
 
-    def _with_rule(self, params: Iterable[Any], rule: optim.UpdateRule, **options: Any) -> optim.Method:
-        """Build the optimizer that takes the step of ``rule`` along the averaged gradient."""
+    def _build_optimizer(self, params: Iterable[Any], rule: optim.UpdateRule, **options: Any) -> optim.Method:
+        """Build the optimizer that takes the steps of ``rule`` along the averaged gradient."""
         reducer: optim.Reducer = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
         if self.compressor:
             reducer = optim.CompressedMean(self.compressor.build(), self.compressor.error_feedback)
@@ -131,7 +131,7 @@ class DDPSpec(DataParallelBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return self._with_rule(params, self.rule.build(), **options)
+        return self._build_optimizer(params, self.rule.build(), **options)
 
 
 FEEDBACK = ElementwiseWork(kernel_bytes=32, kernels=3)
@@ -179,12 +179,12 @@ class PowerSGDSpec(MethodBase):
         if warmup_steps:
             count = elements(tensors)
             exchanges.append(self._plain_exchange(count, label="gradient", shares_call=False, stop=warmup_steps))
-        counts = {
+        count_by_label = {
             "gradient": elements(tensors) - elements(compressed),
             "P": sum(t.sides[0] * self._rank(t) for t in compressed),  # (m, r) of an m by n matrix
             "R": sum(t.sides[1] * self._rank(t) for t in compressed),  # (n, r)
         }
-        for label, count in counts.items():
+        for label, count in count_by_label.items():
             if count:
                 exchanges.append(self._plain_exchange(count, label=label, shares_call=False, start=warmup_steps))
         return exchanges
@@ -216,6 +216,7 @@ class PowerSGDSpec(MethodBase):
         work = super()._update_work(tensors)
         compressed = [t for t in tensors if self._rank(t)]
         for (sides, rank), count in Counter((t.sides, self._rank(t)) for t in compressed).items():
+            # Three products of a matrix: two of the power iteration, and that of the averaged factors.
             work += times(low_rank_work(*sides, rank, products=3), count)
         return work + UpdateWork(FEEDBACK.on(compressed))
 

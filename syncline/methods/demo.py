@@ -102,7 +102,7 @@ class DeMoSpec(MethodBase):
     @property
     @override
     def sends_gradients(self) -> bool:
-        """Return whether workers send gradients in the method's wire format, as they do within nodes."""
+        """Return whether workers send gradients, as they do within nodes; coefficients have a format of their own."""
         return self.per_node > 1
 
     @property
@@ -127,7 +127,7 @@ class DeMoSpec(MethodBase):
             return [coefficients]
         if workers % node_size:
             raise SpecError("per_node", node_size, f"a divisor of the number of workers ({workers})")
-        in_node, across_nodes = range(node_size), range(0, workers, node_size)
+        in_node, across_nodes = range(node_size), range(0, workers, node_size)  # ranks of the first groups
         gradient = self._plain_exchange(elements(tensors), label="gradient", in_backward=True, first_group=in_node)
         if workers == node_size:
             return [gradient]
@@ -135,20 +135,22 @@ class DeMoSpec(MethodBase):
         share_bytes = math.ceil(nbytes / node_size)
         gathered_bytes = workers // node_size * share_bytes
         between_nodes = replace(coefficients, payload_bytes=share_bytes, first_group=across_nodes)
+        # Forwarded bytes are encoded already.
         inside_nodes = replace(coefficients, payload_bytes=gathered_bytes, encoded_bytes=0, first_group=in_node)
         return [gradient, between_nodes, inside_nodes]
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, for matrices whose sides are multiples of ``chunk``."""
-        pair_bytes = self.tensor_bytes((self.chunk, self.chunk)) / min(self.k, self.chunk**2)
+        num_pairs = min(self.k, self.chunk**2)
+        pair_bytes = self.tensor_bytes((self.chunk, self.chunk)) / num_pairs
         node_size, gradient_formula = min(self.per_node, workers), f"{self._wire_bytes(1)} N"
         if node_size > 1:
             if workers == node_size:
                 return gradient_formula
-            # A worker sends its share of the pairs to other nodes, then the shares of all nodes inside its node.
+            # A worker sends its share, 1 / node_size, of its node's pairs to other nodes, and each node's share inside.
             pair_bytes *= (1 + workers // node_size) / node_size
-        formula = per_step_formula(f"{pair_bytes:g} × {self.k} N / {self.chunk}²", self.period)
+        formula = per_step_formula(f"{pair_bytes:g} × {num_pairs} N / {self.chunk}²", self.period)
         return formula if node_size == 1 else f"{gradient_formula} + {formula}"
 
     @override
@@ -177,4 +179,5 @@ class DeMoSpec(MethodBase):
         names = ("k", "chunk", "beta", "alpha", "basis", "average", "period", "per_node")
         pairs = SparsePairs(self.index_bits, self.value_format)
         reducer = optim.CoefficientMean(**{name: getattr(self, name) for name in names}, pairs=pairs)
-        return optim.Method(params, self.lr, optim.demo_rule(self.base), optim.EveryStep(), reducer=reducer, **options)
+        rule = optim.demo_rule(self.base)
+        return optim.Method(params, self.lr, rule, sync=optim.EveryStep(), reducer=reducer, **options)

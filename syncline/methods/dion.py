@@ -52,10 +52,11 @@ class DionBase(CompressibleBase):
             none, because M keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
     """
 
+    family = "low rank"
+
     trigger_work: ClassVar[ElementwiseWork] = ElementwiseWork()
     """Elementwise operations by which a trigger decides about an exchange."""
 
-    family = "low rank"
     flag_bytes: ClassVar[int] = 0
     """Bytes that a trigger sends in every step: 4 for an fp32 maximum, or 0 without a trigger."""
 
@@ -86,10 +87,12 @@ class DionBase(CompressibleBase):
         """Return the rank of the factors of an m by n matrix, ``ceil(rank_fraction min(m, n))``."""
         return dion_rank(*tensor.sides, self.rank_fraction)
 
-    def _exchanges_after(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchanges that follow each step in ``averaged``, from 0; they repeat every ``steps`` steps."""
+    def _exchanges_after(
+        self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
+    ) -> list[Exchange]:
+        """Return the exchanges that follow each of ``averaged_steps``, from 0; they repeat every ``steps`` steps."""
         exchanges = self._exchanges_every(steps, model, workers)
-        return [replace(exchange, offset=t + 1) for t in averaged for exchange in exchanges]
+        return [replace(exchange, offset=t + 1) for t in averaged_steps for exchange in exchanges]
 
     def _exchanges_every(self, period: int, model: Tensors, workers: int) -> list[Exchange]:
         """Return the exchanges of gradients, then of P and R of factored matrices, every ``period`` steps."""
@@ -120,8 +123,8 @@ class DionBase(CompressibleBase):
     @property
     def _period(self) -> int:
         """Return the number of steps between exchanges, on average."""
-        one_parameter = 1
-        return self.exchanges(one_parameter, workers=1)[-1].period  # the first may be a trigger's flag
+        exchanges = self.exchanges(model=1, workers=1)  # of one parameter, as the period is that of any model
+        return exchanges[-1].period  # the first may be a trigger's flag
 
     @override
     def traffic_formula(self, workers: int) -> str:
@@ -130,9 +133,10 @@ class DionBase(CompressibleBase):
             return super().traffic_formula(workers)
         flag = f"{self.flag_bytes} + " if self.flag_bytes else ""
         if self.compressor:
-            suffix = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
-            return flag + super().traffic_formula(workers) + suffix
-        return flag + per_step_formula(FACTORS_FORMULA.format(self._wire_bytes(1)), self._period)
+            compressed = " of gradients" if self.exchange == "gradient" else " of P, R and the rest"
+            return flag + super().traffic_formula(workers) + compressed
+        factors = FACTORS_FORMULA.format(self._wire_bytes(1))
+        return flag + per_step_formula(factors, self._period)
 
     @override
     def _compressed_tensors(self, tensors: Sequence[TensorShape]) -> Sequence[TensorShape]:
@@ -164,19 +168,22 @@ class DionBase(CompressibleBase):
         matrices = [t for t in tensors if t.is_matrix]
         others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
         work = UpdateWork(MOMENTUM.on(matrices) + self.trigger_work.on(matrices))
-        for short, long, count in shapes_of(matrices):
+        for short, long, count in shapes_of(matrices):  # the sides of ``count`` matrices of one shape
             rank = dion_rank(long, short, self.rank_fraction)
             work += times(low_rank_work(long, short, rank, products=4), count)
         work += others + self._step_work(tensors)
         return work.every(self._period) if self.local_step == "hold" else work
 
-    def _with_trigger(self, params: Iterable[Any], trigger: optim.Trigger, **options: Any) -> optim.Method:
+    def _triggered_optimizer(self, params: Iterable[Any], trigger: optim.Trigger, **options: Any) -> optim.Method:
         """Build the optimizer whose workers exchange only in the steps in which a trigger fires."""
-        rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), OTHER_RULES[self.other_rule]().build())
-        flags: dict[str, Any] = {"factors": self.exchange == "compressed", "hold": self.local_step == "hold"}
-        reducer = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
-        options |= {"reducer": reducer} | self._compressor_options()
-        return optim.DionMethod(params, self.lr, rule, trigger=trigger, **flags, **options)
+        other_rule = OTHER_RULES[self.other_rule]().build()
+        rule = optim.MatrixSplit(optim.DionRule(self.rank_fraction, self.mu), other_rule)
+        options["reducer"] = optim.MeanGradient(self.sends_in_backward, encoded=self.converts_to_wire)
+        options |= self._compressor_options()
+        sends_factors, holds = self.exchange == "compressed", self.local_step == "hold"
+        return optim.DionMethod(
+            params, self.lr, rule, trigger=trigger, sends_factors=sends_factors, holds=holds, **options
+        )
 
 
 @register
@@ -241,7 +248,7 @@ class DionSpec(DionBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return self._with_trigger(params, optim.Every(self.period), **options)
+        return self._triggered_optimizer(params, optim.Every(self.period), **options)
 
 
 class TriggeredDionBase(DionBase):
@@ -271,9 +278,11 @@ class TriggeredDionBase(DionBase):
         return [self._flag_exchange, *self._exchanges_every(round(1 / self.expected_sync_rate), model, workers)]
 
     @override
-    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and Dion's exchanges that follow the steps ``averaged``."""
-        return [self._flag_exchange, *self._exchanges_after(model, workers, steps, averaged)]
+    def exchanges_of_training(
+        self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
+    ) -> list[Exchange]:
+        """Return the exchange of the flag in every step, and Dion's exchanges that follow ``averaged_steps``."""
+        return [self._flag_exchange, *self._exchanges_after(model, workers, steps, averaged_steps)]
 
     @property
     def _flag_exchange(self) -> Exchange:
@@ -327,7 +336,7 @@ class CurvaDionSpec(TriggeredDionBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return self._with_trigger(params, optim.RMMC(self.threshold, self.variant), **options)
+        return self._triggered_optimizer(params, optim.RMMC(self.threshold, self.variant), **options)
 
 
 Placement = Literal["even", "random", "early"]
@@ -345,8 +354,8 @@ def placed_steps(num_averages: int, steps: int, placement: Placement, seed: int 
     >>> placed_steps(3, 12, "even"), placed_steps(3, 12, "early")
     ((3, 7, 11), (0, 1, 2))
     """
-    if placement == "even":  # the i-th average is after ceil(i T / n) steps
-        return tuple(-(-i * steps // num_averages) - 1 for i in range(1, num_averages + 1))
+    if placement == "even":  # the i-th average is after ceil(i T / n) steps, by integer division
+        return tuple((i * steps + num_averages - 1) // num_averages - 1 for i in range(1, num_averages + 1))
     if placement == "early":
         return tuple(range(num_averages))
     chosen_steps = generator(seed, "placement of averages").choice(steps, num_averages, replace=False)
@@ -405,22 +414,25 @@ class PlacedDionSpec(DionBase):
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
         """Return Dion's exchanges after each step of the placement, which repeats every ``steps`` steps."""
-        return self._exchanges_after(model, workers, self.steps, averaged=self.placed)
+        return self._exchanges_after(model, workers, self.steps, averaged_steps=self.placed)
 
     @override
-    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return Dion's exchanges if they follow the steps ``averaged``."""
-        return self._exchanges_after(model, workers, steps, averaged)
+    def exchanges_of_training(
+        self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
+    ) -> list[Exchange]:
+        """Return Dion's exchanges in a training that averaged after ``averaged_steps``."""
+        return self._exchanges_after(model, workers, steps, averaged_steps)
 
     @override
     def traffic_formula(self, workers: int) -> str:
         """Return the formula of the bytes per step, with the number of averages in ``steps`` steps."""
-        if self.steps == 1 or (self.exchange == "gradient" and not self.compressor):
+        is_linear = self.exchange == "gradient" and not self.compressor  # the base class has the formula
+        if self.steps == 1 or is_linear:
             return super().traffic_formula(workers)
-        # The formula of a single step, of which there are ``num_averages`` in ``steps``.
+        # The formula of an average in every step, of which there are ``num_averages`` in ``steps``.
         every_step = self.model_copy(update={"num_averages": 1, "steps": 1})
         return f"{self.num_averages} ({every_step.traffic_formula(workers)}) / {self.steps}"
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return self._with_trigger(params, optim.AtSteps(frozenset(self.placed), self.steps), **options)
+        return self._triggered_optimizer(params, optim.AtSteps(frozenset(self.placed), self.steps), **options)

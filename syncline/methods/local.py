@@ -19,7 +19,7 @@ from syncline.methods.parts.rules import (
     AdamRule,
     RuleSpec,
     TorchRuleSpec,
-    averaged_state_shapes,
+    averaged_torch_states,
     rule_name,
     state_names,
 )
@@ -64,9 +64,10 @@ class LocalSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return a worker's exchange: parameters and averaged states, once per period."""
-        states = self.rule.average_states if isinstance(self.rule, TorchRuleSpec) else state_names(self.rule)
-        label = "+".join(("params", *states))
+        """Return a worker's exchanges: parameters and averaged states, once per period."""
+        is_torch_rule = isinstance(self.rule, TorchRuleSpec)
+        names = averaged_torch_states(self.rule) if is_torch_rule else state_names(self.rule)
+        label = "+".join(("params", *names))
         return self._average_exchanges(self._sent_tensors(tensors_of(model)), workers, self.period, label)
 
     def _sent_tensors(self, tensors: Sequence[TensorShape]) -> list[TensorShape]:
@@ -100,9 +101,9 @@ class LocalSpec(CompressibleBase):
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         rule = self.rule.build()
-        sync = optim.Periodic(dict.fromkeys(("params", *rule.states), self.period))
+        period_of_state = dict.fromkeys(("params", *rule.states), self.period)
         options |= self._compressor_options()
-        return optim.Method(params, self.lr, rule, sync, **options)
+        return optim.Method(params, self.lr, rule, sync=optim.Periodic(period_of_state), **options)
 
 
 @register
@@ -160,7 +161,7 @@ class DiLoCoSpec(CompressibleBase):
         """Raise an error if settings of asynchronous training contradict other fields."""
         if self.asynchronous is not None:
             self.asynchronous.check(self)
-            names, _ = averaged_state_shapes(self.rule, tensors=[])
+            names = averaged_torch_states(self.rule)
             if names:
                 expected = "none with asynchronous, whose workers send only pseudo-gradients"
                 raise refusal("rule.average_states", names, expected)
@@ -175,11 +176,12 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def exchanges(self, model: Tensors, workers: int) -> list[Exchange]:
-        """Return an exchange per period: the pseudo-gradient, together with the states that are averaged at its end."""
+        """Return the exchanges of each period: of the pseudo-gradient, and of the states averaged with it."""
         tensors = tensors_of(model)
-        names, states = averaged_state_shapes(self.rule, tensors)
-        sent = self._average_exchanges([*tensors, *states], workers, self.period, label="+".join(("params", *names)))
-        return [replace(exchange, in_backward=True) for exchange in sent] if self.in_backward else sent
+        states = self.rule.averaged(tensors) if isinstance(self.rule, TorchRuleSpec) else []
+        label = "+".join(("params", *averaged_torch_states(self.rule)))
+        exchanges = self._average_exchanges([*tensors, *states], workers, self.period, label)
+        return [replace(exchange, in_backward=self.in_backward) for exchange in exchanges]
 
     @override
     def _sent_periods(self) -> Iterable[int]:
@@ -188,10 +190,10 @@ class DiLoCoSpec(CompressibleBase):
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the rule's states, the period's start, the outer momentum, and errors."""
+        """Return the number of elements of the states of rule and outer optimizer, and of a compressor's errors."""
         tensors = tensors_of(model)
-        count = self.rule.state_elements(tensors) + 2 * elements(tensors)
-        return count + self._compressor_elements(tensors, reference=False)
+        outer_elements = 2 * elements(tensors)  # the parameters at the period's start, and the outer momentum
+        return self.rule.state_elements(tensors) + outer_elements + self._compressor_elements(tensors, reference=False)
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
@@ -201,6 +203,6 @@ class DiLoCoSpec(CompressibleBase):
         options |= self._compressor_options()
         if self.in_backward:
             options["averages"] = Details(in_backward=True)
-        names, _ = averaged_state_shapes(self.rule, tensors=[])
-        sync = optim.Periodic(dict.fromkeys(("params", *names), self.period))
-        return optim.Method(params, self.lr, rule=self.rule.build(), sync=sync, outer_optimizer=outer, **options)
+        period_of_state = dict.fromkeys(("params", *averaged_torch_states(self.rule)), self.period)
+        rule, sync = self.rule.build(), optim.Periodic(period_of_state)
+        return optim.Method(params, self.lr, rule, sync, outer_optimizer=outer, **options)

@@ -182,10 +182,10 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
             state_tensors = self._tensors_with_state(state, tensors)
             if not state_tensors:
                 continue
-            if self.phase == "random":  # averages of two states coincide for sure only if both are in every step
-                all_exchanges.append(
-                    self._plain_exchange(elements(state_tensors), period, state, shares_call=period == 1)
-                )
+            if self.phase == "random":
+                # Averages of two states coincide for sure only if both are in every step.
+                count, is_in_every_step = elements(state_tensors), period == 1
+                all_exchanges.append(self._plain_exchange(count, period, state, shares_call=is_in_every_step))
             else:
                 # ``paper``: momenta are averaged when t % K == 0, a step after the end of their period.
                 offset = 1 if self.phase == "paper" and state != "params" else 0
@@ -225,7 +225,7 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of the averaged states, of the outer optimizer's, and of a compressor's."""
         tensors = tensors_of(model)
-        # An outer optimizer averages differences, which need no reference.
+        # Parameters are compressed as differences from a reference, unless an outer optimizer averages differences.
         count = self._compressor_elements(tensors, reference=self.outer_optimizer is None)
         for state in self.periods():
             if state != "params":
@@ -246,9 +246,10 @@ class MTDAOSpec(MomentaFields, CompressibleBase):
         sync: optim.SyncPolicy
         if self.phase == "random":
             sync = optim.Random(self.periods())
+        elif self.phase == "paper":  # momenta are averaged a step after the end of their period, see `exchanges`
+            sync = optim.Periodic(self.periods(), offsets=dict.fromkeys(rule.states, 1))
         else:
-            offsets = dict.fromkeys(rule.states, 1) if self.phase == "paper" else None  # as in ``exchanges``
-            sync = optim.Periodic(self.periods(), offsets)
+            sync = optim.Periodic(self.periods())
         options |= self._compressor_options()
         return optim.Method(params, self.lr, rule, sync, outer_optimizer=self._outer(), **options)
 

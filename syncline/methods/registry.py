@@ -63,8 +63,9 @@ def _add_presets(kind: str, method: type[MethodBase]) -> None:
     own_presets = method.__dict__.get("presets", {})  # without those that the class inherits
     for name, fields in own_presets.items():
         preset = {"kind": kind, **fields}
-        if METHODS.setdefault(name, preset) != preset:
-            raise SpecError("presets", name, f"an unused name; kind {METHODS[name]['kind']} has it")
+        registered_preset = METHODS.setdefault(name, preset)
+        if registered_preset != preset:
+            raise SpecError("presets", name, f"an unused name; kind {registered_preset['kind']} has it")
 
 
 def load_plugins() -> dict[str, SpecError]:
@@ -81,14 +82,17 @@ def load_plugins() -> dict[str, SpecError]:
 def named(name: str, path: str = "") -> dict[str, Any]:
     """Return the fields of the method that a name stands for: those of a preset, or a kind without further fields.
 
+    ``path`` is the path of the name in a spec, for the error.
+
     Raises:
         SpecError: there is no such method.
     """
-    if name not in METHODS and (is_reference(name) or name in METHOD_KINDS):
+    if name in METHODS:
+        return dict(METHODS[name])
+    if is_reference(name) or name in METHOD_KINDS:
         _add_presets(name, kind_named(name, path))
         return dict(METHODS.get(name, {"kind": name}))  # a preset may have the name of its kind
-    if name not in METHODS:
-        load_plugins()
+    load_plugins()  # a package may have the preset
     if name not in METHODS:
         raise SpecError(path, name, one_of(METHODS, name))
     return dict(METHODS[name])
@@ -125,11 +129,11 @@ def _method_from_target(fields: dict[str, Any]) -> MethodBase:
     if isinstance(target_object, type) and issubclass(target_object, MethodBase):
         method = validate(target_object, {"kind": kind_of_model(target_object) or target} | arguments)
     else:
-        method = call_reference(target, arguments)
+        method = call_reference(target, arguments)  # raises an error for a target that is no reference
     if not isinstance(method, MethodBase):
         expected = f"a function that returns a method, as syncline.local(...) is one, not {type(method).__name__}"
         raise SpecError("target", target, expected)
-    if fields.get("label"):  # it is the method's, not an argument of the target
+    if fields.get("label"):  # a field of every method, which is no argument of the target
         method = validate(type(method), dict(method) | {"label": fields["label"]})
     return method.written_as(fields)
 

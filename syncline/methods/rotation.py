@@ -65,7 +65,7 @@ class RotationBase(DataParallelBase):
 
     @property
     @abstractmethod
-    def _design(self) -> dict[str, Any]:
+    def _rotation_arguments(self) -> dict[str, Any]:
         """Return the arguments of `optim.RotatedAdam` in which the methods differ, by name.
 
         They include ``source``, ``geometry`` and ``momentum``.
@@ -74,12 +74,7 @@ class RotationBase(DataParallelBase):
     def _rule(self) -> optim.MatrixSplit:
         """Return the update rule of this method with the fields of its spec."""
         names = ("frequency", "estimate", "layers", "beta1", "beta2", "eps")
-        return optim.basis_rotation(**self._design, **{name: getattr(self, name) for name in names})
-
-    @property
-    def _source_and_geometry(self) -> tuple[str, str]:
-        """Return the source of the bases and the sides that they rotate, on which their number of elements depends."""
-        return self._design["source"], self._design["geometry"]
+        return optim.basis_rotation(**self._rotation_arguments, **{name: getattr(self, name) for name in names})
 
     @property
     @override
@@ -91,7 +86,7 @@ class RotationBase(DataParallelBase):
         words = [self.kind]
         for field in ("basis_source", "geometry"):
             if field in spec_fields:
-                words.append(getattr(self, field).removesuffix("lateral"))  # uni or bi
+                words.append(getattr(self, field).removesuffix("lateral"))  # unilateral or bilateral: uni or bi
         if self.frequency != spec_fields["frequency"].default:
             words.append("frozen" if self.frequency is None else f"every-{self.frequency}")
         for field in ("allocation", "estimate"):
@@ -111,18 +106,18 @@ class RotationBase(DataParallelBase):
     def kept_elements(self, model: Tensors, workers: int) -> int:
         """Return the number of elements of moments, bases, covariances, and of a compressor's errors."""
         tensors = tensors_of(model)
-        basis_elements = sum(rotation_elements(m, n, *self._source_and_geometry) for m, n in self._rotated_sides(model))
+        source, geometry = self._rotation_arguments["source"], self._rotation_arguments["geometry"]
+        basis_elements = sum(rotation_elements(m, n, source, geometry) for m, n in self._rotated_sides(model))
         return 2 * elements(tensors) + basis_elements + self._compressor_elements(tensors, reference=False)
 
     @override
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of rotations, of renewals of bases, and of Adam for other parameters."""
         work = self._step_work(tensors)
+        arguments = self._rotation_arguments
+        options = {name: arguments[name] for name in ("source", "geometry", "momentum")}
         for (rows, columns), count in Counter(self._rotated_sides(tensors)).items():
-            matrix_work = rotation_work(
-                rows, columns, *self._source_and_geometry, estimate=self.estimate, momentum=self._design["momentum"]
-            )
-            work += times(matrix_work, count)
+            work += times(rotation_work(rows, columns, estimate=self.estimate, **options), count)
         return work + UpdateWork(ADAM.on(t for t in tensors if not self._is_rotated(t)))
 
     @override
@@ -130,7 +125,8 @@ class RotationBase(DataParallelBase):
         """Return the number of steps between renewals of bases in a stage with this gradient delay."""
         if self.allocation == "uniform" or stages == 1:  # a single stage shares its renewals with no other
             return self.frequency
-        return self._interval_by_delay(range(stages))[delay]  # the stages have the delays 0 to stages - 1
+        interval_by_delay = self._interval_by_delay(range(stages))  # the stages have the delays 0 to stages - 1
+        return interval_by_delay[delay]
 
     def _interval_by_delay(self, delays: Sequence[int]) -> dict[int, int | None]:
         """Return the number of steps between renewals of bases for stages with these gradient delays, by delay."""
@@ -143,8 +139,9 @@ class RotationBase(DataParallelBase):
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         """Build the optimizer of a pipeline stage; ``allocation`` says how its delay decides when it renews its bases.
 
-        A parameter group of a stage has ``delay``, the number of steps by which its gradients are late. The steps
-        between its renewals depend on the delays of all stages, which a process with one stage has as ``delays``.
+        A parameter group of a stage has the key ``delay``, the number of steps by which its gradients are late. The
+        steps between its renewals depend on the delays of all stages; a process that has only one stage passes them in
+        the group's key ``delays``.
         """
         groups = optim.groups.as_list(params)
         # Only groups have delays, not a plain list of parameters.
@@ -154,7 +151,7 @@ class RotationBase(DataParallelBase):
                 delays |= {group.get("delay", 0), *group.get("delays", ())}
             interval_by_delay = self._interval_by_delay(sorted(delays))
             groups = [{**group, "frequency": interval_by_delay[group.get("delay", 0)]} for group in groups]
-        return self._with_rule(groups, self._rule(), **options)
+        return self._build_optimizer(groups, self._rule(), **options)
 
 
 @register
@@ -197,7 +194,7 @@ class BasisRotationSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> dict[str, Any]:
+    def _rotation_arguments(self) -> dict[str, Any]:
         names = ("geometry", "refresh", "momentum", "covariance_beta")
         return {"source": self.basis_source, **{name: getattr(self, name) for name in names}}
 
@@ -225,7 +222,7 @@ class SOAPSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> dict[str, Any]:
+    def _rotation_arguments(self) -> dict[str, Any]:
         renewal = {"refresh": "after", "momentum": "rotated"}
         return {"source": "2nd", "geometry": "bilateral", **renewal, "covariance_beta": self.covariance_beta}
 
@@ -254,7 +251,7 @@ class EShampooSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> dict[str, Any]:
+    def _rotation_arguments(self) -> dict[str, Any]:
         renewal = {"carry": False, "tolerance": self.tolerance, "covariance_beta": self.covariance_beta}
         return {"source": "2nd", "geometry": "bilateral", "momentum": "original", **renewal}
 
@@ -278,7 +275,7 @@ class GaLoreSpec(RotationBase):
 
     @property
     @override
-    def _design(self) -> dict[str, Any]:
+    def _rotation_arguments(self) -> dict[str, Any]:
         return {"source": "gradient", "geometry": "unilateral", "momentum": "rotated", "carry": False}
 
 
@@ -338,9 +335,12 @@ class LDAdamSpec(DataParallelBase):
         Projected matrices have low-rank moments, a projection and an error; other parameters have Adam's moments.
         """
         tensors, projected = tensors_of(model), self._projected(model)
-        low_rank = sum(self._rank(t) * (2 * max(t.sides) + min(t.sides)) for t in projected)
         moments = 2 * (elements(tensors) - elements(projected))
-        return low_rank + moments + self.error_feedback_elements(model, workers)
+        projections = 0
+        for t in projected:
+            moments += 2 * self._rank(t) * max(t.sides)
+            projections += self._rank(t) * min(t.sides)
+        return moments + projections + self.error_feedback_elements(model, workers)
 
     @override
     def error_feedback_elements(self, model: Tensors, workers: int) -> int:
@@ -360,20 +360,20 @@ class LDAdamSpec(DataParallelBase):
         work = UpdateWork(step) + self._step_work(tensors)
         for (m, n, r), count in Counter((*sorted(t.sides), self._rank(t)) for t in projected).items():
             operations = (
-                fp32_product(r, n, m, count=2),
+                fp32_product(r, n, m, count=2),  # (r, m) (m, n)
                 fp32_product(m, r, n),
                 fp32_product(m, n, r, count=5 if self.error_feedback else 3),
                 fp32_product(r, r, m),
                 fp32_product(r, n, r, count=3),
                 qr(m, r),
-                memory(176 / 20 * n * r, count=20),  # on the moments, 176 bytes per entry in all
-                memory(68 / 15 * m * r, count=15),  # on the projection, 68 bytes per entry in all
+                memory(176 / 20 * n * r, count=20),  # 20 elementwise kernels on the moments, 176 bytes per entry in all
+                memory(68 / 15 * m * r, count=15),  # 15 on the projection, 68 bytes per entry in all
             )
             work += times(UpdateWork(operations), count)
         return work
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        rates = {"rho": self.rho, "beta1": self.beta1, "beta2": self.beta2, "eps": self.eps}
-        rule = optim.ldadam(self.rank_fraction, **rates, error_feedback=self.error_feedback, layers=self.layers)
-        return self._with_rule(params, rule, **options)
+        names = ("rank_fraction", "rho", "beta1", "beta2", "eps", "error_feedback", "layers")
+        rule = optim.ldadam(**{name: getattr(self, name) for name in names})
+        return self._build_optimizer(params, rule, **options)

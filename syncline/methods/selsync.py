@@ -88,10 +88,12 @@ class SelSyncSpec(MethodBase):
         return [self._flag_exchange, self._average_exchange(model, round(1 / self.expected_sync_rate))]
 
     @override
-    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange]:
-        """Return the exchange of the flag in every step, and the averages that follow the steps ``averaged``."""
-        average = self._average_exchange(model, steps)
-        return [self._flag_exchange, *(replace(average, offset=t + 1) for t in averaged)]
+    def exchanges_of_training(
+        self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
+    ) -> list[Exchange]:
+        """Return the exchange of the flag in every step, and the averages that follow ``averaged_steps``."""
+        average = self._average_exchange(model, period=steps)  # once in the training, after each of these steps
+        return [self._flag_exchange, *(replace(average, offset=t + 1) for t in averaged_steps)]
 
     @property
     def _flag_exchange(self) -> Exchange:
@@ -160,4 +162,4 @@ class SelSyncDionSpec(TriggeredDionBase):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        return self._with_trigger(params, optim.GradientChange(self.threshold, self.smoothing), **options)
+        return self._triggered_optimizer(params, optim.GradientChange(self.threshold, self.smoothing), **options)

@@ -80,7 +80,7 @@ class StreamingMTDAOSpec(MTDAOSpec):
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        options |= self.stream.model_dump()
+        options |= self.stream.model_dump()  # the fields of the stream are arguments of `optim.Streaming`
         rule, outer = self.momenta_rule(), self._outer()
         return optim.Streaming(params, self.lr, rule, self.periods(), outer_optimizer=outer, **options)
 
@@ -140,8 +140,10 @@ class StreamingDiLoCoSpec(MethodBase):
         def exchange_of_state(state: str, tensors: Sequence[TensorShape]) -> Exchange | None:
             """Return the exchange that sends a state's tensors, or None if there are no elements."""
             count = elements(tensors)
-            if self.wire != "e3m0" or not count:
-                return self._plain_exchange(count) if count else None
+            if not count:
+                return None
+            if self.wire != "e3m0":
+                return self._plain_exchange(count)
             nbytes = sum(e3m0_bytes(tensor.elements) for tensor in tensors)
             return Exchange(nbytes, collective="all_gather", encoded_bytes=FP32_BYTES * count)
 
@@ -149,21 +151,23 @@ class StreamingDiLoCoSpec(MethodBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return the formula of the bytes per step; numbers in four bits have one scale per parameter."""
+        """Return the formula of the bytes per step; with ``e3m0`` it sums over tensors of n numbers."""
         if self.wire != "e3m0":
             return super().traffic_formula(workers)
-        return f"Σ ({SCALE_BYTES} + ⌈n / 2⌉)" + (f" / {self.period}" if self.period > 1 else "")
+        formula = f"Σ ({SCALE_BYTES} + ⌈n / 2⌉)"
+        return formula if self.period == 1 else f"{formula} / {self.period}"
 
     @override
     def kept_elements(self, model: Tensors, workers: int) -> int:
-        """Return the number of elements of the rule's states, of the period's start, and of the outer momentum."""
+        """Return the number of elements of the rule's states and of the outer optimizer's."""
         tensors = tensors_of(model)
-        return self.rule.state_elements(tensors) + 2 * elements(tensors)
+        outer_elements = 2 * elements(tensors)  # the parameters at the period's start, and the outer momentum
+        return self.rule.state_elements(tensors) + outer_elements
 
     @override
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
         outer = optim.Nesterov(self.outer_lr, self.outer_momentum)
-        options |= self.stream.model_dump()
+        options |= self.stream.model_dump()  # the fields of the stream are arguments of `optim.Streaming`
         options["four_bits"] = self.wire == "e3m0"
         rule, periods = self.rule.build(), {"params": self.period}
         return optim.Streaming(params, self.lr, rule, periods, outer_optimizer=outer, **options)

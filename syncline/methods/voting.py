@@ -87,7 +87,7 @@ class VotingBase(MethodBase):
 
     @property
     def quantised_bits(self) -> int:
-        """Return the bits of a sum of quantised votes."""
+        """Return the bits of a sum of quantised votes, by default a byte."""
         return 8 if self.bits is None else self.bits
 
     @property
@@ -104,7 +104,7 @@ class VotingBase(MethodBase):
         """Return the exchanges of a worker for a vote on ``count`` parameters.
 
         Raises:
-            SpecError: there are too many workers for the number of bits; the error names a number that suffices.
+            SpecError: a sum of all votes has more bits than ``bits``; the error names a number that suffices.
         """
         signs_per_byte = 4 if self.ternary else 8
         if self.vote == "one-bit":
@@ -116,13 +116,15 @@ class VotingBase(MethodBase):
             packed_bytes = math.ceil(count / signs_per_byte)
             calls = [("votes", packed_bytes, "gather"), ("verdict", packed_bytes, "broadcast")]
         else:
-            calls = [("votes", field_bytes(count, self.field_bits(workers)), "all_reduce")]
-        encoded = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes are sent as they are
-        options: dict[str, Any] = {"shares_call": False, "encoded_bytes": encoded}
-        return [Exchange(nbytes, label=label, collective=collective, **options) for label, nbytes, collective in calls]
+            calls = [("votes", field_bytes(count, self.bits_of_sum(workers)), "all_reduce")]
+        encoded_bytes = 0 if self.vote == "server-naive" else FP32_BYTES * count  # naive votes are sent as they are
+        return [
+            Exchange(nbytes, label=label, collective=collective, shares_call=False, encoded_bytes=encoded_bytes)
+            for label, nbytes, collective in calls
+        ]
 
-    def field_bits(self, workers: int) -> int:
-        """Return the number of bits of a sum of votes.
+    def bits_of_sum(self, workers: int) -> int:
+        """Return the number of bits of a sum of votes in an all-reduce, as this spec says, or as few as suffice.
 
         Raises:
             SpecError: there are too many workers for the number of bits; the error names a number that suffices.
@@ -140,15 +142,15 @@ class VotingBase(MethodBase):
         return bits
 
     def vote_formula(self, workers: int) -> str:
-        """Return the formula of the bytes of a vote on N parameters, without padding."""
-        per_sign = 0.25 if self.ternary else 0.125
+        """Return the formula of the bytes of a vote on N parameters, without padding: votes + verdict, or sums."""
+        per_sign = 0.25 if self.ternary else 0.125  # bytes
         if self.vote == "one-bit":
             return f"{per_sign:g} N + {per_sign / workers:g} N"
         if self.vote == "server-naive":
             return "4 N + 4 N"
         if self.vote == "server-efficient":
             return f"{per_sign:g} N + {per_sign:g} N"
-        bits = self.field_bits(workers)
+        bits = self.bits_of_sum(workers)
         word_bits = 8 if 8 % bits == 0 else 32  # sums do not cross the borders of words
         sums_per_word = word_bits // bits
         return f"{word_bits / 8 / sums_per_word:g} N"
@@ -158,7 +160,7 @@ class VotingBase(MethodBase):
         if self.vote == "quantised":
             p = 1.0 if self.p is None else float(self.p)
             return optim.QuantisedVote(self.quantised_bits, p, self.stochastic)
-        if self.vote == "server-naive":  # its numbers have zeros, so that it has no ``ties``
+        if self.vote == "server-naive":  # a number can be 0, so that no value needs to replace a tie
             return optim.ServerVote("naive")
         ties = "alternate" if self.ties is None else self.ties
         if self.vote == "server-efficient":
@@ -213,7 +215,6 @@ class SignSGDSpec(VotingBase):
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return, as text, the formula of the bytes of the vote, without the unused fields of the last word."""
         return self.vote_formula(workers)
 
     @override
@@ -301,15 +302,15 @@ class LionCubSpec(VotingBase):
         is_chosen = chosen_layers([tensor.name for tensor in tensors], self.momentum_layers)
         count = elements([tensor for tensor, chosen in zip(tensors, is_chosen, strict=True) if chosen])
         if count:
-            exchanges.append(self._plain_exchange(count, self.momentum_period, "momentum_1", shares_call=False))
+            exchanges.append(self._plain_exchange(count, self.momentum_period, label="momentum_1", shares_call=False))
         return exchanges
 
     @override
     def traffic_formula(self, workers: int) -> str:
-        """Return, as text, the formula of the bytes of the vote and of the averaged momenta, without padding."""
+        """Return the formula of the bytes of the vote and of the averaged momenta, without padding."""
         if self.momentum_layers == "none":
             return self.vote_formula(workers)
-        count = "N" if self.momentum_layers == "all" else "Σ chosen"
+        count = "N" if self.momentum_layers == "all" else "Σ chosen"  # the parameters of the chosen layers
         momentum_formula = per_step_formula(f"{BYTES_PER_ELEMENT[self.wire_format]} {count}", self.momentum_period)
         return f"{self.vote_formula(workers)} + {momentum_formula}"
 

@@ -98,7 +98,7 @@ class DionRule(UpdateRule):
         m, n = momentum.shape[-2:]
         (mu,) = h["betas"]
         product = compute_once_if_shared(lambda p, r: p @ r.mT, p, r)
-        transpose_if_wide(momentum).sub_(product, alpha=1 - mu)
+        transpose_if_wide(momentum).sub_(product, alpha=1 - mu)  # in place, by a view
 
         # Workers whose factors share memory have the same direction, which is computed once.
         if rows_share_memory(p) and rows_share_memory(r) and rows_share_memory(state[RIGHT]):
@@ -128,17 +128,17 @@ def transpose_if_wide(x: Tensor) -> Tensor:
 class DionMethod(Method):
     """Dion, with low-rank orthonormal updates of matrices, whose workers exchange in the steps that a trigger selects.
 
-    Workers exchange the full gradient or, with ``factors``, ``P = orth(mean(M Q))`` and ``R = mean(M^T P)``, where M is
-    a worker's momentum. Parameters that are not matrices, and matrices with fewer bytes than their factors, are
-    averaged as gradients. In steps without an exchange each worker updates by its own gradient.
+    Workers exchange the full gradient or, with ``sends_factors``, the factors ``P = orth(mean(M Q))`` and
+    ``R = mean(M^T P)``, where M is a worker's momentum. Parameters that are not matrices, and matrices with fewer bytes
+    than their factors, are averaged as gradients. In steps without an exchange each worker updates by its own gradient.
 
     Args:
         params: parameters or parameter groups; see ``MatrixSplit`` for which are matrices.
         lr: learning rate of the matrices.
         rule: the update rule: ``DionRule`` for matrices, another rule for other parameters.
         trigger: trigger that decides in which steps workers exchange.
-        factors: whether workers exchange factors instead of gradients.
-        hold: whether workers, in steps without an exchange, add up their gradients and do not move. By default, every
+        sends_factors: whether workers exchange factors instead of gradients.
+        holds: whether workers, in steps without an exchange, add up their gradients and do not move. By default, every
             worker takes Dion's step on its own gradient, and workers drift apart.
         compressor: compressor of all exchanged tensors; by default none. Factors need no error feedback, because M
             keeps what their rounding leaves out (P is orthonormalised, and R is exact for any P).
@@ -155,17 +155,19 @@ class DionMethod(Method):
         rule: MatrixSplit,
         *,
         trigger: Trigger,
-        factors: bool,
-        hold: bool,
+        sends_factors: bool,
+        holds: bool,
         compressor: Compressor | None = None,
         error_feedback: bool = True,
         **options: Any,
     ) -> None:
         """Combine the rule with a reducer of gradients, and with the compressor of factors if there is one."""
-        self.trigger, self.factors, self.hold, self._exchanging = trigger, factors, hold, False
+        self.trigger, self.sends_factors, self.holds = trigger, sends_factors, holds
+        self._is_exchanging = False  # whether the trigger has fired in this step
         self._compressor = compressor
         if compressor is not None:
             options["reducer"] = CompressedMean(compressor, error_feedback)
+        # The policy asks for gradients in every step, in which `exchange_gradients` asks the trigger.
         super().__init__(params, lr, rule, EveryStep(), **options)
         if compressor is not None:
             compressor.check(self.comm.world_size)
@@ -174,11 +176,11 @@ class DionMethod(Method):
     @override
     def keeps_workers_equal(self) -> bool:
         """Return whether all workers take the same steps: they do if they never step alone."""
-        return self.hold or (isinstance(self.trigger, Every) and self.trigger.period == 1)
+        return self.holds or (isinstance(self.trigger, Every) and self.trigger.period == 1)
 
     def _is_factored(self, row: ParamRow) -> bool:
         """Return whether workers send the factors of this parameter's momentum instead of its gradient."""
-        if not self.factors or not isinstance(row.rule, DionRule):
+        if not self.sends_factors or not isinstance(row.rule, DionRule):
             return False
         m, n = matrix_sides(row.x.shape[1:])
         rank = row.state[RIGHT].shape[-1]
@@ -187,23 +189,24 @@ class DionMethod(Method):
     @override
     def trace(self) -> dict[str, Tensor]:
         """Return ``averaged``, whether the last step exchanged, and ``trigger``, the value that the trigger tested."""
-        return trigger_trace(self.trigger, self._exchanging, self.comm.replicas)
+        return trigger_trace(self.trigger, self._is_exchanging, self.comm.replicas)
 
     @override
     def exchange_gradients(self, rows: list[ParamRow], t: int) -> list[ParamRow]:
         """Ask the trigger whether workers exchange; if they do, average the gradients that are not sent as factors."""
-        if self.hold:  # parameters do not move without an exchange, and gradients add up until the next one
+        if self.holds:  # parameters do not move without an exchange, and gradients add up until the next one
             rows = [row._replace(g=row.state_or_zeros(GRADIENT_SUM).add_(row.g)) for row in rows]
         matrix_rows = [row for row in rows if isinstance(row.rule, DionRule)]
         for row in matrix_rows:
             for name, tensor in self.trigger.init(row.x).items():
                 row.state.setdefault(name, tensor)
-        if isinstance(self.trigger, RMMC) and not any(isinstance(rule, DionRule) for rule, _ in self._rules):
+        has_matrices = any(isinstance(rule, DionRule) for rule, _is_other_rule in self._rules)
+        if isinstance(self.trigger, RMMC) and not has_matrices:
             raise SpecError("method", "curvadion", "a model with matrices, whose momenta the trigger looks at")
-        self._exchanging = self.trigger.fires(matrix_rows, self.comm, t)
-        if not self._exchanging:
-            return [] if self.hold else rows
-        if self.hold:  # exchange copies of the sums, which start again from zero
+        self._is_exchanging = self.trigger.fires(matrix_rows, self.comm, t)
+        if not self._is_exchanging:
+            return [] if self.holds else rows
+        if self.holds:  # exchange copies of the sums, which start again from zero
             rows = [row._replace(g=row.g.clone()) for row in rows]
             for row in rows:
                 row.state_or_zeros(GRADIENT_SUM).zero_()
@@ -224,7 +227,10 @@ class DionMethod(Method):
     @override
     def directions(self, rows: list[ParamRow], t: int) -> list[Tensor | None]:
         """Return the directions: for factored matrices from averaged factors, for other parameters by their rules."""
-        factored_rows = [row for row in rows if self._exchanging and self._is_factored(row)]
+        factored_rows: list[ParamRow] = []
+        other_rows: list[ParamRow] = []
+        for row in rows:
+            (factored_rows if self._is_exchanging and self._is_factored(row) else other_rows).append(row)
         if not factored_rows:
             return super().directions(rows, t)
 
@@ -236,13 +242,12 @@ class DionMethod(Method):
 
         momenta = []
         for row in factored_rows:
-            row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # gradients, so momenta, differ between workers
+            row.state[MOMENTUM] = separate_rows(row.state[MOMENTUM])  # as each worker adds its own gradient
             momenta.append(row.rule.add_to_momentum(row.g, row.state))  # type: ignore[attr-defined]
         factors = power_iteration(momenta, [row.state[RIGHT] for row in factored_rows], average)
-        other_rows = [row for row in rows if not self._is_factored(row)]
         other_directions = super().directions(other_rows, t)
 
-        direction_of: dict[int, Tensor | None] = {}
+        direction_of: dict[int, Tensor | None] = {}  # by parameter index
         for row, (p, r) in zip(factored_rows, factors, strict=True):
             direction = row.rule.apply_factors(p, r, row.state, row.group)  # type: ignore[attr-defined]
             direction_of[row.param_index] = direction

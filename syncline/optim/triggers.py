@@ -262,7 +262,9 @@ class SelSyncMethod(Method):
         """Combine local steps with a trigger, which decides when workers average."""
         if aggregation not in ("parameters", "gradients"):
             raise SpecError("aggregation", aggregation, "'parameters' or 'gradients'")
-        self.trigger, self.aggregation, self._firing = trigger, aggregation, False
+        self.trigger, self.aggregation = trigger, aggregation
+        self._firing = False  # whether the trigger has fired in this step
+        # The policy asks for gradients in every step, in which `exchange_gradients` asks the trigger.
         super().__init__(params, lr, rule, EveryStep(), **options)
 
     @property

@@ -206,7 +206,7 @@ def test_ledger_equals_the_cost_model_on_values(name: str) -> None:
     spec = METHODS[name].spec
     assert_sent(whole.ledger, spec, tensors, 4, 25)
     if spec.one_seed_at_a_time:
-        seen = spec.exchanges_at(tensors, 4, 25, range(25))
+        seen = spec.exchanges_of_training(tensors, 4, 25, range(25))
         assert seen is not None and whole.ledger.records == calls_of(seen, 25, range(4))
 
 

@@ -88,7 +88,7 @@ def dion(
 ) -> Method:
     """Dion with a trigger or a rule for the rest that no name stands for."""
     rule = MatrixSplit(DionRule(rank_fraction, mu), other or adam())
-    how = {"factors": exchange == "compressed", "hold": local_step == "hold"}
+    how = {"sends_factors": exchange == "compressed", "holds": local_step == "hold"}
     return DionMethod(params, lr, rule, trigger=trigger or Every(), **how, **options)
 
 

@@ -14,7 +14,7 @@ from syncline.methods.parts.method_spec import MethodBase
 
 def _check_dynamic_local_updates(value: Any) -> Any:
     """Return a value of ``dynamic_local_updates`` unchanged, or raise an error that names the possible values."""
-    if value not in (True, False, "yes", "no", "true", "false", "batch"):
+    if value not in (True, False, "yes", "no", "true", "false", "batch"):  # pydantic would name only booleans
         raise refusal("", value, "yes, no or batch")
     return value
 
@@ -159,7 +159,7 @@ class AsynchronousSpec(Spec):
 
     def check(self, method: MethodBase) -> None:
         """Raise an error, which names the wrong field, if these settings contradict other fields of the method."""
-        is_diloco = hasattr(method, "outer_momentum")
+        is_diloco = hasattr(method, "outer_momentum")  # otherwise it is data parallelism
         compressor = getattr(method, "compressor", None)
         if compressor is not None:
             raise refusal("compressor", compressor.kind, "none with asynchronous, as updates are sent whole")
@@ -177,31 +177,32 @@ class AsynchronousSpec(Spec):
     def _check_fields(self, is_diloco: bool) -> None:
         """Raise an error for the first field that contradicts another of these settings, or a method without DiLoCo."""
 
-        def check(is_valid: bool, field: str, expected: str) -> None:
-            if not is_valid:
+        def refuse(is_wrong: bool, field: str, expected: str) -> None:
+            if is_wrong:
                 raise refusal(f"asynchronous.{field}", getattr(self, field), expected)
 
         is_delayed = self.momentum == "delayed"
-        with_delayed = "with delayed momentum, which has one version"
-        adapts_steps = self.dynamic_local_updates is True
-        has_several_updates = self.updates_per_version > 1 or bool(self.grace_period)
-        largest_activation = 1 / self.buffer_size
-        check(is_diloco or not is_delayed, "momentum", "every, as only diloco has an outer momentum")
-        check(is_diloco or not adapts_steps, "dynamic_local_updates", "batch or no, as only diloco has local steps")
-        check(is_delayed or not self.momentum_activation, "momentum_activation", "0 unless momentum is delayed")
-        at_most = f"at most 1 / buffer_size ({largest_activation:g})"
-        check(self.momentum_activation <= largest_activation, "momentum_activation", at_most)
-        check(not (self.synchronous and is_delayed), "synchronous", f"no {with_delayed}")
-        check(not (self.grace_period and is_delayed), "grace_period", f"0 {with_delayed}")
-        can_weigh = self.update_weights == "equal" or has_several_updates
-        check(can_weigh, "update_weights", "equal where a version is of one update")
+        if not is_diloco:
+            adapts_steps = self.dynamic_local_updates is True
+            refuse(is_delayed, "momentum", "every, as only diloco has an outer momentum")
+            refuse(adapts_steps, "dynamic_local_updates", "batch or no, as only diloco has local steps")
+        has_activation = self.momentum_activation > 0
+        refuse(has_activation and not is_delayed, "momentum_activation", "0 unless momentum is delayed")
+        largest = 1 / self.buffer_size
+        refuse(self.momentum_activation > largest, "momentum_activation", f"at most 1 / buffer_size ({largest:g})")
+        if is_delayed:
+            refuse(self.synchronous, "synchronous", "no with delayed momentum, which has one version")
+            refuse(self.grace_period > 0, "grace_period", "0 with delayed momentum, which has one version")
+        has_one_update = self.updates_per_version == 1 and not self.grace_period
+        weighs_updates = self.update_weights != "equal"
+        refuse(weighs_updates and has_one_update, "update_weights", "equal where a version is of one update")
 
     def check_workers(self, workers: int, path: str) -> None:
-        """Raise an error, which names a field below ``path``, if there are too few workers.
+        """Raise an error, which names a field below the method's ``path``, if there are too few workers.
 
         There must be a worker for each local server and participant, and enough for the quorum for which workers wait.
         """
-        group_size, members = workers, "the workers"
+        group_size, members = workers, "the workers"  # that may fill the buffer together
         if self.hierarchy is not None:
             if self.hierarchy.groups > workers:
                 expected = f"at most {workers}, as each local server has a worker"
@@ -218,7 +219,7 @@ class AsynchronousSpec(Spec):
 
 
 def _in_proportion(largest: int, speeds: Sequence[float]) -> tuple[int, ...]:
-    """Return a whole number of at least 1 per worker: ``largest`` for the fastest, less for slower ones."""
+    """Return a count for each worker in proportion to its speed: ``largest`` for the fastest, at least 1."""
     return tuple(max(1, int(largest * speed / max(speeds))) for speed in speeds)
 
 
@@ -229,9 +230,9 @@ def asynchronous_of(method: Any) -> AsynchronousSpec | None:
 
 
 def check_synchronous(method: Any, path: str) -> None:
-    """Raise a SpecError, which names a field below ``path``, if the method is asynchronous.
+    """Raise a SpecError if the method is asynchronous, for commands that do not simulate when updates arrive.
 
-    It is for commands that do not simulate when updates arrive at a server.
+    ``path`` is the path of the method's fields in the spec, for the error; empty for a method by itself.
     """
     if asynchronous_of(method) is not None:
         expected = "a method without it: only 'run', 'compare' and 'launch' simulate or measure when workers arrive"
@@ -269,7 +270,7 @@ class RemedySpec(Spec):
         return self
 
     def check_weights(self, backward_weights: BackwardWeights, path: str) -> None:
-        """Raise an error of the field ``path`` if the correction is not defined for these weights of backward passes.
+        """Raise an error, of the field ``path``, if the correction is not defined for these weights of backward passes.
 
         Compensation and look-ahead need stashed weights, because only a stash keeps the weights of each forward pass.
         """
@@ -282,13 +283,16 @@ RemedyField = Annotated[RemedySpec | None, BeforeValidator(from_name)]
 
 
 def remedy_of(method: Any) -> RemedySpec | None:
-    """Return a method's correction for delayed gradients, or None."""
+    """Return a method's remedy, its correction for delayed gradients, or None."""
     remedy: RemedySpec | None = getattr(method, "remedy", None)
     return remedy
 
 
 def refuse_remedy(method: MethodBase, path: str) -> None:
-    """Raise a SpecError, whose field is below ``path``, if the method has a correction for delayed gradients."""
+    """Raise a SpecError if the method has a remedy, a correction for delayed gradients.
+
+    ``path`` is the path of the method's fields in the spec, for the error; empty for a method by itself.
+    """
     remedy = remedy_of(method)
     if remedy is not None:
         expected = "none: only trainings of a pipeline's stages have late gradients"

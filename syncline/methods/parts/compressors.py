@@ -42,7 +42,7 @@ class CompressorBase(Spec):
     """The paper that describes the compressor."""
 
     elementwise: ClassVar[ElementwiseWork] = ElementwiseWork()
-    """Elementwise operations that encode and decode a tensor, with its error."""
+    """Elementwise operations on the GPU that encode and decode a tensor, with its error, by their bytes per number."""
 
     kind: str
     error_feedback: bool = True
@@ -87,7 +87,7 @@ class CompressorBase(Spec):
                 bytes_of_call[call] = bytes_of_call.get(call, 0) + nbytes
         exchanges = []
         for (call_label, collective), nbytes in bytes_of_call.items():
-            sends_tensors = call_label == TENSORS  # other calls send scales, which are not encoded
+            sends_tensors = call_label == TENSORS  # other calls have their own labels, and send scales, not encoded
             exchanges.append(Exchange(
                 nbytes, period, label if sends_tensors else call_label, collective=collective, offset=offset,
                 shares_call=shares_call, encoded_bytes=FP32_BYTES * elements(tensors) if sends_tensors else 0,
@@ -131,7 +131,6 @@ class TopKCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        """Return the formula of the bytes of a tensor of n numbers."""
         if not self.index_bits:
             return f"⌈{self.fraction:g} n⌉ (⌈log₂ n⌉ / 8 + {VALUE_BYTES[self.value_format]})"
         return f"{self.index_bits // 8 + VALUE_BYTES[self.value_format]} ⌈{self.fraction:g} n⌉"
@@ -168,13 +167,12 @@ class LpCompressor(CompressorBase):
         Raises:
             SpecError: there are too many workers for the bits of a sum; the error names enough bits.
         """
-        sum_levels(self.bits, workers, "compressor.bits")
+        sum_levels(self.bits, workers, "compressor.bits")  # raises the error
         return [("scales", "all_gather", SCALE_BYTES), (TENSORS, "all_reduce", field_bytes(tensor.elements, self.bits))]
 
     @property
     @override
     def formula(self) -> str:
-        """Return the formula of the bytes of a tensor of n numbers."""
         if self.bits == 8:  # a byte for each integer
             return f"({SCALE_BYTES} + n)"
         if 8 % self.bits == 0:  # integers in bytes
@@ -210,7 +208,6 @@ class QSGDCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        """Return the formula of the bytes of a tensor of n numbers."""
         return f"({SCALE_BYTES} + ⌈{self.bits} n / 8⌉)"
 
     @override
@@ -241,7 +238,7 @@ class BlockTopKCompressor(CompressorBase):
     @override
     def operations(self, tensors: Sequence[TensorShape]) -> tuple[Operation, ...]:
         """Return the kernels that transform and choose the coefficients of blocks, as DeMo does."""
-        return block_messages(tensors, self.k, self.chunk, self.basis != "identity")
+        return block_messages(tensors, self.k, self.chunk, has_basis=self.basis != "identity")
 
     @override
     def calls(self, tensor: TensorShape, workers: int) -> list[tuple[str, str, int]]:
@@ -250,8 +247,9 @@ class BlockTopKCompressor(CompressorBase):
         Raises:
             SpecError: the index cannot tell a block's entries apart.
         """
-        path = "compressor.index_bits"
-        nbytes = block_pairs_bytes(tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path)
+        nbytes = block_pairs_bytes(
+            tensor.shape, self.k, self.chunk, self.index_bits, self.value_format, path="compressor.index_bits"
+        )
         return [(TENSORS, "all_gather", nbytes)]
 
     @property
@@ -261,7 +259,8 @@ class BlockTopKCompressor(CompressorBase):
         block_shape = (self.chunk, self.chunk)
         num_pairs = min(self.k, self.chunk**2)
         block_bytes = block_pairs_bytes(block_shape, self.k, self.chunk, self.index_bits, self.value_format)
-        return f"{block_bytes / num_pairs:g} × {num_pairs} n / {self.chunk}²"
+        pair_bytes, num_blocks = block_bytes / num_pairs, f"n / {self.chunk}²"
+        return f"{pair_bytes:g} × {num_pairs} {num_blocks}"
 
     @override
     def build(self) -> optim.Compressor:
@@ -291,7 +290,6 @@ class OneBitCompressor(CompressorBase):
     @property
     @override
     def formula(self) -> str:
-        """Return the formula of the bytes of a tensor of n numbers."""
         return f"({SCALE_BYTES} + ⌈n / 8⌉)"
 
     @override
@@ -310,7 +308,7 @@ def check_compressor(compressor: CompressorSpec | None, wire: str) -> None:
     """Raise an error for a compressor with a wire format, or for QSGD with error feedback, whose error can grow."""
     if compressor is None:
         return
-    if wire != "dense":
+    if wire != "dense":  # the method has a wire format
         raise refusal("wire", wire, "'dense' with a compressor, which has its own format")
     if compressor.kind == "qsgd" and compressor.error_feedback:
         expected = "false for qsgd, whose noise can be larger than the values that it rounds, and which has no bias"
@@ -374,12 +372,12 @@ class CompressibleBase(MethodBase):
 
     @override
     def _step_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the step, and of compressing what is sent in the steps of its periods."""
+        """Return the operations of the step, and those that compress the tensors that are sent once per period."""
         work = super()._step_work(tensors)
         if self.compressor:
+            messages = UpdateWork(messages=self.compressor.operations(self._compressed_tensors(tensors)))
             for period in self._sent_periods():
-                messages = self.compressor.operations(self._compressed_tensors(tensors))
-                work += UpdateWork(messages=messages).every(period)
+                work += messages.every(period)
         return work
 
     @abstractmethod

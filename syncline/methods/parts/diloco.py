@@ -105,7 +105,7 @@ class StreamSpec(Spec):
     def exchanges(
         self, tensors: Sequence[TensorShape], periods: dict[str, int], fragment_exchange: FragmentExchange
     ) -> list[Exchange]:
-        """Return an exchange for each state and fragment, with its offset in the period; it may take ``tau`` steps.
+        """Return an exchange for each state and fragment, with its offset in the period and ``tau`` steps to arrive.
 
         Args:
             tensors: parameters of the model.
@@ -118,7 +118,7 @@ class StreamSpec(Spec):
             for f, fragment in enumerate(fragments):
                 exchange = fragment_exchange(state, [tensors[i] for i in fragment.tensors])
                 if exchange is not None:
-                    offset = f * period // self.fragments  # which spreads the traffic evenly
+                    offset = f * period // self.fragments  # spreads the traffic evenly over the period
                     exchanges.append(replace(
                         exchange, period=period, label=f"{state} {f + 1}/{self.fragments}", offset=offset,
                         shares_call=False, wait_steps=self.tau, in_backward=self.in_backward,

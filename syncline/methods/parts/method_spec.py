@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from syncline.comm import Communicator
 
 
-PLAIN = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
+SPEC_VALUES = (str, int, float, bool, list, tuple, dict, BaseModel, type(None))
 """Types of values in a spec file, or of values that were read from a spec file."""
 
 
@@ -60,16 +60,16 @@ class ObjectPart:
         return self.kind
 
     def state_elements(self, tensors: Sequence[TensorShape]) -> int:
-        """Return the number of elements of the states that the object keeps for parameters of these shapes."""
+        """Return the number of elements of the states that the rule or outer optimizer keeps for these parameters."""
         import torch
 
         total = 0
         for param_index, tensor in enumerate(tensors):
             part = self.part
             one_worker = torch.empty(1, *tensor.shape, device="meta")  # the first dimension is the worker axis
-            while isinstance(part, optim.MatrixSplit):
+            while isinstance(part, optim.MatrixSplit):  # the parts of a split can be splits, too
                 part = part.matrix if tensor.is_matrix else part.other_rule
-            is_rule = hasattr(part, "direction")  # otherwise it is an outer optimizer
+            is_rule = hasattr(part, "direction")
             states = part.init(one_worker, param_index) if is_rule else part.init(one_worker)
             total += sum(state.numel() for state in states.values())
         return total
@@ -80,13 +80,16 @@ class ObjectPart:
 
 
 def or_object(protocol: str) -> WrapValidator:
-    """Return a validator that also accepts Python objects with the methods of a protocol, ``module:Protocol``."""
+    """Return a validator that also accepts Python objects with the methods of a protocol.
+
+    ``protocol`` names it as ``module:Protocol``, so that the module is imported only for an object.
+    """
 
     def validate(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
         """Wrap an object that follows the protocol; hand fields and names to pydantic."""
         if isinstance(value, ObjectPart):
             return value
-        if not isinstance(value, PLAIN):
+        if not isinstance(value, SPEC_VALUES):
             module, _, name = protocol.partition(":")
             if isinstance(value, getattr(import_module(module), name)):
                 return ObjectPart(value)
@@ -167,8 +170,9 @@ class MethodBase(Spec):
     averages_states: ClassVar[bool] = False
     """Whether the method can average states of its update rule together with the parameters."""
 
-    _written: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
-    _computed_in: str = PrivateAttr(default="fp32")
+    # The fields that `written_as` got, and the values of the method's fields at that time.
+    _spec_file_fields: tuple[dict[str, Any], dict[str, Any]] | None = PrivateAttr(default=None)
+    _gradient_precision: str = PrivateAttr(default="fp32")  # of the workers' gradients, see `in_precision`
 
     kind: str
     label: str = ""
@@ -188,7 +192,7 @@ class MethodBase(Spec):
 
     @property
     def sends_gradients(self) -> bool:
-        """Return whether the method averages only gradients, which are sent in the format of the computing."""
+        """Return whether the method averages only gradients, which are sent in the precision of their computation."""
         return False
 
     @property
@@ -202,35 +206,35 @@ class MethodBase(Spec):
         If the method sends only gradients, they are sent in this format unless the method has a ``wire``. Parameters
         and momenta, which optimizers keep in fp32, are sent in the format ``wire``.
         """
-        if precision == self._computed_in or not self.sends_gradients:
+        if precision == self._gradient_precision or not self.sends_gradients:  # nothing changes
             return self
         method = self.model_copy()
-        method._computed_in = precision
+        method._gradient_precision = precision
         return method
 
     @property
     def wire_format(self) -> str:
-        """Return the wire format of tensors that are sent without a compressor or a vote."""
-        computed_in = "dense" if self._computed_in == "fp32" else self._computed_in
-        return self.wire or computed_in
+        """Return the wire format of tensors that are sent without a compressor or a vote; ``dense`` is fp32."""
+        gradient_format = "dense" if self._gradient_precision == "fp32" else self._gradient_precision
+        return self.wire or gradient_format
 
     @property
     def converts_to_wire(self) -> bool:
         """Return whether tensors must be converted to the wire format before they are sent."""
-        return self.wire_format not in ("dense", self._computed_in)
+        return self.wire_format not in ("dense", self._gradient_precision)
 
     def written_as(self, fields: Mapping[str, Any]) -> Self:
         """Return a copy of the method that spec files show as these fields, as long as no field changes."""
         method = self.model_copy()
-        method._written = dict(fields), dict(self)
+        method._spec_file_fields = dict(fields), dict(self)
         return method
 
     @model_serializer(mode="wrap")
     def _as_written(self, as_fields: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Return the fields to write: those of ``written_as`` if the method has not changed since then."""
-        if self._written is not None:
-            fields, values = self._written
-            if fields and values == dict(self):
+        if self._spec_file_fields is not None:
+            fields, values_then = self._spec_file_fields
+            if fields and values_then == dict(self):
                 return fields
         return as_fields(self)
 
@@ -258,16 +262,18 @@ class MethodBase(Spec):
             workers: number of workers.
         """
 
-    def exchanges_at(self, model: Tensors, workers: int, steps: int, averaged: Sequence[int]) -> list[Exchange] | None:
-        """Return a finished training's exchanges, which follow the steps after which the workers did average.
+    def exchanges_of_training(
+        self, model: Tensors, workers: int, steps: int, averaged_steps: Sequence[int]
+    ) -> list[Exchange] | None:
+        """Return the exchanges of a finished training, from the steps after which its workers averaged.
 
-        The result is None for a method whose steps with an average are known beforehand.
+        The result is None for a method of which `exchanges` tells these steps beforehand.
 
         Args:
             model: parameters of the model, in fp32.
             workers: number of workers.
             steps: number of steps of the training.
-            averaged: steps, from 0, after which the training averaged.
+            averaged_steps: steps, from 0, after which the training averaged.
         """
         return None
 
@@ -295,6 +301,7 @@ class MethodBase(Spec):
             per_matrix_element = bytes_at_2_1[period] - nbytes
             per_other_element = bytes_at_1_2[period] - nbytes
             constant = nbytes - per_matrix_element - per_other_element
+            # N counts all parameters, so that N' has only what the others have in addition.
             coefficients = {"": constant, " N": per_matrix_element, " N'": per_other_element - per_matrix_element}
             terms = [f"{coefficient:g}{symbol}" for symbol, coefficient in coefficients.items() if coefficient]
             formulas.append(per_step_formula(" + ".join(terms), period))
@@ -321,14 +328,16 @@ class MethodBase(Spec):
         """
         from syncline.comm import WIRE_FORMATS
 
+        # A format that only some methods have is an option of theirs.
+        wire = WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"])
         return self.optimizer(
-            params, other_lr=self.other_lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm,
-            wire=WIRE_FORMATS.get(self.wire_format, WIRE_FORMATS["dense"]), comm=comm, worker_axis=worker_axis,
+            params, other_lr=self.other_lr, weight_decay=self.weight_decay, clip_norm=self.clip_norm, wire=wire,
+            comm=comm, worker_axis=worker_axis,
         )  # fmt: skip
 
     @abstractmethod
     def optimizer(self, params: Iterable[Any], **options: Any) -> optim.Method:
-        """Build the method's optimizer; ``options`` are the arguments of `optim.Method` that all methods have."""
+        """Build the method's optimizer; ``options`` are the arguments of `optim.Method` that `build` passes."""
 
     @property
     def sends_in_backward(self) -> bool:
@@ -338,10 +347,10 @@ class MethodBase(Spec):
     def added_update_s(
         self, model: Tensors, hardware: Hardware, delay: int = 0, stages: int = 1, *, updating: Updating = EAGER
     ) -> float:
-        """Return the seconds per step that the update adds to a step, which includes Adam's elementwise update.
+        """Return the seconds per step that the update takes in addition to Adam's, which a step's time includes.
 
         On a GPU whose kernels of updates are known, these are the seconds of all kernels of the update, minus those of
-        Adam; 0 if there are fewer. On other hardware they are those of matrix products and decompositions.
+        Adam, and at least 0. On other hardware they are those of matrix products and decompositions.
 
         Args:
             model: shapes of the parameters of a model, or of one stage of a pipeline.
@@ -350,15 +359,19 @@ class MethodBase(Spec):
             stages: number of stages of the pipeline.
             updating: implementation of the update, and whether to include its messages.
         """
-        work = self._update_work(tensors_of(model))
-        return above_adam_s(work, tensors_of(model), hardware, self._renewal_period(delay, stages), updating)
+        tensors = tensors_of(model)
+        renewal_period = self._renewal_period(delay, stages)
+        return above_adam_s(self._update_work(tensors), tensors, hardware, renewal_period, updating)
 
     def _renewal_period(self, delay: int, stages: int) -> float | None:
-        """Return the number of steps between renewals of bases in a stage of a pipeline; None without renewals."""
+        """Return the number of steps between renewals of the bases of a rotation; None for a method without renewals.
+
+        It may depend on ``delay``, the updates by which the gradients of a pipeline's stage are late.
+        """
         return None
 
     def _update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
-        """Return the operations of the update rule per step; a rule of the user's counts as Adam."""
+        """Return the operations of the update per step: of the rule (for a user's rule, Adam's) and of the move."""
         rule: Any = getattr(self, "rule", None)
         rule_work = rule.update_work(tensors) if hasattr(rule, "update_work") else UpdateWork(ADAM.on(tensors))
         return rule_work + self._step_work(tensors)

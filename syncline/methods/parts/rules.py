@@ -26,7 +26,7 @@ class RuleBase(Spec):
     """Number of states of each parameter; a state has the shape of the parameter."""
 
     elementwise: ClassVar[ElementwiseWork] = ADAM
-    """Elementwise operations of the update, without the step itself."""
+    """Elementwise operations of the update on the GPU, without the step itself, by their bytes per number."""
 
     kind: str
 
@@ -169,7 +169,8 @@ class AggMoRule(RuleBase):
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of the momenta and of their sum."""
-        return UpdateWork(ElementwiseWork(foreach_bytes=8 + 32 * self.num_momenta).on(tensors))
+        foreach_bytes = 8 + 32 * self.num_momenta  # per number, of the gradient and of each momentum
+        return UpdateWork(ElementwiseWork(foreach_bytes=foreach_bytes).on(tensors))
 
 
 class AdEMAMixRule(RuleBase):
@@ -219,7 +220,7 @@ class MultiMomentumRule(MomentaFields, defer_build=False):
         return multi_momentum_work(self.base, self.omegas, tensors)
 
     def build(self) -> optim.UpdateRule:
-        """Build the update rule from the fields of the spec."""
+        """Build the rule of several momenta, without a warmup."""
         return self.momenta_rule()
 
 
@@ -322,9 +323,10 @@ class MuonRule(Spec):
 
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of orthogonalising matrices, of their momenta, and of the rule of other parameters."""
+        # Nesterov mixes the gradient once more into the momentum.
         momenta = ElementwiseWork(foreach_bytes=32 if self.nesterov else 20).on(t for t in tensors if t.is_matrix)
-        others = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
-        return UpdateWork(momenta) + orthogonal_work(tensors) + others
+        other_work = OTHER_RULES[self.other_rule]().update_work([t for t in tensors if not t.is_matrix])
+        return UpdateWork(momenta) + orthogonal_work(tensors) + other_work
 
     def build(self) -> optim.UpdateRule:
         """Build the update rule from the fields of the spec."""
@@ -351,8 +353,8 @@ class ScionRule(RuleBase):
     @override
     def update_work(self, tensors: Sequence[TensorShape]) -> UpdateWork:
         """Return the operations of momenta, of orthogonalising matrices, and of the norm balls of other parameters."""
-        others = ElementwiseWork(kernel_bytes=28, kernels=3).on(t for t in tensors if not t.is_matrix)
-        return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(others)
+        norm_balls = ElementwiseWork(kernel_bytes=28, kernels=3).on(t for t in tensors if not t.is_matrix)
+        return super().update_work(tensors) + orthogonal_work(tensors) + UpdateWork(norm_balls)
 
 
 RuleSpec = Annotated[
@@ -384,17 +386,13 @@ def rule_name(rule: Any) -> str:
 
 def state_names(rule: Any) -> tuple[str, ...]:
     """Return the names of an update rule's states: each momentum, then the second moment if the rule has one."""
-    num_states = rule.state_elements([TensorShape("", (1,))])  # SGD without momentum has none
+    one_element = TensorShape("", (1,))
+    num_states = rule.state_elements([one_element])  # SGD without momentum has none
     num_momenta = getattr(rule, "num_momenta", 1)
     names = tuple(f"momentum_{j}" for j in range(1, min(num_states, num_momenta) + 1))
     return (*names, "second_moment") if num_states > num_momenta else names
 
 
-def averaged_state_shapes(rule: Any, tensors: Sequence[TensorShape]) -> tuple[tuple[str, ...], list[TensorShape]]:
-    """Return names and shapes of the states of a torch optimizer that are averaged, for parameters of these shapes.
-
-    A rule that is not a torch optimizer has none.
-    """
-    if isinstance(rule, TorchRuleSpec):
-        return rule.average_states, rule.averaged(tensors)
-    return (), []
+def averaged_torch_states(rule: Any) -> tuple[str, ...]:
+    """Return the names of the states that a torch optimizer averages with the parameters; other rules have none."""
+    return rule.average_states if isinstance(rule, TorchRuleSpec) else ()

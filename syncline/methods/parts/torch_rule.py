@@ -17,7 +17,7 @@ from syncline.fields import Spec, refusal
 from syncline.methods.parts.method_spec import MethodBase, elements
 from syncline.registry import import_reference, is_reference, reference_to
 
-CLASS = "a class derived from torch.optim.Optimizer, or a function that makes one"
+EXPECTED_TARGET = "a class derived from torch.optim.Optimizer, or a function that makes one"
 
 NAMES = (
     "ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "AdamW", "Adamax", "Muon", "NAdam", "RAdam", "RMSprop", "Rprop",
@@ -56,11 +56,11 @@ class TorchRuleSpec(Spec):
                 raise refusal("", target, error.expected) from None
         elif not callable(target):
             hint = "; this one is an instance" if hasattr(target, "param_groups") else ""
-            raise refusal("", type(target).__name__, CLASS + hint)
+            raise refusal("", type(target).__name__, EXPECTED_TARGET + hint)
         return target
 
     @field_serializer("target")
-    def _written(self, target: Any) -> str:
+    def _reference_of(self, target: Any) -> str:
         """Return the text ``module:name`` with which a spec file names the target, an optimizer class or function."""
         return target if isinstance(target, str) else reference_to(target)
 
@@ -69,7 +69,7 @@ class TorchRuleSpec(Spec):
         """Raise an error unless the optimizer can be made with its options and can step two small tensors."""
         _check_options(self._make, self._options)
         try:
-            self.built.hyperparameters()
+            self.built.hyperparameters()  # makes the optimizer and steps it
         except SpecError as error:
             raise refusal(error.path.removeprefix("rule."), error.value, error.expected) from None
         return self
@@ -107,6 +107,7 @@ class TorchRuleSpec(Spec):
         if self.average_states and not method.averages_states:
             raise refusal("rule.average_states", self.average_states, "none: this method averages no states of a rule")
         if self.average_states and getattr(method, "compressor", None):
+            # A compressor sends changes of an initial state, and these states come up in the first step.
             expected = "none through a compressor, whose references begin before the optimizer's states do"
             raise refusal("rule.average_states", self.average_states, expected)
         if method.weight_decay:
@@ -140,20 +141,20 @@ def from_optimizer(value: Any) -> Any:
 
     All other values are returned unchanged.
     """
-    if hasattr(value, "make") and hasattr(value, "average_states"):
-        return _fields(value.make) | {"average_states": value.average_states}
+    if hasattr(value, "make") and hasattr(value, "average_states"):  # an `optim.TorchRule`, without importing torch
+        return _spec_fields(value.make) | {"average_states": value.average_states}
     if is_reference(value) or isinstance(value, type) or callable(value) or hasattr(value, "param_groups"):
-        return _fields(value)
+        return _spec_fields(value)
     if isinstance(value, dict) and value.get("kind") == "torch" and callable(value.get("target")):
-        target_fields = _fields(value["target"])
+        target_fields = _spec_fields(value["target"])  # of a ``partial``, its function and its options
         return target_fields | value | {"target": target_fields["target"]}
     return value
 
 
-def _fields(make: Any) -> dict[str, Any]:
+def _spec_fields(make: Any) -> dict[str, Any]:
     """Return the fields of `TorchRuleSpec` for a class or function, or for a ``functools.partial`` with its options."""
     options: dict[str, Any] = {}
-    while isinstance(make, partial) and not make.args:
+    while isinstance(make, partial) and not make.args:  # positional arguments have no name in a spec
         make, options = make.func, {**make.keywords, **options}
     return {"kind": "torch", "target": make, **options}
 
@@ -164,12 +165,12 @@ def _import_target(target: str) -> Any:
     Raises:
         SpecError: it cannot be imported, or is not callable.
     """
-    if not is_reference(target) or target.startswith("__main__:"):
+    if not is_reference(target) or target.startswith("__main__:"):  # another process could not import from __main__
         local_objects = "an object that is defined in a notebook, a script or a function itself"
         raise SpecError("rule.target", target, f"module:name or file.py:name; pass {local_objects}")
     target_object = import_reference(target, "rule.target", installed=target in BUILT_IN)
     if not callable(target_object):
-        raise SpecError("rule.target", target, CLASS)
+        raise SpecError("rule.target", target, EXPECTED_TARGET)
     return target_object
 
 
