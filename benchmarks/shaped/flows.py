@@ -3,10 +3,10 @@
     python -m benchmarks.shaped run --hosts 2 --rate 500Mbit/s --delay 50ms -- \
         python -m benchmarks.shaped.flows --rate 500Mbit/s --delay 50ms
 
-The second host sends, the first one says when all has arrived: a round trip, and the time that `Tcp.after_idling_s`
-gives. Connections are new for each transfer, and begin with 10 segments where they are to open. Where receivers bound
-their windows, what a window then is (kernels count their own overheads) is learned from one row: one open connection
-and 64 MiB.
+The second host sends, the first one says when all has arrived: a round trip, and the time that
+`Tcp.transfer_after_idling_s` gives. Connections are new for each transfer, and begin with 10 segments where they are to
+open. Where receivers bound their windows, what a window then is (kernels count their own overheads) is learned from one
+row: one open connection and 64 MiB.
 
 With ``--idle`` a connection that has carried 64 MiB sends nothing for so long, then 16 MiB, beside `Tcp.opening_s`.
 """
@@ -65,7 +65,7 @@ def main() -> None:
                         learned = nbytes * round_trip_s / (statistics.median(seconds) - round_trip_s)
                     window = learned if bounded and seconds else WIDE
                     tcp = Tcp(window, connections, opening, segment_bytes=SEGMENT_BYTES)
-                    told = round_trip_s + float(tcp.after_idling_s(nbytes, rate, round_trip_s))
+                    told = round_trip_s + float(tcp.transfer_after_idling_s(nbytes, rate, round_trip_s))
                     if seconds:
                         took = statistics.median(seconds)
                         begins = "10 segments" if opening else "open"

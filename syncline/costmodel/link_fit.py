@@ -158,7 +158,9 @@ def _with_own_calls(costs: GlooCosts, kind: str, calls: Sequence[TimedCall]) -> 
     workers = sorted({call.workers for call in calls})
     linear = cost_columns(calls, workers, [kind])
     scale = np.array([SCALE_S] * len(workers) + [SCALE_BYTE_S])
-    unknowns = np.array([float(costs.per_call(kind, count)) for count in workers] + [costs.per_byte(kind)])
+    unknowns = np.array(
+        [float(costs.seconds_per_call(kind, count)) for count in workers] + [costs.seconds_per_byte(kind)]
+    )
     for _ in range(ITERATIONS):
         residuals = 1 - (form_s + linear @ unknowns) / measured_s
         unknowns = _reweighted_step(linear / measured_s[:, None] * scale, residuals, unknowns / scale) * scale

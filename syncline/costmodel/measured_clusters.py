@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from syncline.costmodel.collectives.cost import collective_s
-from syncline.costmodel.collectives.nccl import ring_last_s
+from syncline.costmodel.collectives.nccl import ring_end_s
 from syncline.costmodel.collectives.table import COLLECTIVES
 from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.presets import (
@@ -102,10 +102,10 @@ def _send_s(
     near_delay_s = constants.gloo_delay_s if delay_s is None else delay_s
     if backend == "nccl":
         tcp = Tcp(connections=2 * SOCKETS_ON_AWS, segment_bytes=JUMBO_SEGMENT_BYTES)
-        return near_delay_s + tcp.after_idling_s(nbytes, line * constants.efficiency, 2 * near_delay_s)
+        return near_delay_s + tcp.transfer_after_idling_s(nbytes, line * constants.efficiency, 2 * near_delay_s)
     tcp = Tcp(flow_bytes_per_s=FLOW_BYTES_PER_S, segment_bytes=JUMBO_SEGMENT_BYTES)
     flow = np.minimum(line, FLOW_BYTES_PER_S) * constants.efficiency
-    return 2 * near_delay_s + tcp.after_idling_s(nbytes, flow, 2 * near_delay_s)
+    return 2 * near_delay_s + tcp.transfer_after_idling_s(nbytes, flow, 2 * near_delay_s)
 
 
 def _pieces_s(
@@ -123,7 +123,7 @@ def _pieces_s(
     alpha, costs = link.latency_s, link.nccl
     if kind == "all_reduce":
         fixed_s = costs.fixed_s("nccl-ring", alpha)
-        last_slice_s = ring_last_s(nbytes / workers**2, link, costs)
+        last_slice_s = ring_end_s(nbytes / workers**2, link, costs)
         call_s = collective_s("all_reduce", workers, nbytes / workers, link) - fixed_s - last_slice_s
         return workers * call_s + last_slice_s + fixed_s
     fixed_s = costs.fixed_s("nccl-chain", alpha)

@@ -120,8 +120,8 @@ def collective_s(
         network: a link that all workers have; or nodes, sites or levels, for which P is a single number.
         algorithm: one of ``TABLE[kind]``; None for the network's `default_algorithm`.
         rule: the start rule of messages.
-        group: number of workers in a node for a hierarchical algorithm on a link, or the sizes of all levels but the
-            outermost.
+        group: for a hierarchical algorithm on a link, the number of workers in a node, or the sizes of all levels but
+            the outermost.
 
     Raises:
         SpecError: an unknown collective or algorithm, no worker, a negative size, a hierarchical algorithm without
@@ -156,7 +156,7 @@ def _flat_s(
     Raises:
         NoClosedForm: the workers' links differ.
     """
-    definition = TABLE[kind][name]
+    definition = TABLE[kind][name]  # its class decides the form
     link = network if isinstance(network, Link) else flat_link(network, int(workers))
     if link is None:
         expected = "an algorithm with a closed form where links differ (lockstep and events simulate this one)"
@@ -193,12 +193,12 @@ def _transfers_at_once(kind: str, name: str, definition: Algorithm, workers: Int
     Raises:
         NoClosedForm: the number differs among the workers or rounds.
     """
-    if np.all(np.less_equal(workers, 1)):
+    if np.all(np.less_equal(workers, 1)):  # no transfers
         return 1
     is_power_of_two = np.bitwise_and(workers, np.subtract(workers, 1)) == 0
     if definition.directions is None:
         reason = "here some workers send only while others send and receive"
-    elif definition.folds and not np.all(is_power_of_two):
+    elif definition.only_powers_of_two and not np.all(is_power_of_two):
         reason = "workers beyond a power of two are folded in, beside exchanges"
     else:
         return definition.directions
@@ -225,7 +225,8 @@ def hierarchy_s(
     one_way_levels = levels  # levels whose messages go one way at a time if only leaders send
     if kind == "all_reduce":
         *one_way_levels, outermost = levels
-        if outermost.is_shared_half_duplex:  # raises NoClosedForm unless all workers of the link send and receive
+        if outermost.is_shared_half_duplex:
+            # Called for its NoClosedForm: the link's rate is right only if all workers of a unit send and receive.
             _transfers_at_once(kind, name, FLAT[kind][hierarchy.between], outermost.size)
     if hierarchy.leaders:
         for level in one_way_levels:
@@ -247,12 +248,12 @@ def _hierarchical_all_reduce_s(
 ) -> FloatOrArray:
     """Return the seconds of a hierarchical all-reduce of n bytes, the sum over its levels."""
     *inner_levels, outermost = levels
-    if hierarchy.leaders:
-        trees_s: FloatOrArray = 0.0
+    if hierarchy.leaders:  # trees up to the first worker of each unit, and down again
+        down_s: FloatOrArray = 0.0
         for level in inner_levels:
-            trees_s = trees_s + _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule)
+            down_s = down_s + _on_link_s("broadcast", "binomial", level.size, nbytes, level.leader_link, rule)
         link = outermost.leader_link
-        return 2 * trees_s + _on_link_s("all_reduce", hierarchy.between, outermost.size, nbytes, link, rule)
+        return 2 * down_s + _on_link_s("all_reduce", hierarchy.between, outermost.size, nbytes, link, rule)
 
     # Reduce-scatters from the inside out, an all-reduce of the parts, and all-gathers back.
     seconds: FloatOrArray = 0.0
@@ -289,7 +290,7 @@ def best_algorithm(kind: str, workers: int, nbytes: float, network: Network | To
     ['recursive-doubling', 'rabenseifner']
     """
     names = algorithms_on(kind, network, workers)
-    if names[0] in TIMED_AS_A_WHOLE:
+    if names[0] in TIMED_AS_A_WHOLE:  # measured times, or NCCL's on NVLink
         return names[0]
     best_name, best_s = ALGORITHMS[kind][0], math.inf
     for name in names:
@@ -320,16 +321,17 @@ def wire_bytes(
         if kind != "all_reduce":
             total_bytes: FloatOrArray = 0.0
             for number, part_bytes in level_parts(kind, sizes, nbytes):
-                per_sender = math.prod(sizes[:number]) if definition.leaders else 1  # one worker in so many sends
-                total_bytes = total_bytes + wire_bytes(kind, sizes[number], part_bytes, definition.between) / per_sender
+                sender_bytes = wire_bytes(kind, sizes[number], part_bytes, definition.between)
+                unit_workers = math.prod(sizes[:number]) if definition.leaders else 1  # of which one sends
+                total_bytes = total_bytes + sender_bytes / unit_workers
             return total_bytes
         *inner_sizes, outermost_size = sizes
         inside_bytes: FloatOrArray = 0.0
-        copies = 1  # every worker sends n / copies, or one worker in `copies` sends n
+        unit_workers = 1  # of which every one sends its part of n bytes, or the first sends n
         for size in inner_sizes:
-            inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / copies
-            copies *= size
-        return inside_bytes + wire_bytes(kind, outermost_size, nbytes, algorithm=definition.between) / copies
+            inside_bytes = inside_bytes + 2 * nbytes * ((size - 1) / size) / unit_workers
+            unit_workers *= size
+        return inside_bytes + wire_bytes(kind, outermost_size, nbytes, algorithm=definition.between) / unit_workers
     if isinstance(definition, GlooAlgorithm):
         return gloo_sent_bytes(kind, workers, nbytes)
     if isinstance(definition, NcclAlgorithm):

@@ -91,8 +91,9 @@ class GlooAlgorithm(NamedTuple):
     """An algorithm of gloo, in which each message waits until its receiver has posted a buffer.
 
     Attributes:
-        form: function ``(workers, nbytes, latency_s, link)`` that returns the seconds without ``software_s``. The
-            latency includes the overheads of a message; ``link.tcp`` has gloo's connections.
+        form: function ``(workers, nbytes, alpha_s, link)`` that returns the seconds without ``software_s``. The latency
+            ``alpha_s`` includes the overheads of a message, and counts twice where a message waits for a notice;
+            ``link.tcp`` has gloo's connections.
     """
 
     form: Callable[[IntOrArray, FloatOrArray, FloatOrArray, Link], FloatOrArray]
@@ -124,19 +125,21 @@ def gloo_s(
     if link.duplex == "half":
         raise NoClosedForm(f"{kind}.algorithm", GLOO[kind], "a full-duplex link")
     costs = costs or link.gloo or FREE
-    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
-    link = replace(link, tcp=costs.connection)
-    form = GLOO_ALGORITHMS[kind].form
-    link_s = form(np.asarray(workers), np.asarray(nbytes, dtype=np.float64), alpha, link)
-    seconds = link_s + costs.software_s(kind, workers, nbytes)
+    form, gloo_link = GLOO_ALGORITHMS[kind].form, replace(link, tcp=costs.connection)
+    form_s = form(np.asarray(workers), np.asarray(nbytes, dtype=np.float64), _alpha_s(link, costs), gloo_link)
+    seconds = form_s + costs.software_s(kind, workers, nbytes)
     return np.where(np.greater(workers, 1), seconds, 0.0)[()]
+
+
+def _alpha_s(link: Link, costs: GlooCosts) -> FloatOrArray:
+    """Return the latency of gloo's messages on a link, with all that a message waits for besides its bytes."""
+    return link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
 
 
 def gloo_message_s(nbytes: FloatOrArray, link: Link, costs: GlooCosts | None = None) -> FloatOrArray:
     """Return the seconds of a lone message of n bytes if sender and receiver start together: ``2 alpha + n / R``."""
     costs = costs or link.gloo or FREE
-    alpha = link.latency_s * (1 + costs.latency_part) + link.overhead_s + costs.message_s
-    return 2 * alpha + nbytes / connection_bytes_per_s(replace(link, tcp=costs.connection))
+    return 2 * _alpha_s(link, costs) + nbytes / connection_bytes_per_s(replace(link, tcp=costs.connection))
 
 
 def connection_bytes_per_s(link: Link) -> FloatOrArray:
@@ -167,11 +170,11 @@ def segments(workers: IntOrArray, nbytes: FloatOrArray) -> tuple[IntOrArray, Flo
     num_segments = np.maximum(np.ceil(np.divide(nbytes, SEGMENT_BYTES)), 2 * workers)
     num_segments = np.ceil(num_segments / workers) * workers
     segment_bytes = np.ceil(np.ceil(nbytes / num_segments) / ELEMENT_BYTES) * ELEMENT_BYTES
-    return num_segments.astype(np.int64), np.minimum(segment_bytes, nbytes)
+    return num_segments.astype(np.int64), np.minimum(segment_bytes, nbytes)  # a tensor may be shorter than an element
 
 
 def window_s(
-    messages: IntOrArray, message_s: FloatOrArray, alpha: FloatOrArray, one_socket: FloatOrArray
+    messages: IntOrArray, message_s: FloatOrArray, alpha_s: FloatOrArray, one_socket: FloatOrArray
 ) -> FloatOrArray:
     """Return W, the seconds of K messages through one hop of a gloo ring, with two messages posted ahead.
 
@@ -181,72 +184,78 @@ def window_s(
     Args:
         messages: K, number of messages.
         message_s: x, seconds of a message on the link.
-        alpha: latency of the link in seconds, with the overheads of a message.
+        alpha_s: alpha, latency of the link in seconds, with the overheads of a message.
         one_socket: whether notices and data share a connection, as with two workers.
     """
     # On a shared connection a notice that is written while data leave waits behind them.
-    shared_s = np.where(np.greater_equal(message_s, alpha), 2 * alpha + 2 * message_s, 2 * alpha + message_s)
-    pair_s = np.where(one_socket, shared_s, np.maximum(2 * message_s, 2 * alpha + message_s))
-    odd = np.mod(messages, 2)
-    return 2 * alpha + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
+    notice_waits = np.greater_equal(message_s, alpha_s)
+    one_socket_pair_s = np.where(notice_waits, 2 * alpha_s + 2 * message_s, 2 * alpha_s + message_s)
+    pair_s = np.where(one_socket, one_socket_pair_s, np.maximum(2 * message_s, 2 * alpha_s + message_s))
+    odd = np.mod(messages, 2)  # 1 if K is odd, else 0
+    return 2 * alpha_s + (2 - odd) * message_s + ((messages + odd) // 2 - 1) * pair_s
 
 
-def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
+def _all_reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of gloo's all-reduce: two rings of segments, with few latencies if the tensor is short."""
     num_segments, segment_bytes = segments(workers, nbytes)
-    chunk_segments = num_segments // workers
-    rate = connection_bytes_per_s(link)
-    rings_s = 2 * window_s(chunk_segments * (workers - 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
-    # Segments beyond the end of a short tensor are not sent, and save their latencies.
-    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / chunk_segments)
+    segments_per_chunk = num_segments // workers
+    message_s = segment_bytes / connection_bytes_per_s(link)
+    one_socket = np.equal(workers, 2)
+    rings_s = 2 * window_s(segments_per_chunk * (workers - 1), message_s, alpha_s, one_socket=one_socket)
+    # Segments beyond the end of a short tensor are not sent, and save latencies: c used chunks pay those of the module.
+    used_chunks = np.ceil(np.ceil(nbytes / np.maximum(segment_bytes, 1)) / segments_per_chunk)
     all_latencies = 4 * (workers - 1)
     latencies = np.minimum(all_latencies, np.maximum(2 * workers - 2 + used_chunks, workers - 2 + 3 * used_chunks))
-    return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha, 0.0)
+    return np.where(nbytes > 0, rings_s - (all_latencies - latencies) * alpha_s, 0.0)
 
 
-def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
+def _all_gather(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of gloo's all-gather: a ring with each part in two halves."""
     message_s = nbytes / 2 / connection_bytes_per_s(link)
-    ring_s = window_s(2 * (workers - 1), message_s, alpha, one_socket=np.equal(workers, 2))
+    ring_s = window_s(2 * (workers - 1), message_s, alpha_s, one_socket=np.equal(workers, 2))
     return np.where(nbytes > 0, ring_s, 0.0)
 
 
-def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
-    """Return the seconds of gloo's all-to-all, whose messages are all posted at once."""
-    shared_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
-    return 2 * alpha + np.maximum(shared_s, nbytes / workers / connection_bytes_per_s(link))
+def _all_to_all(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
+    """Return the seconds of gloo's all-to-all, whose messages, all posted at once, share each worker's link."""
+    link_s = nbytes * ((workers - 1) / workers) / link.goodput_bytes_per_s
+    connection_s = nbytes / workers / connection_bytes_per_s(link)
+    return 2 * alpha_s + np.maximum(link_s, connection_s)
 
 
-def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
+def _gather(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of gloo's gather, whose messages share the root's link."""
-    incoming_s = (workers - 1) * nbytes / link.down_bytes_per_s
-    return 2 * alpha + np.maximum(incoming_s, nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link)))
+    receiving_s = (workers - 1) * nbytes / link.down_bytes_per_s
+    sending_s = nbytes / np.minimum(link.up_bytes_per_s, connection_bytes_per_s(link))
+    return 2 * alpha_s + np.maximum(receiving_s, sending_s)
 
 
-def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
+def _reduce(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of gloo's reduce: a ring, and then a chunk from each worker to the root."""
     tcp = link.tcp or STEADY
     up_bytes_per_s = np.minimum(link.up_bytes_per_s, link.efficiency * tcp.flow_bytes_per_s)
-    rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha)
+    rate = tcp.rate_bytes_per_s(np.minimum(up_bytes_per_s, link.down_bytes_per_s), 2 * alpha_s)
     num_segments, segment_bytes = segments(workers, nbytes)
-    # gloo's ring goes on to the end of all segments: k P - 2 messages, where a reduce-scatter needs k (P - 1).
-    ring_s = window_s(np.maximum(num_segments - 2, 1), segment_bytes / rate, alpha, one_socket=np.equal(workers, 2))
+    # gloo's ring goes on to the end of all k P segments: k P - 2 messages, where a reduce-scatter needs k (P - 1).
+    messages = np.maximum(num_segments - 2, 1)  # a single worker has two segments, and its result is not used
+    ring_s = window_s(messages, segment_bytes / rate, alpha_s, one_socket=np.equal(workers, 2))
     # Each worker's own connection to the root was idle; all chunks together share the root's download.
-    chunk_s = tcp.after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha)
-    arriving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
-    return np.where(nbytes > 0, ring_s + 2 * alpha + np.maximum(chunk_s, arriving_s), 0.0)
+    sending_s = tcp.transfer_after_idling_s(nbytes / workers, up_bytes_per_s, 2 * alpha_s)
+    receiving_s = nbytes * ((workers - 1) / workers) / link.down_bytes_per_s
+    return np.where(nbytes > 0, ring_s + 2 * alpha_s + np.maximum(sending_s, receiving_s), 0.0)
 
 
-def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, link: Link) -> FloatOrArray:
+def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha_s: FloatOrArray, link: Link) -> FloatOrArray:
     """Return the seconds of gloo's broadcast down a tree, in which the children of a parent share the parent's link."""
     seconds: FloatOrArray = 0.0
     rate, connection_rate = link.goodput_bytes_per_s, connection_bytes_per_s(link)
     # Each number of workers has a tree of its own.
     for num_workers in sorted(set(np.ravel(workers).tolist())):  # np.unique would load masked arrays, which takes 10 ms
         paths_s = []
-        for num_children in slowest_tree_paths(num_workers):
-            hops_s = sum(nbytes * np.maximum(children / rate, 1 / connection_rate) for children in num_children)
-            paths_s.append((1 + len(num_children)) * alpha + hops_s)
+        for path in slowest_tree_paths(num_workers):
+            # The children of a parent share its link, and have a connection each.
+            hops_s = sum(nbytes * np.maximum(num_children / rate, 1 / connection_rate) for num_children in path)
+            paths_s.append((1 + len(path)) * alpha_s + hops_s)
         slowest_s = np.max(np.broadcast_arrays(*paths_s), axis=0)
         seconds = seconds + np.where(np.equal(workers, num_workers), slowest_s, 0.0)
     return seconds
@@ -254,16 +263,18 @@ def _broadcast(workers: IntOrArray, nbytes: FloatOrArray, alpha: FloatOrArray, l
 
 @lru_cache(maxsize=256)
 def slowest_tree_paths(workers: int) -> tuple[tuple[int, ...], ...]:
-    """Return the paths down the tree of gloo's broadcast that may be the slowest, as the children of each parent.
+    """Return the paths down the tree of gloo's broadcast that may be the slowest, as numbers of children by parent.
 
     Worker v receives in round j, with 2^j its highest binary digit, and sends to v + 2^i for all i > j at once. The
-    children of a parent share its link, so n bytes for each of them count, whatever the order of the parents. A path
-    takes a latency for the first notice and one for each parent.
+    children of a parent share its link, so n bytes for each of them count, whatever the order of the parents: the
+    numbers are sorted, so that equal paths are returned once. A path takes a latency for the first notice and one for
+    each parent.
     """
-    paths: dict[int, tuple[int, ...]] = {0: ()}
+    paths: dict[int, tuple[int, ...]] = {0: ()}  # from the root to each worker
     leaf_paths = set()
     for worker in range(workers):
-        first_bit, end_bit = worker.bit_length(), (workers - 1 - worker).bit_length()
+        first_bit = worker.bit_length()
+        end_bit = (workers - 1 - worker).bit_length()  # from here on worker + 2^bit is no worker
         children = [worker + (1 << bit) for bit in range(first_bit, end_bit)]
         for child in children:
             paths[child] = (*paths[worker], len(children))
@@ -334,11 +345,13 @@ def gloo_messages(kind: str, workers: int, nbytes: float) -> tuple[float, float]
         return 2 * peers * ceil(nbytes / float(segment_bytes)) / workers, float(segment_bytes)
     if kind == "reduce":
         num_segments, _ = segments(workers, nbytes)
-        messages = float(num_segments) - 2 + peers / workers
+        messages = float(num_segments) - 2 + peers / workers  # of the ring, then one from all workers but the root
         return messages, float(gloo_sent_bytes(kind, workers, nbytes)) / messages
-    if kind == "all_gather":
+    if kind == "all_gather":  # each part in two halves
         return 2.0 * peers, nbytes / 2
-    return (float(peers), nbytes / workers) if kind == "all_to_all" else (peers / workers, nbytes)
+    if kind == "all_to_all":
+        return float(peers), nbytes / workers
+    return peers / workers, nbytes  # all workers but one receive, or send, one message
 
 
 def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHERNET_MSS) -> WireBytes:
@@ -353,11 +366,11 @@ def gloo_wire(kind: str, workers: int, nbytes: float, segment_bytes: int = ETHER
     """
     require(segment_bytes >= 1, "segment_bytes", segment_bytes, "at least 1")
     messages, message_bytes = gloo_messages(kind, workers, nbytes)
-    segment_count = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # segments of the sender: data, a notice
+    sender_segments = ceil((message_bytes + HEADER_BYTES) / segment_bytes) + 1  # of the data, and a notice
     return WireBytes(
-        float(gloo_sent_bytes(kind, workers, nbytes)),
-        3 * messages * HEADER_BYTES,  # of a message: its header, and a notice each way
+        payload_bytes=float(gloo_sent_bytes(kind, workers, nbytes)),
+        gloo_bytes=3 * messages * HEADER_BYTES,  # of a message: its header, and a notice each way
         # The receiver's notice is one segment more; every second segment of the sender gets an acknowledgement.
-        packet_bytes=messages * (segment_count + 1) * PACKET_HEADER_BYTES,
-        acknowledgement_bytes=messages * segment_count / 2 * PACKET_HEADER_BYTES,
+        packet_bytes=messages * (sender_segments + 1) * PACKET_HEADER_BYTES,
+        acknowledgement_bytes=messages * sender_segments / 2 * PACKET_HEADER_BYTES,
     )

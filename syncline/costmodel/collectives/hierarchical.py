@@ -59,7 +59,8 @@ class Hierarchy(NamedTuple):
     """A hierarchical algorithm of a collective: the algorithm among the units of each level, and who takes part in it.
 
     Attributes:
-        between: the algorithm among the units of a level; for an all-reduce, of the outermost level.
+        between: the algorithm among the units of a level. For an all-reduce it is that of the outermost level; inside
+            are rings, or trees with ``leaders``.
         leaders: whether only the first worker of each unit joins ``between``, with all its bytes; otherwise every
             worker joins with its part of the bytes.
     """
@@ -130,7 +131,7 @@ Inner: TypeAlias = int | tuple[int, ...] | None
 
 
 def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
-    """Return the sizes of a network's levels from the innermost to the outermost, as lower units in a unit of a level.
+    """Return the number of units of the level below in a unit of each level, from the innermost level to the outermost.
 
     For m nodes or sites of g workers the sizes are (g, m). The result is None if the network (or topology) has no
     levels, or if its nodes or sites differ in size. A topology of some workers has the units of the whole network, of
@@ -138,14 +139,15 @@ def level_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, .
     """
     if isinstance(network, MemberTopology):
         return _sizes_of_members(network)
-    bare_network = getattr(network, "network", network)
+    bare_network = getattr(network, "network", network)  # a topology knows its network
     if isinstance(bare_network, MultiLevel):
         return bare_network.sizes(workers)
     if not isinstance(bare_network, (TwoLevel, Sites)):
         return None
     sizes = bare_network.sizes(workers)
-    is_even = isinstance(bare_network, TwoLevel) or len(set(sizes)) == 1  # nodes are of one size
-    return (sizes[0], workers // sizes[0]) if is_even else None
+    if isinstance(bare_network, Sites) and len(set(sizes)) > 1:
+        return None
+    return sizes[0], workers // sizes[0]
 
 
 def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
@@ -155,17 +157,19 @@ def _sizes_of_members(topology: MemberTopology) -> tuple[int, ...] | None:
         return None
     member_sizes = []
     unit_workers = lower_members = 1
+    num_members = len(topology.members)
     for size in sizes:
         unit_workers *= size
         unit_by_member = topology.members // unit_workers
         unit_members = int(np.count_nonzero(unit_by_member == unit_by_member[0]))  # in the first member's unit
-        units = unit_by_member[::unit_members]  # the unit of every so many members, if they fill units in order
-        is_uneven = len(unit_by_member) % unit_members or np.any(np.repeat(units, unit_members) != unit_by_member)
-        if is_uneven or np.any(np.diff(units) <= 0):
+        if num_members % unit_members:
+            return None
+        units = unit_by_member[::unit_members]  # if members fill units evenly and in order
+        if np.any(np.diff(units) <= 0) or np.any(np.repeat(units, unit_members) != unit_by_member):
             return None
         member_sizes.append(unit_members // lower_members)
         lower_members = unit_members
-    return tuple(member_sizes) if lower_members == len(topology.members) else None
+    return tuple(member_sizes) if lower_members == num_members else None
 
 
 def inner_sizes(network: Network | Topology | Any, workers: int) -> tuple[int, ...] | None:
@@ -189,10 +193,8 @@ def has_levels(network: Network | Topology | Any, workers: int) -> bool:
 def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tuple[Peers, ...]:
     """Return the workers that exchange at each level of a network, from the innermost level to the outermost.
 
-    If the network is a link and ``inner`` sizes are set, all levels have this link.
-
     Args:
-        network: a network of nodes, sites or levels; or a link.
+        network: a network of nodes, sites or levels; or a link, which all levels then have.
         workers: number of workers.
         inner: the sizes of the inner levels, if the network is a link.
 
@@ -213,23 +215,19 @@ def peers(network: Network | Topology, workers: int, inner: Inner = None) -> tup
 @lru_cache(maxsize=1024)  # every algorithm on the network calls it
 def _peers_on(network: TwoLevel | Sites | MultiLevel, workers: int) -> tuple[Peers, ...]:
     """Return the groups of workers that exchange at each level of a network of nodes, sites or levels, inside out."""
+    if isinstance(network, Sites):
+        size = node_size(network, workers)
+        if size is None:
+            raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
+        if len(set(network.uplinks)) > 1:
+            expected = "equal uplinks: there is no closed form for unequal ones"
+            raise NoClosedForm("network.uplink", network.name, expected)
+        is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
+        site_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
+        return Peers(size, network.lan, network.lan), site_peers
     if isinstance(network, TwoLevel):
         network.sizes(workers)  # refuses numbers of workers that do not fill nodes
         network = network.levels()
-    if isinstance(network, MultiLevel):
-        return _peers_of_levels(network, workers)
-    size = node_size(network, workers)
-    if size is None:
-        raise SpecError("algorithm", "hierarchical", "a network of nodes, or of sites, of equal size")
-    if len(set(network.uplinks)) > 1:
-        raise NoClosedForm("network.uplink", network.name, "equal uplinks: there is no closed form for unequal ones")
-    is_half_duplex = "half" in (network.uplinks[0].duplex, network.lan.duplex)
-    site_peers = Peers(workers // size, network.crossing(size), network.crossing(1), is_half_duplex)
-    return Peers(size, network.lan, network.lan), site_peers
-
-
-def _peers_of_levels(network: MultiLevel, workers: int) -> tuple[Peers, ...]:
-    """Return the groups of workers that exchange at each level of a `MultiLevel` network, inside out."""
     innermost = network.levels[0].link
     levels = [Peers(network.sizes(workers)[0], innermost, innermost)]
     for number, size in enumerate(network.sizes(workers)[1:], start=1):
@@ -251,12 +249,13 @@ def first_group_like(ranks: Sequence[int], workers: int) -> range | None:
     (range(0, 8, 4), None)
     """
     spacing = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-    extent = len(ranks) * spacing  # consecutive ranks that groups of this spacing share
-    # A block of ``extent`` ranks has a group from each of its first ``spacing`` ranks on.
-    if spacing < 1 or workers % extent or ranks[0] % extent >= spacing:
+    block = (
+        len(ranks) * spacing
+    )  # consecutive ranks that interleaved groups share: one from each of the first `spacing`
+    if spacing < 1 or workers % block or ranks[0] % block >= spacing:
         return None
-    is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + extent, spacing))
-    return range(0, extent, spacing) if is_regular else None
+    is_regular = tuple(ranks) == tuple(range(ranks[0], ranks[0] + block, spacing))
+    return range(0, block, spacing) if is_regular else None
 
 
 @lru_cache(maxsize=4096)
@@ -282,15 +281,15 @@ def group_peers(network: Network, ranks: range, workers: int) -> tuple[Peers, ..
         raise NoClosedForm("network", network.name, "levels of units of one size: groups have no closed form on others")
     group_levels: list[Peers] = []
     spacing = ranks.step
-    extent = len(ranks) * spacing
+    block = len(ranks) * spacing  # consecutive ranks that interleaved groups share
     unit_workers = lower_members = 1
     for size, level in zip(sizes, peers(network, workers), strict=True):
         unit_workers *= size
         unit_members = len(range(0, min(unit_workers, ranks.stop), spacing))  # of the group, in a unit of the level
         is_aligned = unit_workers % spacing == 0 or spacing % unit_workers == 0
-        fills_units = extent % unit_workers == 0 and is_aligned
-        fits_in_unit = unit_workers % extent == 0
-        if not fills_units and not fits_in_unit:
+        block_fills_units = block % unit_workers == 0 and is_aligned
+        blocks_fill_unit = unit_workers % block == 0
+        if not block_fills_units and not blocks_fill_unit:
             expected = f"groups that fill the units of {unit_workers:,} workers evenly"
             raise NoClosedForm("layout", f"every {spacing}th of {ranks.stop:,}", expected)
         if unit_members > lower_members:
@@ -319,29 +318,28 @@ def flat_link(network: Network | Topology, workers: int) -> Link | None:
     if isinstance(network, Link):
         return network
     if isinstance(network, MultiLevel):
-        return _flat_level(network, workers)
+        return _link_of_only_level(network, workers)
     size = node_size(network, workers)
-    # One link stands for all if the nodes or sites have one worker each, or one of them has all workers.
-    if isinstance(network, TwoLevel) and size in (1, workers):
+    if not isinstance(network, TwoLevel | Sites) or size not in (1, workers):
+        return None  # such as several nodes or sites of several workers, or of different sizes
+    if isinstance(network, TwoLevel):
         return network.inner if size == workers and workers > 1 else network.outer
-    if isinstance(network, Sites) and size in (1, workers):
-        if size == workers and network.count == 1:
-            return network.lan
-        is_full_duplex = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
-        return network.crossing(1) if is_full_duplex and len(set(network.uplinks)) == 1 else None
-    return None
+    if network.count == 1:
+        return network.lan
+    is_full_duplex = all(link.duplex == "full" for link in (network.lan, *network.uplinks))
+    return network.crossing(1) if is_full_duplex and len(set(network.uplinks)) == 1 else None
 
 
-def _flat_level(network: MultiLevel, workers: int) -> Link | None:
-    """Return the effective link of the only level with several units, or None if one link cannot stand for all."""
+def _link_of_only_level(network: MultiLevel, workers: int) -> Link | None:
+    """Return the link between the units of the only level with several, or None if one link cannot stand for all."""
     levels_of_several = [index for index, size in enumerate(network.sizes(workers)) if size > 1]
     if len(levels_of_several) > 1:
         return None
     if not levels_of_several or levels_of_several == [0]:
         return network.levels[0].link
-    (level,) = levels_of_several
+    (level,) = levels_of_several  # its units below have one worker each
     if not network.is_half_duplex(level, workers):
         return network.crossing(level, workers, all_send=False)
     # A half-duplex link stands for the level only if messages pass no other links or pools.
-    passes_other_channels = network.shape(workers).begins[level] < level or network.levels[level].is_pooled
+    passes_other_channels = network.shape(workers).first_levels[level] < level or network.levels[level].is_pooled
     return None if passes_other_channels else network.levels[level].link

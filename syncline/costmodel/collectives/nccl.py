@@ -142,7 +142,7 @@ def nccl_sockets_s(
         costs: costs of the software; None for those of the link, or NCCL's defaults if it has none.
 
     Raises:
-        SpecError: an unknown collective, no worker, a negative size, or a part out of range.
+        SpecError: an unknown collective, no worker, or a negative size.
         NoClosedForm: a chain on a half-duplex link.
 
     >>> link = Link(10e-3, 125e6)
@@ -158,8 +158,8 @@ def nccl_sockets_s(
         if algorithm.directions is None:
             expected = "an algorithm with a closed form on half-duplex links (here some only send while others do both)"
             raise NoClosedForm(f"{kind}.algorithm", NCCL_RUNS[kind], expected)
-        if algorithm.directions > 1:  # each direction has half of the bandwidth
-            link = link.shared_by(1)
+        if algorithm.directions > 1:
+            link = link.shared_by(1)  # each direction has half of the bandwidth
     seconds = algorithm.form(workers, np.asarray(nbytes, dtype=np.float64), link, costs)
     seconds = seconds + costs.fixed_s(NCCL_RUNS[kind], link.latency_s)
     return np.where(np.greater(workers, 1) & np.greater(nbytes, 0), seconds, 0.0)[()]
@@ -168,56 +168,60 @@ def nccl_sockets_s(
 def nccl_messages(kind: str, workers: int, nbytes: float, costs: NcclCosts | None = None) -> int:
     """Return the number of messages of all workers together in a collective: slices of a ring, pieces of a chain."""
     costs = costs or DEFAULT
-    hops = workers - 1  # of a chain, or of a lap of a ring
+    other_workers = workers - 1  # as many hops has a chain, or a lap of a ring
     if workers < 2 or not nbytes:
         return 0
     if kind in ("broadcast", "reduce"):
-        return hops * int(np.ceil(nbytes / costs.chain_piece_bytes))
-    if kind in ("all_to_all", "gather"):
-        return hops * (workers if kind == "all_to_all" else 1)
+        return other_workers * int(np.ceil(nbytes / costs.chain_piece_bytes))
+    if kind == "gather":
+        return other_workers
+    if kind == "all_to_all":
+        return workers * other_workers
     block_bytes = nbytes if kind == "all_gather" else nbytes / workers
-    full_pieces, rest_bytes = costs.ring_steps(block_bytes)
-    pieces = int(full_pieces + (rest_bytes > 0))
+    full_pieces, last_piece_bytes = costs.ring_pieces(block_bytes)
+    pieces = int(full_pieces + (last_piece_bytes > 0))
     laps = 2 if kind == "all_reduce" else 1
-    return laps * workers * hops * costs.slices * pieces
+    return laps * workers * other_workers * costs.slices * pieces
 
 
-def _ring_s(laps: int, workers: IntOrArray, block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return the seconds of a ring's laps in which each worker forwards blocks of ``block`` bytes."""
-    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
+def _ring_s(laps: int, workers: IntOrArray, block_bytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return the seconds of a ring's laps in which each worker forwards blocks, piece by piece."""
+    alpha_s, overhead_s, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
 
     def step_s(piece_bytes: FloatOrArray) -> FloatOrArray:
-        """Return s, the seconds of a ring's step."""
-        forwarded_bytes = costs.forwarded_part * piece_bytes
-        return np.maximum(costs.slices * overhead + piece_bytes / rate, alpha + overhead + forwarded_bytes / rate)
+        """Return s, the seconds of a ring's step: until a piece is sent, or until its first slice can be forwarded."""
+        sending_s = costs.slices * overhead_s + piece_bytes / rate
+        return np.maximum(sending_s, alpha_s + overhead_s + costs.first_slice_part * piece_bytes / rate)
 
-    full_steps, rest = costs.ring_steps(block)
-    steps_s = full_steps * step_s(costs.ring_piece_bytes) + np.where(np.greater(rest, 0), step_s(rest), 0.0)
-    return laps * np.subtract(workers, 1) * steps_s + ring_last_s(block, link, costs)
+    full_pieces, last_bytes = costs.ring_pieces(block_bytes)
+    last_step_s = np.where(np.greater(last_bytes, 0), step_s(last_bytes), 0.0)
+    steps_s = full_pieces * step_s(costs.ring_piece_bytes) + last_step_s
+    return laps * np.subtract(workers, 1) * steps_s + ring_end_s(block_bytes, link, costs)
 
 
-def ring_last_s(block: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
-    """Return u, the seconds of a ring's last slice beyond its steps, with blocks of ``block`` bytes."""
-    first_bytes = np.minimum(block, costs.ring_piece_bytes)
-    rest_s = (1 - costs.forwarded_part) * first_bytes / link.goodput_bytes_per_s
-    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + rest_s)
+def ring_end_s(block_bytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
+    """Return u, the seconds from the end of a ring's last step until the last slice of its last piece has arrived."""
+    first_bytes = np.minimum(block_bytes, costs.ring_piece_bytes)
+    other_slices_s = (1 - costs.first_slice_part) * first_bytes / link.goodput_bytes_per_s
+    return np.minimum(link.latency_s, (costs.slices - 1) * link.overhead_s + other_slices_s)
 
 
 def _chain_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, costs: NcclCosts) -> FloatOrArray:
     """Return the seconds of a chain, in which each worker forwards the whole tensor piece by piece."""
-    alpha, overhead, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
+    alpha_s, overhead_s, rate = link.latency_s, link.overhead_s, link.goodput_bytes_per_s
     piece_bytes = costs.chain_piece_bytes
-    filling_s = np.subtract(workers, 2) * (overhead + np.minimum(piece_bytes, nbytes) / rate)
-    return nbytes / rate + np.ceil(nbytes / piece_bytes) * overhead + np.subtract(workers, 1) * alpha + filling_s
+    # The first piece fills the chain in P - 1 messages, of which the first counts among the n bytes.
+    filling_s = np.subtract(workers, 2) * (overhead_s + np.minimum(piece_bytes, nbytes) / rate)
+    return nbytes / rate + np.ceil(nbytes / piece_bytes) * overhead_s + np.subtract(workers, 1) * alpha_s + filling_s
 
 
-def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+def _all_to_all_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: NcclCosts) -> FloatOrArray:
     """Return the seconds in which a worker sends n/P bytes to each of the P - 1 others."""
     message_s = link.overhead_s + np.divide(nbytes, workers) / link.goodput_bytes_per_s
     return np.subtract(workers, 1) * message_s + link.latency_s
 
 
-def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _: NcclCosts) -> FloatOrArray:
+def _gather_s(workers: IntOrArray, nbytes: FloatOrArray, link: Link, _costs: NcclCosts) -> FloatOrArray:
     """Return the seconds in which worker 0 receives n bytes from each of the P - 1 others."""
     return np.subtract(workers, 1) * (link.overhead_s + nbytes / link.goodput_bytes_per_s) + link.latency_s
 
@@ -277,10 +281,10 @@ SHARP_US, COLLNET_US, COLLNET_GPU_US = 18.0, 31.0, 0.4
 COLLNET_STEP_US, COLLNET_PART = 3.7, {2: 1.0, 3: 1.0, 4: 0.85, 5: 0.85}
 """NCCL's latency of a step of CollNetDirect in a node, and the part of NVLink's rate it reaches, by generation."""
 
-RING_PARTS, TREE_PARTS, TREE_PART = (0.5, 0.92, 1.0), (1 / 3.8, 120 / 128, 1.0), 0.92
-"""Parts of the rate that a protocol's rings and trees between nodes reach; trees reach `TREE_PART` of that."""
+RING_PARTS, TREE_PARTS, TREE_EFFICIENCY = (0.5, 0.92, 1.0), (1 / 3.8, 120 / 128, 1.0), 0.92
+"""Parts of the rate that rings and trees between nodes reach, by protocol; trees reach `TREE_EFFICIENCY` of that."""
 
-LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
+NVLINK_LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1, "reduce": 1}
 """Laps of a ring by collective; the collectives with a time among GPUs with NVLink."""
 
 CHAINS = ("broadcast", "reduce")
@@ -322,18 +326,21 @@ DATA_CENTRE_S = 250e-6
 
 
 def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
-    """Return the nodes of a group's levels (`syncline.costmodel.collectives.hierarchical.Peers`).
+    """Return the GPU nodes that the levels of a group describe, or None if NCCL's algorithms with NVLink do not apply.
 
-    The result is None unless the innermost level has NVLink, and the other levels are of one data centre: none is
-    narrower than a node's network cards, which carry all bytes that leave a node, and none above the cards is longer
-    than a data centre.
+    They apply if the innermost level has NVLink, and the other levels are of one data centre: none is narrower than a
+    node's network cards (the second level), which carry all bytes that leave a node, and none above the cards has a
+    longer latency than a data centre.
+
+    Args:
+        levels: levels from the innermost on (`syncline.costmodel.collectives.hierarchical.Peers`).
     """
     node_level, *network_levels = levels
     costs = node_level.link.nvlink
     if costs is None or node_level.link.duplex == "half" or any(level.is_shared_half_duplex for level in levels):
         return None
-    rates = [level.link.goodput_bytes_per_s for level in network_levels]
-    if any(np.any(rate < rates[0]) for rate in rates):  # narrower than the network cards, rates[0]
+    card_rate = network_levels[0].link.goodput_bytes_per_s if network_levels else np.inf
+    if any(np.any(level.link.goodput_bytes_per_s < card_rate) for level in network_levels):
         return None
     if any(np.any(level.link.latency_s > DATA_CENTRE_S) for level in network_levels[1:]):
         return None
@@ -342,18 +349,17 @@ def nodes_of(levels: Sequence[Any]) -> GpuNodes | None:
     for level in network_levels:
         nodes = nodes * level.size
         latency_s = np.maximum(latency_s, level.link.latency_s + level.link.overhead_s)
-    card = rates[0] if rates else np.inf
     sharp = bool(network_levels) and all(level.link.sharp for level in network_levels)
-    return GpuNodes(node_level.size, nodes, node_level.link.goodput_bytes_per_s, card, latency_s, costs, sharp)
+    return GpuNodes(node_level.size, nodes, node_level.link.goodput_bytes_per_s, card_rate, latency_s, costs, sharp)
 
 
 def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> FloatOrArray:
-    """Return the seconds of NCCL's fastest algorithm for a collective of n bytes among GPUs with NVLink, in nodes.
+    """Return the seconds of NCCL's fastest algorithm for a collective of n bytes among GPUs with NVLink.
 
-    All numbers broadcast. The module's docstring has the formulas.
+    All numbers may be arrays, which broadcast. The module's docstring has the formulas.
 
     Raises:
-        NoClosedForm: no NVLink inside nodes, or a collective without such a time.
+        NoClosedForm: no NVLink (``gpu_nodes`` is None), or a collective that is not in `NVLINK_LAPS`.
 
     >>> from syncline.costmodel.network.software_costs import nvlink_costs
     >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, nvlink_costs(4))  # 16 nodes of H100, 400 Gbit/s per GPU
@@ -367,7 +373,7 @@ def nvlink_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> Flo
 
 
 def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> str:
-    """Return the name of NCCL's fastest algorithm and protocol for a collective among GPUs with NVLink.
+    """Return NCCL's fastest algorithm and protocol for a collective, by name; arguments and errors as in `nvlink_s`.
 
     >>> from syncline.costmodel.network.software_costs import nvlink_costs
     >>> gpus = GpuNodes(8, 16, 450e9, 50e9, 2e-6, nvlink_costs(4))
@@ -379,36 +385,33 @@ def nvlink_algorithm(kind: str, nbytes: float, gpu_nodes: GpuNodes | None) -> st
 
 
 def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | None) -> dict[str, FloatOrArray]:
-    """Return the seconds of each algorithm and protocol of NCCL; infinite where NCCL does not have the algorithm."""
-    if gpu_nodes is None or kind not in LAPS:
-        raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(LAPS)} on NVLink")
-    gpus, nodes, link_rate, card_rate, alpha_s, costs, sharp = gpu_nodes
-    laps, workers = LAPS[kind], np.multiply(gpus, nodes)
+    """Return the seconds of each algorithm and protocol of NCCL by name; infinite where NCCL has no such algorithm."""
+    if gpu_nodes is None or kind not in NVLINK_LAPS:
+        raise NoClosedForm(f"{kind}.algorithm", NVLINK, f"one of {', '.join(NVLINK_LAPS)} on NVLink")
+    gpus, nodes, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.nodes, gpu_nodes.costs, gpu_nodes.card_latency_s
+    laps, workers = NVLINK_LAPS[kind], np.multiply(gpus, nodes)
     factor, microsecond = costs.factor, 1e-6 * costs.factor
     # S: an all-gather's n is the part of each worker.
     total_bytes = np.multiply(nbytes, workers if kind == "all_gather" else 1.0)
     large_part = total_bytes / (total_bytes + costs.half_bytes)  # w: how much the seconds of large tensors count
     is_multi_node = np.greater(nodes, 1)
-    nvlink_rate = costs.nvlink_part * link_rate
-    network_rate = np.where(is_multi_node, costs.card_part * gpus * card_rate, np.inf)
-    rate = np.minimum(nvlink_rate, network_rate)
+    rate = np.minimum(*_nccl_rates(gpu_nodes))
     call_s = factor * (costs.call_s + is_multi_node * costs.network_call_s)
     ring_bytes = laps * total_bytes * (1.0 if kind in CHAINS else (workers - 1) / workers)
-    node_limit, *network_limits = LL_BYTES_PER_S[costs.generation], *NETWORK_LL_BYTES_PER_S
-    ll_rate = np.where(nodes == 1, node_limit, np.where(nodes == 2, *network_limits)) / factor
-    depth = tree_depth(nodes)
+    two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
+    network_limit = np.where(nodes == 2, two_nodes_limit, more_nodes_limit)
+    ll_limit = np.where(nodes == 1, LL_BYTES_PER_S[costs.generation], network_limit) / factor
     times: dict[str, FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):
-        limit = ll_rate if protocol == "LL" else np.inf
+        limit = ll_limit if protocol == "LL" else np.inf
         lap_s = factor * large_part * laps * costs.lap_s if protocol == "Simple" else 0.0
         # NCCL's latencies; a step between nodes takes at least the network's latency alpha.
         ring_base_s, tree_base_s = (microsecond * BASE_US[name][index] for name in ("ring", "tree"))
         post_s = microsecond * NETWORK_POST_US[index] * is_multi_node
         ring_inner_s = np.maximum(microsecond * STEP_US["nvlink"]["ring"][index], post_s)
         tree_inner_s = microsecond * STEP_US["nvlink"]["tree"][index]
-        ring_outer_s, tree_outer_s = (
-            np.maximum(microsecond * STEP_US["net"][name][index], alpha_s) for name in ("ring", "tree")
-        )
+        ring_outer_s = np.maximum(microsecond * STEP_US["net"]["ring"][index], alpha_s)
+        tree_outer_s = np.maximum(microsecond * STEP_US["net"]["tree"][index], alpha_s)
         steps_s = laps * ((workers - nodes) * ring_inner_s + (nodes - 1) * ring_outer_s)
         if kind in CHAINS:
             # A chain passes every worker once, and between nodes each of its steps counts as a step between nodes.
@@ -417,39 +420,65 @@ def _nvlink_algorithms_s(kind: str, nbytes: FloatOrArray, gpu_nodes: GpuNodes | 
         bytes_s = ring_bytes / np.minimum(limit, RING_PARTS[index] * rate)
         times[f"ring {protocol}"] = call_s + ring_base_s + steps_s + bytes_s + lap_s
         if kind == "all_reduce":
-            steps_s = 2 * ((gpus - 1) * tree_inner_s + depth * tree_outer_s)
-            bytes_s = 2 * total_bytes / np.minimum(limit, TREE_PART * TREE_PARTS[index] * rate)
+            steps_s = 2 * ((gpus - 1) * tree_inner_s + tree_depth(nodes) * tree_outer_s)
+            bytes_s = 2 * total_bytes / np.minimum(limit, TREE_EFFICIENCY * TREE_PARTS[index] * rate)
             tree_s = call_s + tree_base_s + steps_s + bytes_s + lap_s
             times[f"tree {protocol}"] = np.where(is_multi_node, tree_s, np.inf)
-    if kind == "all_reduce" and costs.switches is not None:  # NVLink switches that sum tensors
-        switches_s = total_bytes * (1 + 1 / np.asarray(gpus)) / (costs.switches.efficiency * nvlink_rate)
-        fixed_s = call_s + microsecond * SWITCH_US + factor * large_part * gpus * costs.switch_gpu_s
-        levels_s = 2 * depth * np.maximum(microsecond * SWITCH_TREE_LEVEL_US, alpha_s)
-        tree_s = fixed_s + levels_s + np.maximum(switches_s, ring_bytes / network_rate)
-        can_switch = np.greater_equal(gpus, costs.switches.fewest_gpus)
-        times["NVLS"] = np.where(can_switch & ~is_multi_node, fixed_s + switches_s, np.inf)
-        times["NVLSTree"] = np.where(can_switch & is_multi_node, tree_s, np.inf)
-        if sharp:  # the network's switches, too
-            sharp_s = np.maximum(microsecond * SHARP_US, alpha_s) + np.maximum(switches_s, total_bytes / network_rate)
-            times["NVLS with SHARP"] = np.where(can_switch & is_multi_node, fixed_s + sharp_s, np.inf)
-    if kind == "all_reduce" and sharp:
-        times["CollNetDirect"] = np.where(
-            is_multi_node, call_s + _collnet_s(gpu_nodes, total_bytes, large_part), np.inf
-        )
+    if kind == "all_reduce":
+        times |= _switch_algorithms_s(gpu_nodes, total_bytes, large_part, call_s, ring_bytes)
     has_messages = (workers > 1) & (total_bytes > 0)
     return {name: np.where(has_messages, seconds, 0.0)[()] for name, seconds in times.items()}
 
 
-def _collnet_s(gpu_nodes: GpuNodes, total_bytes: FloatOrArray, large_part: FloatOrArray) -> FloatOrArray:
-    """Return the seconds of CollNetDirect without those of a call: each GPU's part is summed by the network."""
-    gpus, _, link_rate, card_rate, alpha_s, costs, _ = gpu_nodes
-    microsecond = 1e-6 * costs.factor
-    steps_us = 2 * (np.minimum(1, np.subtract(gpus, 1)) * COLLNET_STEP_US + np.subtract(gpus, 1) * COLLNET_GPU_US)
-    node_rate = COLLNET_PART[costs.generation] * costs.nvlink_part * link_rate
-    node_bytes_s = 2 * total_bytes * (np.subtract(gpus, 1) / gpus) / node_rate
-    bytes_s = np.maximum(node_bytes_s, total_bytes / (costs.card_part * gpus * card_rate))
-    latency_s = microsecond * steps_us + np.maximum(microsecond * COLLNET_US, alpha_s)
-    return latency_s + bytes_s + 2 * costs.factor * large_part * costs.lap_s
+def _nccl_rates(gpu_nodes: GpuNodes) -> tuple[FloatOrArray, FloatOrArray]:
+    """Return the bytes per second that NCCL reaches on a GPU's NVLink, and on all cards of a node (infinite in one)."""
+    costs = gpu_nodes.costs
+    cards_rate = costs.card_part * gpu_nodes.gpus * gpu_nodes.card_bytes_per_s
+    is_multi_node = np.greater(gpu_nodes.nodes, 1)
+    return costs.nvlink_part * gpu_nodes.nvlink_bytes_per_s, np.where(is_multi_node, cards_rate, np.inf)
+
+
+def _switch_algorithms_s(
+    gpu_nodes: GpuNodes,
+    total_bytes: FloatOrArray,
+    large_part: FloatOrArray,
+    call_s: FloatOrArray,
+    ring_bytes: FloatOrArray,
+) -> dict[str, FloatOrArray]:
+    """Return the seconds of an all-reduce by NVLink's or the network's switches, which sum tensors, by algorithm.
+
+    Args:
+        gpu_nodes: the GPUs.
+        total_bytes: S, bytes of the tensor.
+        large_part: w, how much the seconds of large tensors count.
+        call_s: seconds of a call.
+        ring_bytes: bytes that each worker of a ring sends, which a node's cards carry in NVLSTree.
+    """
+    gpus, costs, alpha_s = gpu_nodes.gpus, gpu_nodes.costs, gpu_nodes.card_latency_s
+    microsecond, is_multi_node = 1e-6 * costs.factor, np.greater(gpu_nodes.nodes, 1)
+    nvlink_rate, network_rate = _nccl_rates(gpu_nodes)
+    times: dict[str, FloatOrArray] = {}
+    if costs.switches is not None:
+        switches_s = total_bytes * (1 + 1 / np.asarray(gpus)) / (costs.switches.efficiency * nvlink_rate)
+        fixed_s = call_s + microsecond * SWITCH_US + costs.factor * large_part * gpus * costs.switch_gpu_s
+        levels_s = 2 * tree_depth(gpu_nodes.nodes) * np.maximum(microsecond * SWITCH_TREE_LEVEL_US, alpha_s)
+        tree_s = fixed_s + levels_s + np.maximum(switches_s, ring_bytes / network_rate)
+        can_switch = np.greater_equal(gpus, costs.switches.fewest_gpus)
+        times["NVLS"] = np.where(can_switch & ~is_multi_node, fixed_s + switches_s, np.inf)
+        times["NVLSTree"] = np.where(can_switch & is_multi_node, tree_s, np.inf)
+        if gpu_nodes.sharp:  # the network's switches, too
+            sharp_s = np.maximum(microsecond * SHARP_US, alpha_s) + np.maximum(switches_s, total_bytes / network_rate)
+            times["NVLS with SHARP"] = np.where(can_switch & is_multi_node, fixed_s + sharp_s, np.inf)
+    if gpu_nodes.sharp:  # CollNetDirect: GPUs exchange parts inside the node, and the network's switches sum each part
+        other_gpus = np.subtract(gpus, 1)
+        steps_us = 2 * (np.minimum(1, other_gpus) * COLLNET_STEP_US + other_gpus * COLLNET_GPU_US)
+        node_rate = COLLNET_PART[costs.generation] * costs.nvlink_part * gpu_nodes.nvlink_bytes_per_s
+        node_bytes_s = 2 * total_bytes * (other_gpus / gpus) / node_rate
+        bytes_s = np.maximum(node_bytes_s, total_bytes / network_rate)
+        latency_s = microsecond * steps_us + np.maximum(microsecond * COLLNET_US, alpha_s)
+        collnet_s = latency_s + bytes_s + 2 * costs.factor * large_part * costs.lap_s
+        times["CollNetDirect"] = np.where(is_multi_node, call_s + collnet_s, np.inf)
+    return times
 
 
 TimesBySize: TypeAlias = Mapping[int, Sequence[Floats]]
@@ -472,13 +501,13 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
         gpu: model of the GPUs, one of ``RINGS``.
         gpus: number of GPUs P, at least 2.
         nbytes: bytes n of the tensor, at least 0.
-        measured: measured times of nodes with this GPU.
+        measured: measured times of nodes with this GPU, for at least one number of GPUs.
     """
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
-    rings = RINGS[gpu]
-    if gpus not in rings:
-        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in rings)}")
+    num_rings = RINGS[gpu]  # r(P), by number of GPUs
+    if gpus not in num_rings:
+        raise SpecError("gpus", gpus, f"one of {', '.join(str(count) for count in num_rings)}")
     require(nbytes >= 0, "bytes", nbytes, "at least 0")
     if not measured:
         raise SpecError("measured", {}, f"times of {gpu}")
@@ -487,8 +516,11 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
 
     def time_s(count: int) -> float:
         """Return T(count, n'), with as many bytes on each of the node's links as n bytes among ``gpus`` put there."""
-        equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * rings[count] / rings[gpus]
-        return _interpolated_s(equivalent_bytes, *measured[count])
+        equivalent_bytes = nbytes * (gpus - 1) / gpus * count / (count - 1) * num_rings[count] / num_rings[gpus]
+        sizes, seconds = measured[count]
+        if equivalent_bytes > sizes[-1]:  # at the rate of the largest measured size; below the smallest at its time
+            return float(seconds[-1] * equivalent_bytes / sizes[-1])
+        return float(np.interp(equivalent_bytes, sizes, seconds))
 
     if lower == upper:  # measured, or beyond the measured numbers
         return time_s(lower)
@@ -498,7 +530,7 @@ def nvlink_all_reduce_s(gpu: str, gpus: int, nbytes: float, measured: TimesBySiz
 
 @cache
 def node_times(gpu: str) -> TimesBySize:
-    """Return the measured times that come with the package, of nodes with a GPU."""
+    """Return the measured all-reduces inside nodes with a GPU, by number of GPUs, from the package's file."""
     if gpu not in RINGS:
         raise SpecError("gpu", gpu, one_of(RINGS, gpu))
     points = np.array(sorted(nvlink_all_reduce(gpu).points))  # columns: number of GPUs, bytes, seconds
@@ -507,7 +539,10 @@ def node_times(gpu: str) -> TimesBySize:
 
 
 def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
-    """Return whether a link, or its star, has measured times of a collective for all these numbers of workers."""
+    """Return whether a link, or its star, has measured times of a collective for all these numbers of workers.
+
+    Times of other numbers of workers follow from the measured ones if their number of rings is known (`RINGS`).
+    """
     times: NodeTimes | None = getattr(network, "measured", None)
     if times is None or kind != "all_reduce":
         return False
@@ -515,7 +550,7 @@ def is_measured(kind: str, network: Any, workers: IntOrArray) -> bool:
 
 
 def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) -> FloatOrArray:
-    """Return the seconds of an all-reduce by a link's measured times; ``workers`` and ``nbytes`` broadcast.
+    """Return the seconds of an all-reduce by the measured times of a link; ``workers`` and ``nbytes`` broadcast.
 
     Raises:
         NoClosedForm: the link has no measured times for a number of workers.
@@ -530,10 +565,3 @@ def measured_all_reduce_s(workers: IntOrArray, nbytes: FloatOrArray, link: Any) 
         for count, size in zip(counts.ravel().tolist(), sizes.ravel().tolist(), strict=True)
     ]
     return times.factor * np.reshape(seconds, counts.shape)[()]
-
-
-def _interpolated_s(nbytes: float, sizes: Floats, seconds: Floats) -> float:
-    """Return the seconds of n bytes between measured sizes; below the smallest its time, above the largest its rate."""
-    if nbytes > sizes[-1]:
-        return float(seconds[-1] * nbytes / sizes[-1])
-    return float(np.interp(nbytes, sizes, seconds))

@@ -52,7 +52,7 @@ from syncline.costmodel.collectives.nccl import (
     PROTOCOLS,
     RING_PARTS,
     STEP_US,
-    TREE_PART,
+    TREE_EFFICIENCY,
     TREE_PARTS,
 )
 from syncline.costmodel.collectives.table import (
@@ -79,7 +79,7 @@ Algorithms: TypeAlias = str | Mapping[str, str] | None
 POLICIES = ("auto", "gloo", "nccl")
 """The names of the policies."""
 
-NCCL = {
+NEAREST_TO_NCCL = {
     "all_gather": "ring",
     "reduce_scatter": "ring",
     "all_to_all": "pairwise",
@@ -109,8 +109,8 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
     """Return the name of the algorithm that carries a collective, which a policy may choose.
 
     Args:
-        name: an algorithm, a policy or None. An algorithm of another collective means this collective's first. None
-            means the collective's first, or gloo's or NCCL's on a link that carries the costs of that library.
+        name: an algorithm, a policy, or None for the network's `default_algorithm`. An algorithm of another collective
+            means this collective's first.
         kind: one of ``COLLECTIVES``.
         workers: number of workers.
         nbytes: bytes of the collective, by the table of `syncline.costmodel.collectives.cost`.
@@ -139,17 +139,17 @@ def chosen_algorithm(name: str | None, kind: str, workers: int, nbytes: float, n
 
 
 def nccl_names(kind: str, network: Network | Topology) -> tuple[str, ...]:
-    """Return the algorithms that policy ``nccl`` may choose on a flat network: NCCL's ring or its like, and the other.
+    """Return the algorithms that policy ``nccl`` may choose on a flat network: a ring, or what stands for it, first.
 
-    The other algorithm is a tree for an all-reduce, PAT between nodes of one GPU each, or none.
+    For an all-reduce a tree is the second; for `PAT_KINDS` PAT, between nodes of one GPU each. There may be no second.
     """
-    name = NCCL.get(kind, "ring")
+    name = "ring" if kind == "all_reduce" else NEAREST_TO_NCCL[kind]
     if nccl_on(network) is not None:
         name = NCCL_RUNS.get(kind, name)
-    if kind not in NCCL:
+    if kind == "all_reduce":
         return name, "double-binary-tree"
-    is_card = isinstance(network, Link) and network.fabric == "network" and network.nccl is None
-    return (name, "pat") if kind in PAT_KINDS and is_card else (name,)
+    joins_cards = isinstance(network, Link) and network.fabric == "network" and network.nccl is None
+    return (name, "pat") if kind in PAT_KINDS and joins_cards else (name,)
 
 
 def algorithm_of(algorithms: Algorithms, kind: str) -> str | None:
@@ -165,10 +165,8 @@ def algorithm_for(
     """Return the name of the algorithm that carries a collective, or None for the first of its algorithms.
 
     Args:
-        algorithms: an algorithm, a policy, None, or a mapping from kinds of collectives to any of them. An algorithm
-            that this collective lacks means the collective's first. A policy (``auto``, ``gloo`` or ``nccl``) chooses
-            by the other arguments. None means the collective's first, or gloo's or NCCL's if the network carries the
-            costs of that library.
+        algorithms: an algorithm, a policy, None, or a mapping from kinds of collectives to any of them; their meaning
+            is that of ``name`` in `chosen_algorithm`.
         kind: one of ``COLLECTIVES``.
         workers: number of workers.
         nbytes: bytes of the collective.
@@ -182,9 +180,9 @@ def algorithm_for(
 
 
 def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | None:
-    """Return an algorithm's name or, without a name, the policy ``auto`` unless the network knows a library's costs.
+    """Return an algorithm's name; without one, the policy ``auto``, or None if the network carries a library's costs.
 
-    The result None means the algorithms of the library whose costs the network carries.
+    None means the algorithms of that library.
     """
     if name:
         return name
@@ -192,21 +190,21 @@ def algorithm_or_auto(name: str | None, network: Network | Topology) -> str | No
 
 
 def all_by_library(algorithms: Algorithms, network: Network | Topology) -> bool:
-    """Return whether gloo's, NCCL's or hivemind's own algorithm carries each kind of collective that gloo has.
+    """Return whether gloo's, NCCL's or hivemind's own algorithms, which know no start rule, carry all collectives.
 
-    No start rule applies to these algorithms. A ``send`` is the same message in every library.
+    A ``send``, the same message in every library, does not count.
     """
-    for kind in GLOO:
+    for kind in GLOO:  # all collectives but `send`
         name = algorithm_of(algorithms, kind)
         if name is None and knows_library(network):
             name = default_algorithm(kind, network)
-        if name != "gloo" and not is_library_algorithm(kind, name):
+        if name != "gloo" and not is_library_algorithm(kind, name):  # policy `gloo` always takes gloo's
             return False
     return True
 
 
 def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology) -> str:
-    """Return NCCL's algorithm for a collective; for an all-reduce, ours nearest to NCCL's fastest by its estimates."""
+    """Return the algorithm nearest to the one that NCCL would run, which is the fastest by its estimates."""
     if NVLINK in algorithms_on(kind, network, workers):
         return NVLINK
     names = nccl_names(kind, network)
@@ -215,7 +213,7 @@ def _by_nccl(kind: str, workers: int, nbytes: float, network: Network | Topology
     estimates = nccl_estimates_s(workers, nbytes, network, kind)
     nccl_algorithm, _ = min(estimates, key=lambda key: float(estimates[key]))
     is_ring = nccl_algorithm == "ring"
-    if "hierarchical" in algorithms_on("all_reduce", network, workers):
+    if "hierarchical" in algorithms_on("all_reduce", network, workers):  # nodes, where only an all-reduce has a choice
         return "hierarchical" if is_ring else "hierarchical-rabenseifner"
     return names[0] if is_ring else names[1]
 
@@ -237,15 +235,18 @@ def nccl_estimates_s(
             so that only the latencies count.
         kind: ``all_reduce``, or one of `PAT_KINDS` among nodes of one GPU each.
     """
-    nodes, fabric, bus_rate = _nccl_view(network, workers)  # bus: all channels of a node together
+    nodes, fabric, bus_rate = _nccl_view(network, workers)
     node_workers = workers // nodes
     is_all_reduce = kind == "all_reduce"
     laps = 2 if is_all_reduce else 1
     steps, network_steps = laps * (workers - 1), laps * (nodes - 1)  # of a ring, in all and between nodes
     nbytes = nbytes * workers if kind == "all_gather" else nbytes
     size_index = int(np.log2(max(nbytes, 64.0) / 64))  # into TREE_CORRECTION, whose sizes begin at 64 bytes
-    ll_limit = LL_BYTES_PER_S[4] if nodes == 1 else NETWORK_LL_BYTES_PER_S[min(nodes, 3) - 2]
-    tree_doublings = nodes.bit_length() - 1
+    two_nodes_limit, more_nodes_limit = NETWORK_LL_BYTES_PER_S
+    ll_limit = two_nodes_limit if nodes == 2 else more_nodes_limit
+    if nodes == 1:
+        ll_limit = LL_BYTES_PER_S[4]  # of Hopper's NVLink, as all constants
+    tree_levels = nodes.bit_length() - 1
     estimates: dict[tuple[str, str], FloatOrArray] = {}
     for index, protocol in enumerate(PROTOCOLS):
         if protocol == "LL128" and fabric != "nvlink":
@@ -253,15 +254,16 @@ def nccl_estimates_s(
         inner_us = {name: row[index] for name, row in STEP_US[fabric].items()}
         network_us = {name: row[index] for name, row in STEP_US["net"].items()}
         ring_us = max(inner_us["ring"], NETWORK_POST_US[index] if nodes > 1 else 0.0)
+        # With one GPU per node nothing hides a step's latency, for which NCCL takes that of a tree.
         ring_network_us = network_us["tree" if node_workers == 1 else "ring"]
         ring_s = 1e-6 * (BASE_US["ring"][index] + (steps - network_steps) * ring_us + network_steps * ring_network_us)
-        if is_all_reduce and protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:  # NCCL's factor
-            ring_s *= 1.4
-        tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_doublings * network_us["tree"]
+        if is_all_reduce and protocol == "Simple" and nodes > 1 and nbytes >= 64 * workers:
+            ring_s *= 1.4  # NCCL's factor for a plateau of rings between nodes
+        tree_steps_us = (node_workers - 1) * inner_us["tree"] + tree_levels * network_us["tree"]
         tree_s = 1e-6 * (BASE_US["tree"][index] + 2 * tree_steps_us)
         ring_rate = RING_PARTS[index] * bus_rate
-        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]
-        tree_rate = TREE_PART * tree_part * bus_rate
+        tree_part = 7 / 9 if protocol == "LL128" and nodes == 1 else TREE_PARTS[index]  # NCCL's in one node
+        tree_rate = TREE_EFFICIENCY * tree_part * bus_rate
         if protocol == "LL":
             ring_rate, tree_rate = np.minimum(ll_limit, ring_rate), np.minimum(ll_limit, tree_rate)
         estimates["ring", protocol] = ring_s + nbytes / (ring_rate * workers / steps)
@@ -272,13 +274,13 @@ def nccl_estimates_s(
         estimates["tree", protocol] = tree_s + nbytes / (tree_rate * correction / 2)
     if not is_all_reduce:
         level_us = PAT_LEVEL_PART * STEP_US["net"]["tree"][PROTOCOLS.index("Simple")]
-        pat_us = PAT_BASE_US + tree_doublings * level_us + workers * PAT_WORKER_US
+        pat_us = PAT_BASE_US + tree_levels * level_us + workers * PAT_WORKER_US
         estimates["pat", "Simple"] = 1e-6 * pat_us + nbytes / (PAT_PART * bus_rate)
     return estimates
 
 
 class _NcclView(NamedTuple):
-    """A network as NCCL's model sees it: nodes, the fabric inside each, and the rate of all channels of a node."""
+    """A network as NCCL's model sees it: number of nodes, the fabric inside each, and the rate of a node's channels."""
 
     nodes: int
     fabric: str
@@ -286,7 +288,7 @@ class _NcclView(NamedTuple):
 
 
 def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
-    """Return a network of P workers as NCCL's model sees it; the rate is infinite if the network has no nodes."""
+    """Return a network as NCCL's model sees it; the rate is infinite on networks of neither links nor nodes."""
     if isinstance(network, Link):
         rate, fabric = network.goodput_bytes_per_s, network.fabric
         # Network cards join nodes of one GPU each; NVLink and PCI Express join the GPUs of one node.
@@ -298,7 +300,7 @@ def _nccl_view(network: Network | Topology, workers: int) -> _NcclView:
         shape, link = network.shape(workers), network.levels[0].link
         nodes = workers // shape.sizes[0]
         cards_rate = float(network.levels[1].pool(shape.rails[1]).goodput_bytes_per_s)
-    else:
+    else:  # each worker is a node if there are no sites of one size
         return _NcclView(workers // (node_size(network, workers) or 1), "pcie", np.inf)
     link_rate = float(link.goodput_bytes_per_s)
     fabric = "pcie" if link.fabric == "pcie" else "nvlink"

@@ -18,7 +18,14 @@ import numpy as np
 from syncline.costmodel.collectives.algorithms import NoClosedForm
 from syncline.costmodel.collectives.cost import Rule, collective_s, hierarchy_s
 from syncline.costmodel.collectives.hierarchical import Peers, first_group_like, group_peers, has_levels, peers
-from syncline.costmodel.collectives.nccl import LAPS, NVLINK, is_measured, measured_all_reduce_s, nodes_of, nvlink_s
+from syncline.costmodel.collectives.nccl import (
+    NVLINK,
+    NVLINK_LAPS,
+    is_measured,
+    measured_all_reduce_s,
+    nodes_of,
+    nvlink_s,
+)
 from syncline.costmodel.collectives.policies import (
     Algorithms,
     algorithm_for,
@@ -54,7 +61,7 @@ TIME_SOURCES = (CLOSED_FORM, "lockstep", "events")
 NVLINK_POLICIES = "auto", "nccl"
 """Policies that use NCCL's algorithm among GPUs with NVLink."""
 
-FIRST = np.zeros((), dtype=np.int64)
+FIRST_INDEX = np.zeros((), dtype=np.int64)
 """Index of the first of several texts, for all settings."""
 
 CollectiveTimer: TypeAlias = Callable[[str, int, float, Network, str, Rule, range | None], tuple[float, str]]
@@ -76,7 +83,7 @@ class CollectivePrices(NamedTuple):
     names: tuple[str, ...]
     name_index: Indices
     sources: tuple[str, ...] = (CLOSED_FORM,)
-    source_index: Indices = FIRST
+    source_index: Indices = FIRST_INDEX
 
 
 def collective_prices(
@@ -123,8 +130,7 @@ def collective_prices(
         if isinstance(network, Link):  # groups of workers share no link, so that each is like all workers of a network
             further_axes = (1,) * (np.ndim(workers) - 1)
             workers = np.reshape(group_sizes, (-1, *further_axes))
-        # On other networks groups share links, unless each group has all workers.
-        elif group_sizes != np.ravel(workers).tolist():
+        elif group_sizes != np.ravel(workers).tolist():  # groups of some of the workers share links
             return _prices_by_setting(kind, workers, nbytes, network, algorithms, rule, timer, groups)
     if isinstance(network, (TwoLevel, MultiLevel)):
         prices = _node_prices(kind, workers, nbytes, network, algorithms, rule)
@@ -168,12 +174,15 @@ def group_algorithm(
 def link_prices(
     kind: str, workers: Any, nbytes: FloatOrArray, link: Link, algorithms: Algorithms, rule: Rule
 ) -> CollectivePrices:
-    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link."""
+    """Return the prices of a collective on full-duplex links, or for a single number of workers on any link.
+
+    ``workers`` and the link's fields may be arrays; the arguments are those of `collective_prices`.
+    """
     policy = algorithm_of(algorithms, kind)
     if policy == "auto" and is_measured(kind, link, workers):
-        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST)
-    if policy in NVLINK_POLICIES and kind in LAPS and link.nvlink is not None and link.duplex == "full":
-        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST)
+        return CollectivePrices(measured_all_reduce_s(workers, nbytes, link), (MEASURED,), FIRST_INDEX)
+    if policy in NVLINK_POLICIES and kind in NVLINK_LAPS and link.nvlink is not None and link.duplex == "full":
+        return CollectivePrices(nvlink_s(kind, nbytes, gpu_nodes(link, workers)), (NVLINK,), FIRST_INDEX)
     if policy == "auto":
         eager_s = {}  # by algorithm
         for name in ALGORITHMS[kind]:
@@ -182,23 +191,22 @@ def link_prices(
                     eager_s[name] = collective_s(kind, workers, nbytes, link, name)
         if not eager_s:  # raises the error of the first algorithm
             collective_s(kind, workers, nbytes, link)
-        seconds = eager_s  # `auto` chooses by these, whatever the rule is
+        seconds_by_name = eager_s
         if rule != "eager":
-            seconds = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
-        return _fastest_prices(eager_s, seconds)
-    if policy == "nccl" and len(nccl_names(kind, link)) > 1:
-        is_other = _nccl_takes_other(kind, workers, nbytes, link)
-        ring, other = nccl_names(kind, link)
-        ring_s: FloatOrArray = np.nan  # an algorithm that no setting chooses may have no closed form
-        other_s: FloatOrArray = np.nan
-        if np.any(is_other == 0):
-            ring_s = collective_s(kind, workers, nbytes, link, ring, rule=rule)
-        if np.any(is_other == 1):
-            other_s = collective_s(kind, workers, nbytes, link, other, rule=rule)
-        return CollectivePrices(np.where(is_other, other_s, ring_s), (ring, other), is_other)
-    # Any other policy has one algorithm for every number of workers and bytes.
+            seconds_by_name = {name: collective_s(kind, workers, nbytes, link, name, rule=rule) for name in eager_s}
+        return _fastest_prices(eager_s, seconds_by_name)
+    names = nccl_names(kind, link) if policy == "nccl" else ()
+    if len(names) > 1:  # a ring, and a tree or PAT
+        name_index = _nccl_choices(kind, workers, nbytes, link)
+        seconds: FloatOrArray = np.nan
+        for index, name in enumerate(names):
+            if np.any(name_index == index):  # an algorithm that no setting chooses may have no closed form
+                algorithm_s = collective_s(kind, workers, nbytes, link, name, rule=rule)
+                seconds = np.where(name_index == index, algorithm_s, seconds)
+        return CollectivePrices(seconds, names, name_index)
+    # Any other policy has one algorithm for every number of workers and bytes, so that any of them will do.
     name = algorithm_for(algorithms, kind, workers=1, nbytes=0.0, network=link) or default_algorithm(kind, link)
-    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST)
+    return CollectivePrices(collective_s(kind, workers, nbytes, link, name, rule=rule), (name,), FIRST_INDEX)
 
 
 def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, FloatOrArray]) -> CollectivePrices:
@@ -215,16 +223,16 @@ def _fastest_prices(eager_s: Mapping[str, FloatOrArray], seconds: Mapping[str, F
     return CollectivePrices(fastest_s, tuple(eager_s), name_index)
 
 
-def _nccl_takes_other(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
-    """Return 1 in the settings in which NCCL's model chooses a tree or PAT for a collective, and 0 for a ring."""
-    is_other_by_setting = []
+def _nccl_choices(kind: str, workers: Any, nbytes: FloatOrArray, link: Link) -> Indices:
+    """Return 0 in the settings in which NCCL's model chooses a ring for a collective, and 1 for a tree or PAT."""
+    choices = []
     for count, size, setting_link in _settings(workers, nbytes, link):
         # A single worker sends nothing, and has no estimates; the ring stands for it.
         estimates = nccl_estimates_s(count, size, setting_link, kind) if count > 1 else {("ring", ""): np.zeros(())}
         fastest = np.argmin(np.stack(np.broadcast_arrays(*estimates.values())), axis=0)
-        is_other = np.array([algorithm != "ring" for algorithm, _ in estimates], dtype=np.int64)
-        is_other_by_setting.append(is_other[fastest])
-    return np.stack(np.broadcast_arrays(*is_other_by_setting))
+        choice_by_estimate = np.array([algorithm != "ring" for algorithm, _ in estimates], dtype=np.int64)
+        choices.append(choice_by_estimate[fastest])
+    return np.stack(np.broadcast_arrays(*choices))
 
 
 def _node_prices(
@@ -235,9 +243,9 @@ def _node_prices(
     algorithms: Algorithms,
     rule: Rule,
 ) -> CollectivePrices | None:
-    """Return the prices of hierarchical algorithms, or None if they have no closed form in all settings.
+    """Return the prices of algorithms for nodes; None if ``algorithms`` permits none or a setting has no closed form.
 
-    They have a closed form if each number of workers fills two nodes or more.
+    Settings have one if each number of workers fills two nodes or more, and no link inside nodes is half-duplex.
     """
     names = _hierarchical_names(kind, algorithms)
     if not names and algorithm_of(algorithms, kind) not in NVLINK_POLICIES:
@@ -250,9 +258,8 @@ def _node_prices(
         *inner_levels, outermost = peers(network, 2 * unit_workers)
     except NoClosedForm:
         return None
-    if outermost.is_shared_half_duplex or any(
-        level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels
-    ):
+    is_half_duplex = any(level.is_shared_half_duplex or level.link.duplex == "half" for level in inner_levels)
+    if outermost.is_shared_half_duplex or is_half_duplex:
         return None
     levels = *inner_levels, outermost._replace(size=workers // unit_workers)
     prices = _nvlink_prices(kind, levels, nbytes, algorithms)
@@ -266,9 +273,9 @@ def _nvlink_prices(
     kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, algorithms: Algorithms
 ) -> CollectivePrices | None:
     """Return the prices of NCCL's algorithm among GPUs with NVLink; None without NVLink or under another policy."""
-    is_permitted = kind in LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
+    is_permitted = kind in NVLINK_LAPS and algorithm_of(algorithms, kind) in NVLINK_POLICIES
     nodes = nodes_of(levels) if is_permitted else None
-    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST)
+    return None if nodes is None else CollectivePrices(nvlink_s(kind, nbytes, nodes), (NVLINK,), FIRST_INDEX)
 
 
 def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
@@ -282,7 +289,7 @@ def _hierarchical_names(kind: str, algorithms: Algorithms) -> tuple[str, ...]:
 def _hierarchical_price(
     kind: str, levels: Sequence[Peers], nbytes: FloatOrArray, names: tuple[str, ...], rule: Rule
 ) -> CollectivePrices | None:
-    """Return the price of the fastest hierarchical algorithm on several levels, or None if none has a closed form."""
+    """Return the price of the algorithm that is fastest under the eager rule, or None if none has a closed form."""
     eager_s = {}
     for name in names:
         with contextlib.suppress(NoClosedForm):
@@ -291,7 +298,7 @@ def _hierarchical_price(
         return None
     name = min(eager_s, key=eager_s.__getitem__)
     seconds = eager_s[name] if rule == "eager" else hierarchy_s(kind, name, levels, nbytes, rule)
-    return CollectivePrices(seconds, (name,), FIRST)
+    return CollectivePrices(seconds, (name,), FIRST_INDEX)
 
 
 def _group_price(
@@ -307,14 +314,15 @@ def _group_price(
     """
     levels = group_peers(network, group, workers)
     if not levels:  # a group of one worker sends nothing, by no algorithm
-        return CollectivePrices(np.float64(0.0), names=("",), name_index=FIRST)
+        return CollectivePrices(np.float64(0.0), names=("",), name_index=FIRST_INDEX)
     if len(levels) == 1:
-        if levels[0].is_shared_half_duplex:
+        (level,) = levels
+        if level.is_shared_half_duplex:
             raise NoClosedForm("network", network.name, "full-duplex links between units")
         if algorithm_of(algorithms, kind) in HIERARCHICAL[kind]:  # which need several levels
             algorithms = "auto"
-        link = replace(levels[0].link, gloo=network.gloo, nccl=nccl_on(network))
-        return link_prices(kind, np.array(levels[0].size), nbytes, link, algorithms, rule)
+        link = replace(level.link, gloo=network.gloo, nccl=nccl_on(network))  # the default is the network's library
+        return link_prices(kind, np.array(level.size), nbytes, link, algorithms, rule)
     prices = _nvlink_prices(kind, levels, nbytes, algorithms)
     if prices is None:
         names = _hierarchical_names(kind, algorithms) or HIERARCHICAL[kind]
@@ -338,7 +346,7 @@ def _closed_form_price(
             if price is not None:
                 return price
     name = algorithm_for(algorithms, kind, workers, nbytes, network) or default_algorithm(kind, network)
-    return CollectivePrices(collective_s(kind, workers, nbytes, network, name, rule=rule), (name,), FIRST)
+    return CollectivePrices(collective_s(kind, workers, nbytes, network, name, rule=rule), (name,), FIRST_INDEX)
 
 
 def _prices_by_setting(
@@ -397,15 +405,18 @@ def _timed_price(
     """
     policy = algorithm_of(algorithms, kind)
     arrays = network.arrays if isinstance(network, Link) else {}
+    num_networks = max(map(len, arrays.values()), default=1)
     prices = []
-    for single_network in _network_at_each(network, max(map(len, arrays.values()), default=1)):
+    for single_network in _network_at_each(network, num_networks):
         if policy == "auto":
             names = candidates_on(kind, single_network, workers)
         else:
-            fixed_algorithm = policy if policy in TABLE[kind] and policy not in HIERARCHICAL[kind] else None
-            if group is None:  # only among all workers does a policy choose by the network
-                fixed_algorithm = algorithm_for(algorithms, kind, workers, nbytes, single_network)
-            names = (fixed_algorithm or default_algorithm(kind, single_network),)
+            name = None
+            if group is None:
+                name = algorithm_for(algorithms, kind, workers, nbytes, single_network)
+            elif policy in TABLE[kind] and policy not in HIERARCHICAL[kind]:
+                name = policy
+            names = (name or default_algorithm(kind, single_network),)
         try:
             times = [timer(kind, workers, nbytes, single_network, name, rule, group) for name in names]
         except SpecError as error:
@@ -415,7 +426,7 @@ def _timed_price(
         # An algorithm whose time is unknown (NaN) does not win, unless all are unknown.
         fastest = 0 if np.all(np.isnan(all_seconds)) else int(np.nanargmin(all_seconds))
         seconds, source = times[fastest]
-        prices.append(CollectivePrices(seconds, (names[fastest],), FIRST, sources=(source,), source_index=FIRST))
+        prices.append(CollectivePrices(seconds, (names[fastest],), FIRST_INDEX, sources=(source,)))
     return prices[0] if len(prices) == 1 else _merged_prices(prices)
 
 
@@ -423,8 +434,8 @@ def _unknown_price(network: Network, error: SpecError) -> CollectivePrices:
     """Return the price NaN, with the reason, for a network that cannot connect so many workers; raise other errors."""
     if error.path != "workers":
         raise error
-    reason = f"{network.name} cannot connect so many workers; expected {error.expected}"  # in the place of a source
-    return CollectivePrices(np.float64(np.nan), ("",), name_index=FIRST, sources=(reason,), source_index=FIRST)
+    reason = f"{network.name} cannot connect so many workers; expected {error.expected}"
+    return CollectivePrices(np.float64(np.nan), names=("",), name_index=FIRST_INDEX, sources=(reason,))
 
 
 def _merged_prices(prices: Sequence[CollectivePrices]) -> CollectivePrices:
@@ -446,7 +457,7 @@ def _merged_texts(texts_and_indices: Sequence[tuple[tuple[str, ...], Indices]]) 
 
 
 def _settings(workers: Any, nbytes: FloatOrArray, network: Network) -> Iterator[tuple[int, float, Network]]:
-    """Yield the number of workers, the bytes and the network of each setting; equal networks are the same object."""
+    """Yield the number of workers, the bytes and the network of each setting; equal networks are one object."""
     counts = np.reshape(workers, (-1,))
     sizes = np.broadcast_to(np.reshape(nbytes, (-1,)), counts.shape)
     yield from zip(counts.tolist(), sizes.tolist(), _network_at_each(network, len(counts)), strict=True)
@@ -460,9 +471,9 @@ def _network_at_each(network: Network, count: int) -> Iterator[Network]:
     if not isinstance(network, Link) or not network.arrays:
         yield from itertools.repeat(network, count)
         return
-    differs = any(len(array) > 1 for array in network.arrays.values())
-    for index in range(count if differs else 1):
+    links_differ = any(len(array) > 1 for array in network.arrays.values())
+    for index in range(count if links_differ else 1):
         # An array of length 1 has the same value for all settings.
         numbers = {field: array[index if len(array) > 1 else 0] for field, array in network.arrays.items()}
         link = network.with_numbers(numbers, same_links=True)
-        yield from itertools.repeat(link, 1 if differs else count)
+        yield from itertools.repeat(link, 1 if links_differ else count)

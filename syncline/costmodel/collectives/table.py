@@ -23,9 +23,9 @@ from syncline.costmodel.collectives.hierarchical import (
     has_levels,
 )
 from syncline.costmodel.collectives.nccl import (
-    LAPS,
     NCCL_ALGORITHMS,
     NVLINK,
+    NVLINK_LAPS,
     GpuNodes,
     NcclAlgorithm,
     NvlinkAlgorithm,
@@ -82,7 +82,7 @@ def _algorithms(kind: str) -> dict[str, AnyAlgorithm]:
         algorithms[NCCL_RUNS[kind]] = NCCL_ALGORITHMS[kind]
     if kind == "all_reduce":
         algorithms |= {**DIRECT_ALGORITHMS, MEASURED: MeasuredAlgorithm()}
-    if kind in LAPS:
+    if kind in NVLINK_LAPS:
         algorithms[NVLINK] = NvlinkAlgorithm()
     return algorithms
 
@@ -236,7 +236,7 @@ def algorithms_on(kind: str, network: Network | Topology, workers: int) -> tuple
     names: list[str] = []
     if is_measured(kind, link_of_all(network, workers), workers):
         names.append(MEASURED)
-    if kind in LAPS and gpu_nodes(network, workers) is not None:
+    if kind in NVLINK_LAPS and gpu_nodes(network, workers) is not None:
         names.append(NVLINK)
     names += ALGORITHMS[kind]
     if has_levels(network, workers):

@@ -80,11 +80,13 @@ def opening_connections(
         return 1, wire_bytes(kind, workers, nbytes, algorithm)
     if not is_library_algorithm(kind, algorithm):
         return rounds_and_block(kind, workers, nbytes, algorithm)
-    if algorithm == "gloo-tree":
+    if algorithm == "gloo-tree":  # a binomial tree, too
         return rounds_and_block(kind, workers, nbytes, algorithm="binomial")
     if is_direct(kind, algorithm):  # a part of n/P bytes to its owner, and the sum of the sender's own part
         return 1, 2 * nbytes / np.asarray(workers)
-    return 1, nbytes / np.asarray(workers) if kind == "all_to_all" else nbytes
+    if kind == "all_to_all":
+        return 1, nbytes / np.asarray(workers)
+    return 1, nbytes
 
 
 def collective_opening_s(
@@ -97,22 +99,16 @@ def collective_opening_s(
     """
     if link.tcp is None:
         return 0.0
-    return _opening_s(
-        kind,
-        workers,
-        nbytes,
-        default_algorithm(kind, link) if algorithm is None else algorithm,
-        link.tcp,
-        rate=link.goodput_bytes_per_s,
-        round_trip_s=2 * link.latency_s,
-        idle_s=idle_s,
-    )
+    name = default_algorithm(kind, link) if algorithm is None else algorithm
+    count, connection_bytes = opening_connections(kind, workers, nbytes, name)
+    opening_s = link.tcp.opening_s(connection_bytes, link.goodput_bytes_per_s, 2 * link.latency_s, idle_s)
+    return np.where(np.greater(workers, 1), count * opening_s, 0.0)[()]
 
 
 def after_idling(
     kind: str, workers: IntOrArray, nbytes: FloatOrArray, network: Network, names: Sequence[str], name_index: Indices
 ) -> AfterIdling | None:
-    """Return the extra seconds of a collective after an idle network, as a function; None if no window closes.
+    """Return a function from a network's idle seconds to the extra seconds of a collective; None if no window closes.
 
     The arguments are those of `collective_s`; ``name_index`` is the index into ``names`` of each setting's algorithm.
     Networks other than links open no windows.
@@ -124,13 +120,15 @@ def after_idling(
     shortest_timeout_s = np.min(tcp.timeout_s(2 * link.latency_s)) * (1 - TIMEOUT_TOLERANCE)
 
     def opening_s(idle_s: FloatOrArray) -> FloatOrArray:
-        """Return the extra seconds of a collective after ``idle_s`` idle seconds, with each setting's algorithm."""
+        """Return the extra seconds after ``idle_s`` idle seconds, with each setting's algorithm."""
         seconds: FloatOrArray = 0.0
         if np.max(idle_s) < shortest_timeout_s:  # no window has closed
             return seconds
         for index in used_indices:
             algorithm_s = collective_opening_s(kind, workers, nbytes, link, algorithm=names[index], idle_s=idle_s)
-            seconds = np.where(name_index == index, algorithm_s, seconds) if len(used_indices) > 1 else algorithm_s
+            if len(used_indices) == 1:
+                return algorithm_s
+            seconds = np.where(name_index == index, algorithm_s, seconds)
         return seconds
 
     round_trip_s = 2 * float(np.max(link.latency_s))
@@ -156,25 +154,10 @@ def collective_opening(
         rate = float(network.bandwidth_bytes_per_s.min())
         round_trip_s = 2 * float(network.latency_s.max())
     name = default_algorithm(kind, network) if algorithm is None else algorithm
-    if name not in ALGORITHMS[kind] and not is_library_algorithm(kind, name):
+    if name not in ALGORITHMS[kind] and not is_library_algorithm(kind, name):  # of networks that open no windows
         return None
     timeout_s, halvings = float(tcp.timeout_s(round_trip_s)), tcp.halvings(rate, round_trip_s)
     idle_s = timeout_s * np.arange(1, halvings + 1)
-    seconds = _opening_s(kind, workers, nbytes, name, tcp, rate, round_trip_s, idle_s)
-    return Opening(timeout_s, np.broadcast_to(seconds, idle_s.shape)) if np.any(seconds) else None
-
-
-def _opening_s(
-    kind: str,
-    workers: IntOrArray,
-    nbytes: FloatOrArray,
-    name: str,
-    tcp: Tcp,
-    rate: FloatOrArray,
-    round_trip_s: FloatOrArray,
-    idle_s: FloatOrArray,
-) -> FloatOrArray:
-    """Return the seconds in which a collective's connections open one after another, 0 for a single worker."""
     count, connection_bytes = opening_connections(kind, workers, nbytes, name)
     seconds = count * tcp.opening_s(connection_bytes, rate, round_trip_s, idle_s)
-    return np.where(np.greater(workers, 1), seconds, 0.0)[()]
+    return Opening(timeout_s, np.broadcast_to(seconds, idle_s.shape)) if np.any(seconds) else None

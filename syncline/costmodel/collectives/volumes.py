@@ -38,12 +38,12 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
     ``nbytes`` matters for gloo and NCCL, which cut it into pieces. The arguments are those of `collective_s`.
     """
     if algorithm in HIERARCHIES[kind]:
-        sizes = level_sizes(network, workers) or (workers, 1)
-        level_algorithm = HIERARCHIES[kind][algorithm].between
+        sizes = level_sizes(network, workers) or (workers, 1)  # without levels, one of all workers
+        between = HIERARCHIES[kind][algorithm].between
         if kind != "all_reduce":
-            return sum(workers // size * most_messages(kind, level_algorithm, size, network) for size in sizes)
+            return sum(workers // size * most_messages(kind, between, size, network) for size in sizes)
         *inner_sizes, outermost_size = sizes
-        group_messages = most_messages(kind, level_algorithm, workers=outermost_size, network=network)
+        group_messages = most_messages(kind, between, workers=outermost_size, network=network)
         # At each inner level a worker sends fewer messages than the level has units, in and out again.
         return 2 * workers * sum(inner_sizes) + workers // outermost_size * group_messages
     if algorithm in OF_GLOO[kind]:
@@ -54,7 +54,8 @@ def most_messages(kind: str, algorithm: str, workers: int, network: Network | To
         algorithm = ALGORITHMS[kind][0]
     if algorithm in TIMED_AS_A_WHOLE or FLAT[kind][algorithm].few_messages:
         return 4 * workers
-    return int(rounds_and_block(kind, workers, nbytes=0.0, algorithm=algorithm)[0]) * workers
+    num_rounds, _ = rounds_and_block(kind, workers, nbytes=0.0, algorithm=algorithm)
+    return int(num_rounds) * workers
 
 
 def repeats_rounds(kind: str, algorithm: str) -> bool:

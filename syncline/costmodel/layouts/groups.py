@@ -145,11 +145,11 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     if levels is None:
         return groups
     shape = levels.shape(workers)
-    units = np.stack([groups // size for size in shape.capacity], axis=-1)
+    units = np.stack([groups // size for size in shape.unit_workers], axis=-1)
     crossings = np.diff(units, axis=1) != 0  # from a member to the next, of units of each level
     meets_others = np.zeros(len(groups), dtype=np.bool_)
     for number, level in enumerate(levels.levels):
-        if shape.rails[number] != shape.members[number] or level.is_pooled or level.cross_rail:
+        if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
             meets_others |= crossings[:, :, number - 1].any(axis=1)
     # Of the groups that meet no others, the first with each pattern of crossings stays.
     patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
@@ -185,14 +185,14 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     network_topology = topology(network, workers)
     # A row of `features` for each group; equal groups have equal rows.
     if isinstance(network_topology, SitesTopology):
-        features = network_topology.site[groups]
+        features = network_topology.site_by_worker[groups]
     elif isinstance(network_topology, LevelTopology) and not any(
         level.cross_rail for level in network_topology.network.levels
     ):
         shape = network_topology.shape
-        columns: list[NDArray[Any]] = [np.diff(groups // size, axis=1) != 0 for size in shape.capacity]
+        columns: list[NDArray[Any]] = [np.diff(groups // size, axis=1) != 0 for size in shape.unit_workers]
         for number, level in enumerate(network_topology.network.levels):
-            if shape.rails[number] != shape.members[number] or level.is_pooled:
+            if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled:
                 columns += network_topology.level_channels(number, groups, down=False)
         features = np.concatenate(columns, axis=1)
     else:
@@ -213,7 +213,7 @@ def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
     """Return L of `different_groups`, the workers after which messages repeat, for blocks of ``block`` ranks."""
     has_spine = any(level.cross_rail == "spine" for level in levels.levels)
     lower_unit_workers = 1
-    for number, unit_workers in enumerate(levels.shape(workers).capacity):
+    for number, unit_workers in enumerate(levels.shape(workers).unit_workers):
         if has_spine and number == 1:  # messages between rails of a unit leave the unit
             lower_unit_workers = unit_workers
         if unit_workers % block == 0:

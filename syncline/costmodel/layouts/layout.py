@@ -33,7 +33,7 @@ ContextBy = Literal["gathers", "all-to-all"]
 
 CONTEXTS: tuple[str, ...] = get_args(ContextBy)
 
-WAYS = ("tensor", "context", "data", "pipeline", "expert", "chunks", "copies")
+DEGREES = ("tensor", "context", "data", "pipeline", "expert", "chunks", "copies")
 """The fields of a `Layout` that are numbers of workers, chunks and copies."""
 
 
@@ -77,7 +77,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Raise ``SpecError`` for degrees of parallelism that are no whole numbers or contradict each other."""
-        for name in WAYS:
+        for name in DEGREES:
             degree = getattr(self, name)
             if isinstance(degree, bool) or not isinstance(degree, int) or degree < 1:
                 raise SpecError(f"layout.{name}", degree, "a whole number, at least 1")
@@ -85,12 +85,12 @@ class Layout:
             raise SpecError("layout.expert_tensor", self.expert_tensor, f"a divisor of layout.tensor, {self.tensor}")
         if self.context_by not in CONTEXTS:
             raise SpecError("layout.context_by", self.context_by, one_of(CONTEXTS, self.context_by))
-        expert_sharers = self.tensor // self.expert_ways * self.sharers
-        for name, sharers in (("expert", expert_sharers), ("copies", self.sharers)):
+        expert_sharers = self.tensor // self.expert_tensor_workers * self.gradient_workers
+        for name, sharers in (("expert", expert_sharers), ("copies", self.gradient_workers)):
             if sharers % getattr(self, name):
                 if sharers == self.data:
                     expected = f"a divisor of layout.data, which is {self.data}"
-                elif sharers == self.sharers:
+                elif sharers == self.gradient_workers:
                     expected = f"a divisor of context times data, {sharers}"
                 else:
                     expected = f"a divisor of tensor times context times data, {sharers}"
@@ -125,7 +125,7 @@ class Layout:
         return self.tensor * self.context * self.data * self.pipeline
 
     @property
-    def sharers(self) -> int:
+    def gradient_workers(self) -> int:
         """Return the number of workers of a replica with the same parameters, which average gradients: ``c d``."""
         return self.context * self.data
 
@@ -140,29 +140,29 @@ class Layout:
         return range(0, self.tensor * self.context, self.tensor)
 
     @property
-    def expert_ways(self) -> int:
+    def expert_tensor_workers(self) -> int:
         """Return f, the number of workers that share each matrix of an expert."""
         return self.tensor if self.expert_tensor is None else self.expert_tensor
 
     @property
     def expert_group(self) -> range:
         """Return the ranks of the first group that shares a layer's experts."""
-        return range(0, self.expert_ways * self.expert, self.expert_ways)
+        return range(0, self.expert_tensor_workers * self.expert, self.expert_tensor_workers)
 
     @property
     def expert_gradient_group(self) -> range:
         """Return the ranks of the first group of workers with the same parameters of experts."""
-        return range(0, self.tensor * self.sharers, self.expert_ways * self.expert)
+        return range(0, self.tensor * self.gradient_workers, self.expert_tensor_workers * self.expert)
 
     @property
     def gradient_group(self) -> range:
         """Return the ranks of the first group of workers with the same parameters."""
-        return range(0, self.tensor * self.sharers, self.tensor)
+        return range(0, self.tensor * self.gradient_workers, self.tensor)
 
     @property
     def pipeline_group(self) -> range:
         """Return the ranks of the first pipeline."""
-        stride = self.tensor * self.sharers
+        stride = self.tensor * self.gradient_workers
         return range(0, stride * self.pipeline, stride)
 
     def replica_group(self, workers: int) -> range:
@@ -183,17 +183,17 @@ class Layout:
             SpecError: the model is no transformer, or the layout does not divide its sizes.
         """
         if not isinstance(model, ModelShape):
-            name, *_ = [name for name in WAYS if getattr(self, name) > 1]  # the first that distributes the model
+            name, *_ = [name for name in DEGREES if getattr(self, name) > 1]  # the first that distributes the model
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
         self._check_heads(model)
         if (model.experts == 1 or model.dense_layers) and model.hidden_width % self.tensor:
             expected = f"a divisor of the hidden width of {model.name}, {model.hidden_width:,}"
             raise SpecError("layout.tensor", self.tensor, expected)
-        if model.experts > 1 and model.expert_width % self.expert_ways:
+        if model.experts > 1 and model.expert_width % self.expert_tensor_workers:
             name = "tensor" if self.expert_tensor is None else "expert_tensor"
             expected = f"a divisor of the hidden width of {model.name}, {model.expert_width:,}"
-            raise SpecError(f"layout.{name}", self.expert_ways, expected)
+            raise SpecError(f"layout.{name}", self.expert_tensor_workers, expected)
         if model.sequence % self.context:
             expected = f"a divisor of the sequence of {model.sequence:,} tokens"
             raise SpecError("layout.context", self.context, expected)
@@ -222,7 +222,7 @@ class Layout:
 
     def describe(self) -> str:
         """Return the degrees of parallelism above 1 as text: ``tensor 8, pipeline 4``."""
-        parts = [f"{name} {getattr(self, name)}" for name in WAYS if getattr(self, name) > 1]
+        parts = [f"{name} {getattr(self, name)}" for name in DEGREES if getattr(self, name) > 1]
         if self.expert_tensor is not None:
             parts.append(f"expert tensor {self.expert_tensor}")
         if self.context_by == "all-to-all":

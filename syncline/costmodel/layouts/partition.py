@@ -262,7 +262,7 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
 
     def add(stage: int, tensor: TensorShape, is_expert: bool = False) -> None:
         """Give a stage the first worker's shard of a tensor."""
-        shards[stage].append(_shard(tensor, layout.expert_ways if is_expert else layout.tensor))
+        shards[stage].append(_shard(tensor, layout.expert_tensor_workers if is_expert else layout.tensor))
         are_experts[stage].append(is_expert)
 
     outside_blocks = [tensor for tensor in model.tensors if "." not in tensor.name]

@@ -120,7 +120,7 @@ def replica_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     calls: list[ReplicaCall] = []
-    has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_ways < t)
+    has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_tensor_workers < t)
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
         per_layer = 4 if sums_in_all_mlps else 2  # around attention and around the MLP, forward and backward
@@ -143,8 +143,10 @@ def replica_calls(
     if layout.expert > 1:
         expert_call = ReplicaCall("expert", "all_to_all", layout.expert_group, shard_bytes * copies, per_layer=4)
         calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
-    if has_own_experts and layout.expert_ways > 1:
-        calls += _sums("expert", range(layout.expert_ways), shard_bytes * copies, per_layer=2, layers="experts")
+    if has_own_experts and layout.expert_tensor_workers > 1:
+        calls += _sums(
+            "expert", range(layout.expert_tensor_workers), shard_bytes * copies, per_layer=2, layers="experts"
+        )
     return calls
 
 

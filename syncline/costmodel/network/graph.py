@@ -61,8 +61,8 @@ class Graph(CostsOfLinks):
         """Raise ``SpecError`` for hosts and routes that the edges do not have, and for hosts that appear twice."""
         if not self.hosts:
             raise SpecError("network.hosts", [], "at least one host")
-        steps = self._joined_nodes()
-        nodes = {source for source, _ in steps} | {target for _, target in steps}
+        joined_nodes = self._joined_nodes()
+        nodes = {node for pair in joined_nodes for node in pair}
         for i, host in enumerate(self.hosts):
             if host in self.hosts[:i]:
                 raise SpecError(f"network.hosts.{i}", host, "a host that is not in the graph yet")
@@ -75,7 +75,7 @@ class Graph(CostsOfLinks):
             if len(route) < 2 or not {route[0], route[-1]} <= set(self.hosts):
                 raise SpecError(f"network.routes.{i}", list(route), "nodes from a host to another one")
             for source, target in itertools.pairwise(route):
-                if (source, target) not in steps:
+                if (source, target) not in joined_nodes:
                     raise SpecError(f"network.routes.{i}", list(route), f"an edge from {source!r} to {target!r}")
 
     def _joined_nodes(self) -> set[tuple[str, str]]:
@@ -100,7 +100,7 @@ class Graph(CostsOfLinks):
         hosts = self.hosts[:workers]
         if workers == 1:
             return routed
-        unreachable_by_start: dict[str, list[str]] = {}  # hosts, by the node at which the routes of a host start
+        unreachable_by_start: dict[str, list[str]] = {}  # hosts, by the node from which routes are searched
         for source in hosts:
             start = routed.start_of(source)
             if start not in unreachable_by_start:
@@ -158,8 +158,8 @@ class Routed(NetworkTopology):
 
     def __post_init__(self) -> None:
         """Give numbers to the channels of the edges, and find the steps between neighbouring nodes."""
-        steps: dict[str, dict[str, _Step]] = {}
-        rates: list[Any] = []
+        steps: dict[str, dict[str, _Step]] = {}  # by source and target
+        rates: list[Any] = []  # by channel
         for edge in self.network.edges:
             is_half_duplex = edge.link.duplex == "half"
             femtoseconds = round(float(edge.link.latency_s) * 1e15)
@@ -174,8 +174,9 @@ class Routed(NetworkTopology):
         # The class is frozen, so that attributes cannot be assigned.
         object.__setattr__(self, "_steps", steps)
         object.__setattr__(self, "bandwidth_bytes_per_s", np.array(rates, dtype=np.float64))
-        for route in self.network.routes:
-            self._routes[route[0], route[-1]] = self._steps_along(route)
+        for route in self.network.routes:  # other routes join them when they are first asked for
+            source, *_, target = route
+            self._routes[source, target] = self._steps_along(route)
 
     def channel_names(self) -> list[str]:
         """Return the names of the two ends of each channel's edge."""
@@ -199,14 +200,14 @@ class Routed(NetworkTopology):
         for index, route in enumerate(routes):
             channels[index, : len(route)] = [step.channel for step in route]
             latency_s[index] = sum(float(step.link.latency_s) for step in route)
-            overhead_s[index] = float(route[0].link.overhead_s)
+            overhead_s[index] = float(route[0].link.overhead_s)  # switches forward without one
         return Paths(channels[pair_index], latency_s[pair_index], overhead_s[pair_index])
 
     def _route(self, sender: int, receiver: int) -> list[_Step]:
-        """Return the links that a message passes on its route from a worker to another."""
+        """Return the steps of a message's route from a worker to another, from a cache."""
         source, target = self.network.hosts[sender], self.network.hosts[receiver]
         if (source, target) not in self._routes:
-            start = self.start_of(source)  # the hosts of a switch share the switch's routes
+            start = self.start_of(source)
             if start not in self._predecessors:
                 self._predecessors[start] = _least_latency_predecessors(start, self._steps, self.network.ends)
             nodes = [target]  # from the end to the start
@@ -218,11 +219,14 @@ class Routed(NetworkTopology):
         return self._routes[source, target]
 
     def has_route(self, source: str, target: str) -> bool:
-        """Return whether the description of the graph contains the route from a host to another."""
+        """Return whether a route from a host to another is known, as those of `Graph.routes` are from the beginning."""
         return (source, target) in self._routes or source == target
 
     def start_of(self, source: str) -> str:
-        """Return the node whose routes a host has: the forwarding node at the end of its single link, or the host."""
+        """Return the node from which routes of a host are searched: the switch at its single link, or the host itself.
+
+        The hosts of a switch thus share the switch's routes.
+        """
         neighbours = list(self._steps.get(source, ()))
         has_switch = len(neighbours) == 1 and neighbours[0] not in self.network.ends
         return neighbours[0] if has_switch else source

@@ -111,7 +111,7 @@ class Link:
     @property
     def goodput_bytes_per_s(self) -> FloatOrArray:
         """Return R, the payload bytes per second between two workers: the slower of sending and receiving."""
-        if self.upload_bytes_per_s is None:
+        if self.upload_bytes_per_s is None:  # a worker sends as fast as it receives
             return self.down_bytes_per_s
         return np.minimum(self.up_bytes_per_s, self.down_bytes_per_s)
 
@@ -124,7 +124,8 @@ class Link:
 
         The result is full-duplex: on a half-duplex link the share already counts the transfers of both directions.
         """
-        share = 1 / (2 * flows if self.duplex == "half" else flows)
+        transfers = 2 * flows if self.duplex == "half" else flows
+        share = 1 / transfers
         upload = None if self.upload_bytes_per_s is None else self.upload_bytes_per_s * share
         bandwidth = self.bandwidth_bytes_per_s * share
         return replace(self, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, duplex="full", measured=None)
@@ -186,13 +187,13 @@ def stacked_links(links: Sequence[Link]) -> Link:
     """Return a link whose numbers are arrays ``(1, n)``, from n links that differ only in numbers and in names."""
     arrays = {}
     for name in NUMBERS:
-        if getattr(links[0], name) is not None:
+        if getattr(links[0], name) is not None:  # then it is None in all links
             arrays[name] = np.array([[getattr(link, name) for link in links]], dtype=np.float64)
     return links[0].with_numbers(arrays, same_links=True)
 
 
 def star(links: Link | Sequence[Link], workers: int) -> Star:
-    """Return the star in which all workers have the same link, or one link per worker."""
+    """Return the star in which all workers have the same link, or one link per worker; links cannot carry hivemind."""
     worker_links = [links] if isinstance(links, Link) else list(links)
     if not isinstance(links, Link) and len(worker_links) != workers:
         raise SpecError("links", len(worker_links), f"one link, or one for each of the {workers} workers")
@@ -224,21 +225,21 @@ def topology(network: Network | Topology | Sequence[Link], workers: int) -> Topo
     """Return the topology of workers on a network, or on a link for each worker; a topology is returned as it is."""
     if isinstance(network, Sequence):
         return star(network, workers)
-    result: Topology
-    if not hasattr(network, "among"):  # a topology
-        result = network
+    worker_topology: Topology
+    if not hasattr(network, "among"):  # it is a topology already
+        worker_topology = network
     elif is_hashed_by_value(network):
-        result = _cached_topology(network, workers)  # type: ignore[arg-type]
+        worker_topology = _cached_topology(network, workers)  # type: ignore[arg-type]
     else:  # a network that is hashed by its identity could change
-        result = network.among(workers)
-    if result.workers != workers:
-        raise SpecError("workers", workers, f"{result.workers}, as the topology has")
-    return result
+        worker_topology = network.among(workers)
+    if worker_topology.workers != workers:
+        raise SpecError("workers", workers, f"{worker_topology.workers}, as the topology has")
+    return worker_topology
 
 
 def _memory_bytes(value: Topology) -> float:
-    """Return the approximate memory of a topology in bytes; infinite if the topology stores paths as callers ask."""
-    return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf
+    """Return the approximate memory of a topology, or infinity (not cached) for one that grows, such as of a graph."""
+    return 1e3 + 100.0 * value.workers if is_hashed_by_value(value) else math.inf  # the object, and arrays by worker
 
 
 @bounded_cache(64e6, _memory_bytes)
@@ -281,8 +282,8 @@ class MemberTopology(DerivedTopology):
 
     @property
     def measured(self) -> NodeTimes | None:
-        """Return the measured times of the innermost link if all members share one innermost unit."""
-        if not hasattr(self.whole, "innermost"):
+        """Return the measured times of the innermost link if all members share one innermost unit, else None."""
+        if not hasattr(self.whole, "innermost"):  # no levels
             return None
         unit_workers, link = self.whole.innermost
         is_one_unit = len(np.unique(self.members // unit_workers)) == 1
@@ -301,7 +302,7 @@ def on_channels_of(base: Topology, senders: Ints, receivers: Ints) -> Topology:
 
 @dataclass(frozen=True, eq=False)
 class MessageTopology(DerivedTopology):
-    """The workers of a topology on some of its channels; ``channels`` are their numbers there, in ascending order."""
+    """A topology of messages that pass only some ``channels`` of ``whole``, which are numbers there in rising order."""
 
     channels: Ints
 
@@ -316,7 +317,7 @@ class MessageTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s[self.channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the paths of messages that pass no other channels."""
+        """Return the paths of messages, over this topology's numbers of the channels."""
         paths = self.whole.paths(senders, receivers)
-        is_channel = paths.channels >= 0
+        is_channel = paths.channels >= 0  # -1 is the padding of shorter paths
         return paths._replace(channels=np.where(is_channel, np.searchsorted(self.channels, paths.channels), -1))

@@ -131,16 +131,16 @@ class Matrix(CostsOfLinks):
 class MatrixTopology(ByValue, NetworkTopology):
     """The topology of workers in places: the channels of all lines, and the path of each message.
 
-    The channels are, in this order: the lines, by their owner (see `_rates`); the workers' cards up, then down; the
-    places' uplinks up, then down; a connection from each worker to each, if software limits connections.
+    The channels are, in this order: the lines, as many as the owners of rates have (see `_rates`); the workers' cards
+    up, then down; the places' uplinks up, then down; a connection from each worker to each, if software limits them.
 
     Args:
         network: the places.
-        place: number of each worker's place, ``(P,)``.
+        place_by_worker: number of each worker's place, ``(P,)``.
     """
 
     network: Matrix
-    place: NDArray[np.int64]
+    place_by_worker: NDArray[np.int64]
 
     @property
     def hivemind(self) -> HivemindCosts | None:
@@ -150,11 +150,14 @@ class MatrixTopology(ByValue, NetworkTopology):
     @property
     def workers(self) -> int:
         """Return P, the number of workers of the topology."""
-        return len(self.place)
+        return len(self.place_by_worker)
 
     @cached_property
-    def _line_numbers(self) -> tuple[Floats, Floats, Floats]:
-        """Return three ``(S, S)`` arrays: latency, bytes per second and overhead of each line; 0, 1, 0 for no line."""
+    def _line_properties(self) -> tuple[Floats, Floats, Floats]:
+        """Return latency, bytes per second and overhead of each line, each ``(S, S)``; 0, 1 and 0 where no line is.
+
+        No message takes these places, but rates of 0 would divide by 0.
+        """
         shape = (len(self.network.places),) * 2
         latency_s, rate, overhead_s = np.zeros(shape), np.ones(shape), np.zeros(shape)
         for i, row in enumerate(self.network.lines):
@@ -164,12 +167,13 @@ class MatrixTopology(ByValue, NetworkTopology):
         return latency_s, rate, overhead_s
 
     @cached_property
-    def _classes(self) -> Ints:
+    def _line_classes(self) -> Ints:
         """Return the class of each line, ``(S, S)``: lines from a place with equal latency and rate have equal classes.
 
-        The line inside a place is in a class of its own if the lines belong to the places.
+        With a rate per ``place`` the line inside a place is in a class of its own, because only messages between places
+        share a rate.
         """
-        latency_s, rate, _ = self._line_numbers
+        latency_s, rate, _ = self._line_properties
         classes = np.zeros(rate.shape, dtype=np.int64)
         for place in range(len(rate)):
             latencies_and_rates = np.stack([latency_s[place], rate[place]], axis=1)
@@ -180,23 +184,27 @@ class MatrixTopology(ByValue, NetworkTopology):
         return classes
 
     @property
-    def _class_count(self) -> int:
-        """Return the number of classes of lines, at most one for each place."""
-        return int(self._classes.max()) + 1
+    def _num_classes(self) -> int:
+        """Return the largest number of classes of lines from a place."""
+        return int(self._line_classes.max()) + 1
 
     @cached_property
     def _rates(self) -> dict[str, Floats]:
         """Return the bytes per second of each channel by kind of channel, in the order of the channels' numbers.
 
-        The kinds are: the ``lines``; the lines ``inside`` places, if ``per`` is ``pair`` or ``place``: one up and one
-        down for each worker; ``cards`` up, then down; ``uplinks`` up, then down; and ``connections`` from each worker
-        to each, if software limits them. There are P^2 lines per connection, in the order of (sender, receiver); one
-        for each worker and class per host; S^2 per pair; one for each place and class per place.
+        | kind          | channels                                                                              |
+        |---------------|---------------------------------------------------------------------------------------|
+        | `lines`       | by `Matrix.per`: ``connection``: P^2, by sender and receiver; ``host``: by worker and |
+        |               | class of its lines; ``pair``: S^2, by both places; ``place``: by place and class      |
+        | `inside`      | for ``pair`` and ``place``: a line inside the place from each worker, then to each    |
+        | `cards`       | up from each worker, then down to each                                                |
+        | `uplinks`     | up from each place, then down to each                                                 |
+        | `connections` | P^2, by sender and receiver, if software limits connections                           |
         """
-        _, rate, _ = self._line_numbers
-        network, place, per, hivemind = self.network, self.place, self.network.per, self.network.hivemind
-        class_rates = np.ones((len(rate), self._class_count))
-        np.put_along_axis(class_rates, self._classes, rate, axis=1)
+        _, rate, _ = self._line_properties
+        network, place, per, hivemind = self.network, self.place_by_worker, self.network.per, self.network.hivemind
+        class_rates = np.ones((len(rate), self._num_classes))  # by place and class of its lines
+        np.put_along_axis(class_rates, self._line_classes, rate, axis=1)
         rates: dict[str, Floats] = {}
         if per == "connection":
             rates["lines"] = rate[place[:, None], place[None, :]].ravel()
@@ -206,7 +214,7 @@ class MatrixTopology(ByValue, NetworkTopology):
             rates["lines"] = class_rates[place].ravel()
         else:
             rates["lines"] = (rate if per == "pair" else class_rates).ravel()
-            rates["inside"] = np.tile(rate[place, place], 2)  # up, then down
+            rates["inside"] = np.tile(rate[place, place], 2)
         if network.card is not None:
             card = np.array([network.card.up_bytes_per_s, network.card.down_bytes_per_s], dtype=np.float64)
             rates["cards"] = np.repeat(card, self.workers)
@@ -218,13 +226,13 @@ class MatrixTopology(ByValue, NetworkTopology):
         return rates
 
     @cached_property
-    def _first(self) -> dict[str, int]:
+    def _first_channels(self) -> dict[str, int]:
         """Return the number of the first channel of each kind of channel, by the kind's name."""
-        first, channels = {}, 0
+        first_channels, num_channels = {}, 0
         for kind, rates in self._rates.items():
-            first[kind] = channels
-            channels += len(rates)
-        return first
+            first_channels[kind] = num_channels
+            num_channels += len(rates)
+        return first_channels
 
     @property
     def _uplinks(self) -> tuple[Link, ...]:
@@ -240,18 +248,18 @@ class MatrixTopology(ByValue, NetworkTopology):
         return np.concatenate(list(self._rates.values()))
 
     def channel_names(self) -> list[str]:
-        """Return a name of each channel: both places of a line, or the sender's if lines share the channel."""
+        """Return a name of each channel: both places of a line, or the sender's if its lines share the channel."""
         places = self.network.places
-        worker_places = [places[place] for place in self.place.tolist()]
+        worker_places = [places[place] for place in self.place_by_worker.tolist()]
         ends = worker_places if self.network.per in ("connection", "host") else places
-        lines: list[str] = []
+        line_names: list[str] = []
         for source in ends:
             if self.network.per in ("connection", "pair"):
-                lines += [f"{source}-{target}" for target in ends]
+                line_names += [f"{source}-{target}" for target in ends]
             else:
-                lines += [f"from {source}"] * self._class_count
+                line_names += [f"from {source}"] * self._num_classes
         names_by_kind = {
-            "lines": lines,
+            "lines": line_names,
             "inside": [f"{name}-{name}" for name in worker_places] * 2,
             "cards": ["card"] * 2 * self.workers,
             "uplinks": [f"{name}'s uplink" for name in places] * 2,
@@ -265,11 +273,11 @@ class MatrixTopology(ByValue, NetworkTopology):
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths of messages between workers, over lines, cards and uplinks."""
         senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
-        source, target = self.place[senders], self.place[receivers]
-        line_latency_s, _, line_overhead_s = self._line_numbers
+        source, target = self.place_by_worker[senders], self.place_by_worker[receivers]
+        line_latency_s, _, line_overhead_s = self._line_properties
         latency_s, overhead_s = line_latency_s[source, target], line_overhead_s[source, target]
         card = self.network.card
-        if card is not None:
+        if card is not None:  # both cards delay a message; only the sender's overhead keeps the sender busy
             latency_s = latency_s + 2 * np.float64(card.latency_s)
             overhead_s = overhead_s + np.float64(card.overhead_s)
         if self._uplinks:
@@ -278,10 +286,10 @@ class MatrixTopology(ByValue, NetworkTopology):
         return Paths(np.stack(list(self._channels(senders, receivers)), axis=1), latency_s, overhead_s)
 
     def _channels(self, senders: Ints, receivers: Ints) -> Iterator[Ints]:
-        """Yield the columns of `Paths.channels`; columns with entries -1, of messages without a channel, come last."""
-        source, target = self.place[senders], self.place[receivers]
+        """Yield the columns of `Paths.channels`; -1 is no channel, and columns with entries -1 come last."""
+        source, target = self.place_by_worker[senders], self.place_by_worker[receivers]
         crosses, per = source != target, self.network.per
-        first_channel = self._first
+        first_channel = self._first_channels  # the lines begin at channel 0
         if "connections" in first_channel:
             yield first_channel["connections"] + senders * self.workers + receivers
         if "cards" in first_channel:
@@ -292,9 +300,9 @@ class MatrixTopology(ByValue, NetworkTopology):
         if per == "connection":
             yield senders * self.workers + receivers
         elif per == "host":
-            yield senders * self._class_count + self._classes[source, target]
+            yield senders * self._num_classes + self._line_classes[source, target]
         else:
-            line = source * self._class_count + self._classes[source, target]
+            line = source * self._num_classes + self._line_classes[source, target]
             if per == "pair":
                 line = source * len(self.network.places) + target
             # Inside a place a message passes its sender's channel up in place of a line.

@@ -57,11 +57,12 @@ class Level:
 
     def pool(self, rails: int) -> Link:
         """Return a link with the bandwidth that a number of rails of a unit carry together."""
-        factor = rails / (self.oversubscription or 1.0)
+        oversubscription = 1.0 if self.oversubscription is None else self.oversubscription
+        factor = rails / oversubscription
         upload = self.link.upload_bytes_per_s
         return replace(
             self.link,
-            measured=None,
+            measured=None,  # times of a single rail
             bandwidth_bytes_per_s=factor * self.link.bandwidth_bytes_per_s,
             upload_bytes_per_s=None if upload is None else factor * upload,
         )
@@ -84,28 +85,32 @@ class LevelShape(NamedTuple):
 
     Attributes:
         sizes: number of units of the level below in a unit of each level, from the inside out; their product is P.
-        capacity: number of workers in a unit of each level.
-        members: for each level, number of workers that share the rails of a unit below (of a rail's switch, if the
-            level below has one for each rail); 1 for the innermost.
-        rails: for each level, number of rails that these workers share.
-        begins: for each level, the level whose link a message across it takes first.
+        unit_workers: number of workers in a unit of each level.
+        rails: number of rails (links) by which a unit below joins each level. If the level below has a switch for each
+            rail (``cross_rail: spine``), it is the number of rails of one such switch.
+        rail_sharers: number of workers that share these rails, for each level; 1 for the innermost.
+        first_levels: for each level, the level whose link a message across it takes first.
     """
 
     sizes: tuple[int, ...]
-    capacity: tuple[int, ...]
-    members: tuple[int, ...]
+    unit_workers: tuple[int, ...]
     rails: tuple[int, ...]
-    begins: tuple[int, ...]
+    rail_sharers: tuple[int, ...]
+    first_levels: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class MultiLevel(CostsOfLinks):
     """A network of ``levels`` from the inside out; consecutive ranks fill the units of each level.
 
-    A message passes the link of the lowest level whose unit holds both ends, and the links of the levels below that
-    share their links with this level: its latency and overhead are the sums over these links, its bandwidth is that of
-    the narrowest, which messages share. If there are fewer workers than the levels can hold, the workers fill the first
-    units of each level.
+    A message passes the link of the lowest level whose unit holds both ends, and the links of the levels below if it
+    needs them on the way (`Level.shares_lower_links`). Its latency and overhead are the sums over these links; its
+    bandwidth is that of the narrowest, which messages share. If there are fewer workers than the levels can hold, the
+    workers fill the first units of each level.
+
+    Args:
+        levels: levels, from the inside out; at most one is *open*: its number of units follows from the workers.
+        name: display name.
     """
 
     levels: tuple[Level, ...]
@@ -152,10 +157,10 @@ class MultiLevel(CostsOfLinks):
 
     def shares_lower_links(self, level_index: int) -> bool:
         """Return whether a message to this level passes the links of the level below."""
-        setting = self.levels[level_index].shares_lower_links
-        if setting is not None:
-            return setting
-        return level_index > 0 and self.levels[level_index - 1].link.fabric == "network"
+        shares = self.levels[level_index].shares_lower_links
+        if shares is None:  # by default a message leaves a node by a card of its own, and passes any other network
+            shares = level_index > 0 and self.levels[level_index - 1].link.fabric == "network"
+        return shares
 
     def sizes(self, workers: int) -> tuple[int, ...]:
         """Return the number of units of the level below in a unit of each level, from the inside out.
@@ -163,17 +168,17 @@ class MultiLevel(CostsOfLinks):
         Raises:
             SpecError: workers that do not fill units, or more than the levels can hold.
         """
-        units = [level.units for level in self.levels]
-        if None in units[:-1]:  # the levels around the open one are full
-            fixed_product = math.prod(count for count in units if count is not None)
+        largest_sizes = [level.units for level in self.levels]  # None: the open level
+        if None in largest_sizes[:-1]:  # an open level inside others: all others are full
+            fixed_product = math.prod(size for size in largest_sizes if size is not None)
             if workers % fixed_product:
                 expected = f"a multiple of {fixed_product}, the units around the level that is open"
                 raise SpecError("workers", workers, expected)
-            return tuple(workers // fixed_product if count is None else count for count in units)
+            return tuple(workers // fixed_product if size is None else size for size in largest_sizes)
         sizes = []
-        remaining = workers  # number of units of the level below among all workers
-        for index, size in enumerate(units):
-            if size is None or remaining <= size:
+        remaining = workers  # number of units of the level below that the workers fill
+        for index, size in enumerate(largest_sizes):
+            if size is None or remaining <= size:  # one unit of this level holds all of them
                 sizes.append(remaining)
                 remaining = 1
             elif remaining % size:
@@ -188,11 +193,11 @@ class MultiLevel(CostsOfLinks):
 
     @property
     def inner_workers(self) -> int:
-        """Return the workers of a unit of the second outermost level if the outermost is open; else 0."""
+        """Return the workers of a unit of the second outermost level if only the outermost level is open; else 0."""
         *inner_levels, outermost = self.levels
         if outermost.units is not None:
             return 0
-        return math.prod(level.units or 0 for level in inner_levels)
+        return math.prod(level.units or 0 for level in inner_levels)  # an open level gives 0
 
     def shape(self, workers: int) -> LevelShape:
         """Return the sizes and rails of each level of the network among a number of workers.
@@ -202,31 +207,32 @@ class MultiLevel(CostsOfLinks):
                 below has workers, or a number of rails that does not divide these workers.
         """
         sizes = self.sizes(workers)
-        capacity = tuple(math.prod(sizes[: number + 1]) for number in range(len(sizes)))
-        members, rails, begins = [1], [1], [0]
+        unit_workers = tuple(math.prod(sizes[: number + 1]) for number in range(len(sizes)))
+        rails, rail_sharers, first_levels = [1], [1], [0]
         for number, level in enumerate(self.levels[1:], start=1):
-            switches_below = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1  # one for each rail
-            num_members = capacity[number - 1] // switches_below
+            # The unit below has one switch, or one for each of its rails.
+            switches_below = rails[-1] if self.levels[number - 1].cross_rail == "spine" else 1
+            switch_workers = unit_workers[number - 1] // switches_below
             if level.rails:
                 num_rails = level.rails
             elif self.shares_lower_links(number):  # a rail for each link of the level below
-                num_rails = min(rails[-1] * sizes[number - 1] // switches_below, num_members)
+                num_rails = min(rails[-1] * sizes[number - 1] // switches_below, switch_workers)
             else:
-                num_rails = num_members
+                num_rails = switch_workers
             if max(sizes[number:]) > 1:  # messages cross the level
-                if num_rails > num_members:
-                    expected = f"at most {num_members}, the workers of a unit below"
+                if num_rails > switch_workers:
+                    expected = f"at most {switch_workers}, the workers of a unit below"
                     raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
-                if level.cross_rail and num_members % num_rails:
-                    expected = f"a number that divides the {num_members} workers of a unit below"
+                if level.cross_rail and switch_workers % num_rails:
+                    expected = f"a number that divides the {switch_workers} workers of a unit below"
                     raise SpecError(f"network.levels.{number}.rails", num_rails, expected)
-            members.append(num_members)
-            rails.append(min(num_rails, num_members))
-            begins.append(begins[-1] if self.shares_lower_links(number) else number)
-        return LevelShape(sizes, capacity, members=tuple(members), rails=tuple(rails), begins=tuple(begins))
+            rails.append(min(num_rails, switch_workers))  # unused levels may have more rails than workers
+            rail_sharers.append(switch_workers)
+            first_levels.append(first_levels[-1] if self.shares_lower_links(number) else number)
+        return LevelShape(sizes, unit_workers, tuple(rails), tuple(rail_sharers), tuple(first_levels))
 
     def crossing(self, level_index: int, workers: int, all_send: bool = True) -> Link:
-        """Return the effective link of a message across a level while its peers in all units send and receive.
+        """Return the link that a message across a level sees while workers of all units send and receive.
 
         Args:
             level_index: index of the level, from the innermost.
@@ -236,13 +242,14 @@ class MultiLevel(CostsOfLinks):
         shape = self.shape(workers)
         shares = []  # a message's part of every link and pool of rails that it passes
         latency_s = overhead_s = 0.0
-        for index in range(shape.begins[level_index], level_index + 1):
-            level, members, rails = self.levels[index], shape.members[index], shape.rails[index]
+        for index in range(shape.first_levels[level_index], level_index + 1):
+            level, rails = self.levels[index], shape.rails[index]
+            senders = shape.rail_sharers[index] if all_send else 1
             latency_s += float(level.link.latency_s)
             overhead_s += float(level.link.overhead_s)
-            shares.append(level.link.shared_by(math.ceil(members / rails) if all_send else 1))
+            shares.append(level.link.shared_by(math.ceil(senders / rails)))
             if level.is_pooled:
-                shares.append(level.pool(rails).shared_by(members if all_send else 1))
+                shares.append(level.pool(rails).shared_by(senders))
         if len(shares) == 1:
             return shares[0]
         return Link(
@@ -258,15 +265,15 @@ class MultiLevel(CostsOfLinks):
         This holds if all messages get equal bandwidth, or if each message shares only one rail.
         """
         shape = self.shape(workers)
-        if shape.begins[level_index] == level_index and not self.levels[level_index].is_pooled:
+        passed_levels = range(shape.first_levels[level_index], level_index + 1)
+        if len(passed_levels) == 1 and not self.levels[level_index].is_pooled:
             return True  # a message shares only one rail
-        passed_levels = range(shape.begins[level_index], level_index + 1)
-        return all(shape.members[index] % shape.rails[index] == 0 for index in passed_levels)
+        return all(shape.rail_sharers[index] % shape.rails[index] == 0 for index in passed_levels)
 
     def is_half_duplex(self, level_index: int, workers: int) -> bool:
         """Return whether a message across a level passes a half-duplex link."""
-        begin = self.shape(workers).begins[level_index]
-        return any(level.link.duplex == "half" for level in self.levels[begin : level_index + 1])
+        first_level = self.shape(workers).first_levels[level_index]
+        return any(level.link.duplex == "half" for level in self.levels[first_level : level_index + 1])
 
     def among(self, workers: int) -> LevelTopology:
         """Return the topology of a number of workers."""
@@ -307,28 +314,28 @@ class LevelTopology(ByValue, NetworkTopology):
     @property
     def innermost(self) -> tuple[int, Link]:
         """Return the number of workers of an innermost unit, such as a node, and the link of each."""
-        return self.shape.capacity[0], self.network.levels[0].link
+        return self.shape.unit_workers[0], self.network.levels[0].link
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the payload bytes per second that each channel carries."""
+        """Return the payload bytes per second of each channel, in the order of the class's docstring."""
         rates: list[NDArray[np.float64]] = []
 
         def add(link: Link, count: int) -> None:
-            """Add the channels of so many equal links, up and then down."""
+            """Add the channels of ``count`` equal links, up and then down."""
             for rate in (link.up_bytes_per_s, link.down_bytes_per_s):
                 rates.append(np.full(count, rate, dtype=np.float64))
 
         for index, level in enumerate(self.network.levels):
-            add(level.link, self._num_rail_owners(index) * self.shape.rails[index])
+            add(level.link, count=self._num_rail_owners(index) * self.shape.rails[index])
         for index, level in enumerate(self.network.levels):
             if level.is_pooled:
-                add(level.pool(self.shape.rails[index]), self._num_rail_owners(index))
+                add(level.pool(self.shape.rails[index]), count=self._num_rail_owners(index))
         return np.concatenate(rates)
 
     def _num_rail_owners(self, level_index: int) -> int:
-        """Return the number of units (or of switches of rails) that have rails of a level."""
-        return self.workers // self.shape.members[level_index]
+        """Return the number of owners of rails of a level: units below, or their switches, see `LevelShape.rails`."""
+        return self.workers // self.shape.rail_sharers[level_index]
 
     @cached_property
     def channels(self) -> list[list[LevelChannels]]:
@@ -336,7 +343,7 @@ class LevelTopology(ByValue, NetworkTopology):
         channels_by_level = []
         begin = 0
         for index, rails in enumerate(self.shape.rails):
-            end = begin + 2 * rails * self._num_rail_owners(index)
+            end = begin + 2 * rails * self._num_rail_owners(index)  # up and down
             channels_by_level.append([LevelChannels(begin, end, is_pool=False)])
             begin = end
         for index, level in enumerate(self.network.levels):
@@ -351,31 +358,32 @@ class LevelTopology(ByValue, NetworkTopology):
         shape = self.shape
         if level_index == 0:
             return workers, np.zeros_like(workers)
-        unit, local = np.divmod(workers, shape.capacity[level_index - 1])
+        unit, rank_in_unit = np.divmod(workers, shape.unit_workers[level_index - 1])
         if self.network.levels[level_index - 1].cross_rail != "spine":
-            return unit, local
+            return unit, rank_in_unit
         # The level below has a switch for each rail of its nodes, and each switch has rails of its own to this level.
-        node_workers, switches = shape.capacity[level_index - 2], shape.rails[level_index - 1]
-        node, rank_in_node = np.divmod(local, node_workers)
-        rail_workers = node_workers // switches
-        rail, position = np.divmod(rank_in_node, rail_workers)
-        return unit * switches + rail, node * rail_workers + position
+        node_workers, switches = shape.unit_workers[level_index - 2], shape.rails[level_index - 1]
+        node, rank_in_node = np.divmod(rank_in_unit, node_workers)
+        node_switch_workers = node_workers // switches
+        switch, rank_at_switch = np.divmod(rank_in_node, node_switch_workers)
+        return unit * switches + switch, node * node_switch_workers + rank_at_switch
 
     def _rail(self, workers: Ints) -> Ints:
         """Return the number of each worker's rail in its node, for the second level."""
-        node_workers = self.shape.capacity[0]
+        node_workers = self.shape.unit_workers[0]
         return workers % node_workers * self.shape.rails[1] // node_workers
 
     def level_channels(self, level_index: int, workers: Ints, down: bool) -> list[Ints]:
         """Return the channels that workers use in a level: a rail each, and the pool that joins their unit's rails."""
-        rails, num_owners = self.shape.rails[level_index], self._num_rail_owners(level_index)
-        unit, local = self._rail_owner(level_index, workers)
-        rail = unit * rails + local * rails // self.shape.members[level_index]
-        # The channels down follow those up; on a half-duplex link the channels up stand for both.
-        skipped_owners = num_owners if down and self.network.levels[level_index].link.duplex != "half" else 0
+        rails = self.shape.rails[level_index]
+        owner, rank_at_owner = self._rail_owner(level_index, workers)
+        # The channels down follow those up of all owners; on a half-duplex link the channels up stand for both.
+        if down and self.network.levels[level_index].link.duplex != "half":
+            owner = owner + self._num_rail_owners(level_index)
+        rail = owner * rails + rank_at_owner * rails // self.shape.rail_sharers[level_index]
         rail_channels, *pool_channels = self.channels[level_index]
-        channels: list[Ints] = [rail_channels.begin + skipped_owners * rails + rail]
-        return channels + [pools.begin + skipped_owners + unit for pools in pool_channels]
+        channels: list[Ints] = [rail_channels.begin + rail]
+        return channels + [pools.begin + owner for pools in pool_channels]
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
         """Return the paths of messages: up to the lowest level whose unit holds both ends, and down again.
@@ -385,35 +393,36 @@ class LevelTopology(ByValue, NetworkTopology):
         """
         senders, receivers = np.asarray(senders, dtype=np.int64), np.asarray(receivers, dtype=np.int64)
         levels, shape = self.network.levels, self.shape
-        highest = np.zeros(senders.shape, dtype=np.int64)  # index of the lowest level whose unit holds both ends
-        for capacity in shape.capacity[:-1]:
+        top_level = np.zeros(
+            senders.shape, dtype=np.int64
+        )  # of each message: the lowest level with both ends in a unit
+        for unit_workers in shape.unit_workers[:-1]:
             # Each level whose units do not hold both ends adds one.
-            highest += senders // capacity != receivers // capacity
+            top_level += senders // unit_workers != receivers // unit_workers
 
         cross_rail = levels[1].cross_rail if len(levels) > 1 else None
-        leaving, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
+        leaving_workers, via_peer = senders, np.zeros(senders.shape, dtype=np.bool_)
         columns: list[Ints] = []  # of channels, one entry for each message, -1 for a message that passes none
         if cross_rail:
-            changes_rail = (highest >= 1) & (self._rail(senders) != self._rail(receivers))
+            changes_rail = (top_level >= 1) & (self._rail(senders) != self._rail(receivers))
             if cross_rail == "spine":
-                highest = np.where(changes_rail, np.maximum(highest, 2), highest)
-            else:
-                via_peer, node_workers = changes_rail, shape.capacity[0]
-                sender_nodes = senders // node_workers
-                peers = sender_nodes * node_workers + receivers % node_workers
-                leaving = np.where(via_peer, peers, senders)
-                to_peer = *self.level_channels(0, senders, down=False), *self.level_channels(0, leaving, down=True)
-                columns += [np.where(via_peer, channel, -1) for channel in to_peer]
+                top_level = np.where(changes_rail, np.maximum(top_level, 2), top_level)
+            else:  # over the worker of the sender's node that has the receiver's number in its node
+                via_peer, node_workers = changes_rail, shape.unit_workers[0]
+                peers = senders // node_workers * node_workers + receivers % node_workers
+                leaving_workers = np.where(via_peer, peers, senders)
+                up, down = self.level_channels(0, senders, down=False), self.level_channels(0, peers, down=True)
+                columns += [np.where(via_peer, channel, -1) for channel in (*up, *down)]
 
-        lowest = np.array(shape.begins)[highest]
+        first_level = np.array(shape.first_levels)[top_level]
         latency_s = np.where(via_peer, np.float64(levels[0].link.latency_s), 0.0)
         overhead_s = np.where(via_peer, np.float64(levels[0].link.overhead_s), 0.0)
         down_columns: list[Ints] = []
         for index, level in enumerate(levels):
-            is_passed = (lowest <= index) & (index <= highest)
+            is_passed = (first_level <= index) & (index <= top_level)
             latency_s = latency_s + np.where(is_passed, level.link.latency_s, 0.0)
             overhead_s = overhead_s + np.where(is_passed, level.link.overhead_s, 0.0)
-            for channel in self.level_channels(index, leaving, down=False):
+            for channel in self.level_channels(index, leaving_workers, down=False):
                 columns.append(np.where(is_passed, channel, -1))
             for channel in self.level_channels(index, receivers, down=True):
                 down_columns.append(np.where(is_passed, channel, -1))

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from syncline.costmodel.network.link import Link
-from syncline.costmodel.network.software_costs import Calls, GlooCosts, NcclCosts
+from syncline.costmodel.network.software_costs import Calls, GlooCosts, HivemindCosts, NcclCosts
 from syncline.costmodel.numerics.arrays import require
 from syncline.errors import SpecError
 
@@ -26,7 +26,7 @@ def each_link(part: Any) -> Iterator[Link]:
             yield from each_link(item)
     elif is_dataclass(part) and not isinstance(part, type):
         for field in fields(part):
-            if field.init:
+            if field.init:  # other fields are computed from these
                 yield from each_link(getattr(part, field.name))
 
 
@@ -120,14 +120,15 @@ def slow_down(network: T, factor: float) -> T:
     """
     require(np.isfinite(factor) & (factor > 0), "factor", factor, "a positive number")
     slower: Any = with_links(network, lambda link: _slower_link(link, factor))
-    if "hivemind" in getattr(slower, "__dataclass_fields__", ()) and slower.hivemind is not None:
-        slower = replace(slower, hivemind=slower.hivemind.slowed(factor))
-    result: T = slower
-    return result
+    hivemind: HivemindCosts | None = getattr(slower, "hivemind", None)  # of a `Matrix`
+    if hivemind is not None:
+        slower = replace(slower, hivemind=hivemind.slowed(factor))
+    slower_network: T = slower
+    return slower_network
 
 
 def _slower_link(link: Link, factor: float) -> Link:
-    """Return a link on which each message takes ``factor`` times as long."""
+    """Return a link on which each message takes ``factor`` times as long; its TCP windows stay the same."""
     upload = link.upload_bytes_per_s
     return replace(
         link,
@@ -165,15 +166,13 @@ class CostsOfLinks:
 
     @cached_property
     def gloo(self) -> GlooCosts | None:
-        """Return the costs of gloo's software on the links, or None."""
-        costs: GlooCosts | None = _common_costs(self, "gloo")
-        return costs
+        """Return the costs of gloo's software on the links, or None; refuse links with different costs."""
+        return _common_costs("gloo", [link.gloo for link in each_link(self)])
 
     @cached_property
     def nccl(self) -> NcclCosts | None:
-        """Return NCCL's costs on the links, or None."""
-        costs: NcclCosts | None = _common_costs(self, "nccl")
-        return costs
+        """Return NCCL's costs on the links, or None; refuse links with different costs."""
+        return _common_costs("nccl", [link.nccl for link in each_link(self)])
 
     def check_costs(self) -> None:
         """Raise ``SpecError`` for links with different costs of a library, or with costs of two libraries."""
@@ -184,16 +183,16 @@ class CostsOfLinks:
             )
 
 
-def _common_costs(network: Any, library: str) -> Any:
+def _common_costs(library: str, costs_of_links: Iterable[T | None]) -> T | None:
     """Return the costs of a library that all links with such costs have, or None; refuse links with different costs."""
-    costs = {getattr(link, library) for link in each_link(network)} - {None}
+    costs = {link_costs for link_costs in costs_of_links if link_costs is not None}
     if len(costs) > 1:
         raise SpecError(f"network.{library}", f"{len(costs)} different costs", "equal costs on all links with costs")
     return costs.pop() if costs else None
 
 
 class NetworkTopology:
-    """A topology with the name of its ``network``, and with the costs of libraries on the network."""
+    """The base of a topology made from a network: it has the network's name and costs of libraries."""
 
     network: Any
 
@@ -205,11 +204,9 @@ class NetworkTopology:
     @property
     def gloo(self) -> GlooCosts | None:
         """Return the costs of gloo's software on the network, or None."""
-        costs: GlooCosts | None = self.network.gloo
-        return costs
+        return cast("GlooCosts | None", self.network.gloo)
 
     @property
     def nccl(self) -> NcclCosts | None:
         """Return NCCL's costs on the network, or None."""
-        costs: NcclCosts | None = self.network.nccl
-        return costs
+        return cast("NcclCosts | None", self.network.nccl)

@@ -82,7 +82,7 @@ class Network(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class DerivedTopology:
-    """A topology made from the topology ``whole``, with its name and the costs of its libraries."""
+    """The base of topologies made from another topology, ``whole``, whose name and library costs they have."""
 
     whole: Topology
 
@@ -191,7 +191,10 @@ def narrowest(paths: Paths, bandwidth: Floats) -> Floats:
 
 
 def longest_latency_s(topology: Topology) -> float:
-    """Return the longest latency of a star's links, or of another topology's paths from each worker to the next."""
+    """Return the longest latency of a star's links, or of another topology's paths from each worker to the next.
+
+    A ring takes the paths to the next worker; those of all pairs would take too long to compute.
+    """
     if isinstance(topology, Star):
         return float(np.max(topology.latency_s))
     if topology.workers < 2:

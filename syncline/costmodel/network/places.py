@@ -2,9 +2,9 @@
 
 A ring is as slow as its narrowest line. Among S places there are (S - 1)! rings.
 
-- **Up to `EXACT` places** the order is exact. Held and Karp's recurrence over subsets of places, with the maximum in
-  place of the sum, finds the widest narrowest line; a second pass, with sums of delays over the lines that are at least
-  as wide, finds the ring of least delay.
+- **Up to `MOST_EXACT_PLACES`** the order is exact. Held and Karp's recurrence over subsets of places, with the maximum
+  in place of the sum, finds the widest narrowest line; a second pass, with sums of delays over the lines that are at
+  least as wide, finds the ring of least delay.
 - **Beyond** the order is a heuristic, which improves the better of two rings. The first joins the widest lines, each
   place with one line in and one out, as long as they close no smaller ring. The second patches the rings of a matching:
   over the lines above a threshold, which bisection raises, each place gets a different successor, and pairs of separate
@@ -41,7 +41,8 @@ class Places(NamedTuple):
 
     Attributes:
         ranks: ranks of the workers of each place; the places follow the order of `ring_order`.
-        server: rank of the worker with the widest narrowest line to and from the others, then with the shortest delay.
+        server: rank of the worker with the widest narrowest line to and from the others; of equals, the one whose
+            longest delay is shortest.
     """
 
     ranks: tuple[tuple[int, ...], ...]
@@ -70,6 +71,7 @@ def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
         return np.array(network.ranks[:workers])
     if isinstance(network, Graph):
         return np.arange(workers)
+    # A topology knows its network, or the topology that it is made from; other networks have no places.
     base = getattr(network, "network", getattr(network, "whole", None))
     return None if base is None else place_of(base, workers)
 
@@ -77,7 +79,7 @@ def place_of(network: Network | Topology | Any, workers: int) -> Ints | None:
 def places_on(network: Network | Topology, workers: int) -> Places:
     """Return the places of a network's workers; without places each worker is a place, in the order of the ranks."""
     worker_topology = topology(network, workers)
-    if is_hashed_by_value(worker_topology):
+    if is_hashed_by_value(worker_topology):  # others would not be found again
         return _cached_places(worker_topology)
     return _places(worker_topology)
 
@@ -99,7 +101,7 @@ def ring_text(network: Network, workers: int) -> str:
     ring = [place_by_worker[ranks[0]] for ranks in places_on(network, workers).ranks]
     if len(ring) < 2:
         return ""
-    place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())
+    place_names = network.places if isinstance(network, Matrix) else getattr(network, "hosts", ())  # of a graph
     text = ", ".join(str(place_names[place]) for place in ring[:NAMED_PLACES])
     return text if len(ring) <= NAMED_PLACES else f"{text} and {len(ring) - NAMED_PLACES} more"
 
@@ -111,16 +113,15 @@ def _places(network: Topology) -> Places:
         return places_in_order(network.workers)
     _, first_ranks = np.unique(place_by_worker, return_index=True)
     first_ranks = np.sort(first_ranks)
-    rate, delay_s = _lines(network, first_ranks)
-    ranks = [np.flatnonzero(place_by_worker == place_by_worker[rank]).tolist() for rank in first_ranks]
-    in_order = tuple(tuple(ranks[place]) for place in ring_order(rate, delay_s).tolist())
+    rates, delays_s = _lines(network, first_ranks)
+    ranks_by_place = [np.flatnonzero(place_by_worker == place_by_worker[rank]).tolist() for rank in first_ranks]
+    in_ring_order = tuple(tuple(ranks_by_place[place]) for place in ring_order(rates, delays_s).tolist())
 
-    # The best server has the widest narrowest line; of equals, the shortest longest delay.
-    is_inside = np.eye(len(rate), dtype=bool)
-    narrowest_rate = np.where(is_inside, np.inf, np.minimum(rate, rate.T)).min(axis=1)
-    longest_s = np.maximum(delay_s, delay_s.T).max(axis=1)
-    best_server, *_ = np.lexsort((longest_s, -narrowest_rate))
-    return Places(in_order, int(first_ranks[best_server]))
+    is_inside = np.eye(len(rates), dtype=bool)
+    narrowest_rates = np.where(is_inside, np.inf, np.minimum(rates, rates.T)).min(axis=1)
+    longest_s = np.maximum(delays_s, delays_s.T).max(axis=1)
+    best_server, *_ = np.lexsort((longest_s, -narrowest_rates))
+    return Places(in_ring_order, server=int(first_ranks[best_server]))
 
 
 _cached_places: Callable[[Topology], Places] = lru_cache(maxsize=64)(_places)  # type: ignore[assignment]
@@ -130,62 +131,66 @@ def _lines(network: Topology, ranks: Ints) -> tuple[Floats, Floats]:
     """Return the bytes per second and the delay of a message from each of S workers to each, ``(S, S)``."""
     count = len(ranks)
     senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
-    rate, delay_s = np.zeros((count, count)), np.zeros((count, count))
+    rates, delays_s = np.zeros((count, count)), np.zeros((count, count))
     if count > 1:
         paths = network.paths(ranks[senders], ranks[receivers])
-        rate[senders, receivers] = narrowest(paths, np.append(network.bandwidth_bytes_per_s, np.inf))
-        delay_s[senders, receivers] = paths.latency_s + paths.overhead_s
-    return rate, delay_s
+        # The infinity is for the padding of paths.
+        rates[senders, receivers] = narrowest(paths, np.append(network.bandwidth_bytes_per_s, np.inf))
+        delays_s[senders, receivers] = paths.latency_s + paths.overhead_s
+    return rates, delays_s
 
 
-EXACT = 12
+MOST_EXACT_PLACES = 12
 """Largest number of places whose order is exact; it takes some milliseconds."""
 
 SAME = 1 - 1e-9
 """Fraction of a rate from which another rate counts as equal to it."""
 
-MOST_EXCHANGES = 2000
-"""Largest number of exchanges of the heuristic."""
+MOST_SWAPS = 2000
+"""Largest number of swaps and reversals of the heuristic."""
 
 
-def ring_order(rate: Floats, delay: Floats) -> Ints:
+def ring_order(rates: Floats, delays_s: Floats) -> Ints:
     """Return places in the order of a ring whose narrowest line is as wide as possible, from the first place on.
 
     Args:
-        rate: ``(S, S)`` bytes per second of the line from each place (row) to each (column); the diagonal is unused.
-        delay: ``(S, S)`` seconds of each line.
+        rates: ``(S, S)`` bytes per second of the line from each place (row) to each (column); the diagonal is unused.
+        delays_s: ``(S, S)`` seconds of each line.
 
-    >>> rate = np.array([[0.0, 9.0, 1.0, 9.0], [9.0, 0.0, 9.0, 1.0], [1.0, 9.0, 0.0, 9.0], [9.0, 1.0, 9.0, 0.0]])
-    >>> ring_order(rate[[0, 2, 1, 3]][:, [0, 2, 1, 3]], np.ones((4, 4))).tolist()
+    >>> rates = np.array([[0.0, 9.0, 1.0, 9.0], [9.0, 0.0, 9.0, 1.0], [1.0, 9.0, 0.0, 9.0], [9.0, 1.0, 9.0, 0.0]])
+    >>> ring_order(rates[[0, 2, 1, 3]][:, [0, 2, 1, 3]], np.ones((4, 4))).tolist()
     [0, 3, 1, 2]
     """
-    places = len(rate)
+    places = len(rates)
     is_line = ~np.eye(places, dtype=bool)
-    if places < 3 or (np.ptp(rate[is_line]) == 0 and np.ptp(delay[is_line]) == 0):
+    if places < 3 or (np.ptp(rates[is_line]) == 0 and np.ptp(delays_s[is_line]) == 0):
         return np.arange(places)
-    if places > EXACT:
-        widest_lines_ring, patched_ring = _widest_lines_ring(rate), _patched_ring(rate, delay)
-        is_patched_better = _quality(patched_ring, rate, delay) > _quality(widest_lines_ring, rate, delay)
-        return _improved_ring(patched_ring if is_patched_better else widest_lines_ring, rate, delay)
-    widest_ring = _cheapest_ring(np.where(is_line, -rate, np.inf), combine=np.maximum)
-    is_wide_line = is_line & (rate >= narrowest_line(widest_ring, rate) * SAME)
-    return _cheapest_ring(np.where(is_wide_line, delay, np.inf), combine=np.add)
+    if places > MOST_EXACT_PLACES:
+        widest_lines_ring, patched_ring = _widest_lines_ring(rates), _patched_ring(rates, delays_s)
+        better_ring = max(widest_lines_ring, patched_ring, key=lambda ring: _quality(ring, rates, delays_s))
+        return _improved_ring(better_ring, rates, delays_s)
+    widest_ring = _cheapest_ring(np.where(is_line, -rates, np.inf), combine=np.maximum)
+    is_wide_line = is_line & (rates >= narrowest_line(widest_ring, rates) * SAME)
+    return _cheapest_ring(np.where(is_wide_line, delays_s, np.inf), combine=np.add)
 
 
-def narrowest_line(order: Ints, rate: Floats) -> float:
-    """Return the bytes per second of the narrowest line around a ring."""
-    return float(rate[order, np.roll(order, -1)].min())
+def narrowest_line(order: Ints, rates: Floats) -> float:
+    """Return the bytes per second of the narrowest line around a ring of places, from the ``(S, S)`` rates of lines."""
+    return float(rates[order, np.roll(order, -1)].min())
 
 
-def _quality(order: Ints, rate: Floats, delay: Floats) -> tuple[float, float]:
+def _quality(order: Ints, rates: Floats, delays_s: Floats) -> tuple[float, float]:
     """Return the rate of a ring's narrowest line, and minus the ring's delay; the better ring has the larger pair."""
-    return narrowest_line(order, rate), -float(delay[order, np.roll(order, -1)].sum())
+    return narrowest_line(order, rates), -float(delays_s[order, np.roll(order, -1)].sum())
 
 
 def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
-    """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum."""
+    """Return the ring of least cost, by Held and Karp's recurrence; ``combine`` adds lines or takes their maximum.
+
+    Every ring begins at place 0. Among the others, place i + 1 has index i, and bit i of a subset's number.
+    """
     num_others = len(cost) - 1
-    num_subsets = 1 << num_others  # bit i of a subset's number: whether place i + 1 is in it
+    num_subsets = 1 << num_others
     least_cost = np.full((num_subsets, num_others), np.inf)  # of ways from place 0 over a subset to its last place
     predecessor = np.zeros((num_subsets, num_others), dtype=np.int64)
     # A subset of one place has one way: the line from place 0.
@@ -202,35 +207,36 @@ def _cheapest_ring(cost: Floats, combine: np.ufunc) -> Ints:
 
     # Go back from the last place of the best ring.
     subset = num_subsets - 1
-    place = int(combine(least_cost[subset], cost[1:, 0]).argmin())
+    last = int(combine(least_cost[subset], cost[1:, 0]).argmin())
     reversed_order = []
     while subset:
-        reversed_order.append(place + 1)
-        previous_place = int(predecessor[subset, place])
-        subset ^= 1 << place
-        place = previous_place
+        reversed_order.append(last + 1)
+        previous = int(predecessor[subset, last])
+        subset ^= 1 << last
+        last = previous
     return np.array([0, *reversed_order[::-1]])
 
 
-def _widest_lines_ring(rate: Floats) -> Ints:
+def _widest_lines_ring(rates: Floats) -> Ints:
     """Return a ring of wide lines, which adds the widest possible line again and again.
 
     A line is possible if it leaves each place at most one line in and one out, and closes no smaller ring.
     """
-    places = len(rate)
+    places = len(rates)
     successor, has_predecessor = np.full(places, -1), np.zeros(places, dtype=bool)
     other_end = list(range(places))  # for both ends of each stretch of lines, the place at its other end
-    lines = 0
-    for index in np.argsort(-rate, axis=None, kind="stable").tolist():
+    num_lines = 0
+    for index in np.argsort(-rates, axis=None, kind="stable").tolist():
         source, target = divmod(index, places)
-        closes_ring = other_end[source] == target and lines < places - 1  # the last line may: it closes the whole ring
-        if source == target or successor[source] >= 0 or has_predecessor[target] or closes_ring:
+        # The last line may close a ring, that of all places.
+        closes_smaller_ring = other_end[source] == target and num_lines < places - 1
+        if source == target or successor[source] >= 0 or has_predecessor[target] or closes_smaller_ring:
             continue
         successor[source], has_predecessor[target] = target, True
         first, last = other_end[source], other_end[target]  # the ends of the joined stretch
         other_end[first], other_end[last] = last, first
-        lines += 1
-        if lines == places:
+        num_lines += 1
+        if num_lines == places:
             break
     return _order_of(successor)
 
@@ -243,18 +249,18 @@ def _order_of(successor: Ints) -> Ints:
     return np.array(order)
 
 
-def _patched_ring(rate: Floats, delay: Floats) -> Ints:
+def _patched_ring(rates: Floats, delays_s: Floats) -> Ints:
     """Return the ring whose slowest line is as fast as bisection can make it, as the order of the places.
 
-    The bisection is over the rates of lines: `_ring_over` looks for a ring that uses only lines of at least this rate.
+    The bisection is over the rates of lines: `_ring_over` looks for a ring that uses only lines of at least a rate.
     """
-    is_line = ~np.eye(len(rate), dtype=bool)
-    rates = np.unique(rate[is_line])
-    ring: Ints = np.arange(len(rate))  # unless a better one is found
-    low, high = 0, len(rates) - 1
+    is_line = ~np.eye(len(rates), dtype=bool)
+    thresholds = np.unique(rates[is_line])
+    ring: Ints = np.arange(len(rates))  # unless a better one is found
+    low, high = 0, len(thresholds) - 1
     while low <= high:
         middle = (low + high) // 2
-        faster_ring = _ring_over(is_line & (rate >= rates[middle]), delay)
+        faster_ring = _ring_over(is_line & (rates >= thresholds[middle]), delays_s)
         if faster_ring is None:
             high = middle - 1
         else:
@@ -262,30 +268,31 @@ def _patched_ring(rate: Floats, delay: Floats) -> Ints:
     return ring
 
 
-def _ring_over(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
+def _ring_over(permitted: NDArray[np.bool_], delays_s: Floats) -> Ints | None:
     """Return a ring of little delay over permitted lines, or None if none was found; it need not be the shortest.
 
     Each place first gets a successor (a matching), which may make several rings. Rings are then joined two at a time by
     the exchange of two successors that adds the least delay.
     """
-    choices = []  # the permitted successors of each place, by delay
-    for is_permitted, delays in zip(permitted, delay, strict=True):
-        choices.append(np.flatnonzero(is_permitted)[np.argsort(delays[is_permitted])].tolist())
+    choices = []  # the permitted successors of each place, by rising delay
+    for is_permitted, place_delays_s in zip(permitted, delays_s, strict=True):
+        choices.append(np.flatnonzero(is_permitted)[np.argsort(place_delays_s[is_permitted])].tolist())
     successor = _matching(choices)
     if successor is None:
         return None
-    places = np.arange(len(delay))
-    cost = np.where(permitted, delay, np.inf)
+    places = np.arange(len(delays_s))
+    cost_s = np.where(permitted, delays_s, np.inf)
     ring_number = _ring_numbers(successor)
     while ring_number.max() > 0:
-        swapped_cost = cost[:, successor]  # from each place (row) to the successor of each other (column)
-        current_cost = cost[places, successor]
-        change = swapped_cost + swapped_cost.T - current_cost[:, None] - current_cost
-        change = np.where(ring_number[:, None] == ring_number, np.inf, change)
-        first, second = divmod(int(change.argmin()), len(places))
-        if not np.isfinite(change[first, second]):
+        # Entry (i, j) of `change_s` is the delay that is added if places i and j exchange their successors.
+        to_other_successor_s = cost_s[:, successor]  # from each place (row) to the successor of each other (column)
+        to_own_successor_s = cost_s[places, successor]
+        change_s = to_other_successor_s + to_other_successor_s.T - to_own_successor_s[:, None] - to_own_successor_s
+        change_s = np.where(ring_number[:, None] == ring_number, np.inf, change_s)  # only an exchange of rings joins
+        first, second = divmod(int(change_s.argmin()), len(places))
+        if not np.isfinite(change_s[first, second]):
             return None
-        successor[[first, second]] = successor[[second, first]]
+        successor[first], successor[second] = successor[second], successor[first]
         ring_number = _ring_numbers(successor)
     return _order_of(successor)
 
@@ -293,21 +300,21 @@ def _ring_over(permitted: NDArray[np.bool_], delay: Floats) -> Ints | None:
 def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
     """Return a successor of each place among the place's choices, all different, or None if there is no matching.
 
-    A place takes its first free choice, else a choice whose owner finds another successor (augmenting paths).
+    A place takes its first free choice, else one whose present predecessor finds another successor (augmenting paths).
     """
-    owner: dict[int, int] = {}  # of each successor
+    predecessor: dict[int, int] = {}  # of each place that is somebody's successor already
 
     def give_successor(place: int, visited: set[int]) -> bool:
         """Give the place a successor and return True, or return False if there is none."""
         for choice in choices[place]:
-            if choice not in owner:
-                owner[choice] = place
+            if choice not in predecessor:
+                predecessor[choice] = place
                 return True
         for choice in choices[place]:
             if choice not in visited:
                 visited.add(choice)
-                if give_successor(owner[choice], visited):
-                    owner[choice] = place
+                if give_successor(predecessor[choice], visited):
+                    predecessor[choice] = place
                     return True
         return False
 
@@ -315,7 +322,7 @@ def _matching(choices: Sequence[Sequence[int]]) -> Ints | None:
         if not give_successor(place, visited=set()):
             return None
     successor = np.empty(len(choices), dtype=np.int64)
-    for choice, place in owner.items():
+    for choice, place in predecessor.items():
         successor[place] = choice
     return successor
 
@@ -332,63 +339,66 @@ def _ring_numbers(successor: Ints) -> Ints:
     return ring_number
 
 
-def _improved_ring(order: Ints, rate: Floats, delay: Floats) -> Ints:
+def _improved_ring(order: Ints, rates: Floats, delays_s: Floats) -> Ints:
     """Return the ring after swaps of neighbouring stretches: the best swap each time, until no swap improves the ring.
 
-    An exchange cuts the lines after positions i < j < k of the ring.
+    A swap cuts the lines after positions i < j < k of the ring: the stretches from i + 1 to j and from j + 1 to k
+    change places.
     """
     i, j, k = np.array(list(itertools.combinations(range(len(order)), 3))).T
-    for _ in range(MOST_EXCHANGES):
+    for _ in range(MOST_SWAPS):
         successor = np.roll(order, -1)
-        line_rate, line_delay = rate[order, successor], delay[order, successor]
-        narrowest = line_rate.min()
-        # The stretches from i + 1 to j and from j + 1 to k change places, which replaces three lines.
+        ring_rates, ring_delays_s = rates[order, successor], delays_s[order, successor]
+        narrowest_rate = ring_rates.min()
         new_lines = (order[i], successor[j]), (order[k], successor[i]), (order[j], successor[k])
-        new_narrowest = np.minimum.reduce([_narrowest_other(line_rate, i, j, k), *(rate[line] for line in new_lines)])
-        change = np.add.reduce([delay[line] for line in new_lines]) - line_delay[i] - line_delay[j] - line_delay[k]
+        new_rates = [_narrowest_other(ring_rates, i, j, k), *(rates[line] for line in new_lines)]
+        new_narrowest_rate = np.minimum.reduce(new_rates)  # of each possible swap
+        new_delays_s = np.add.reduce([delays_s[line] for line in new_lines])
+        change_s = new_delays_s - ring_delays_s[i] - ring_delays_s[j] - ring_delays_s[k]
 
-        # A wider narrowest line is better; at an equal one, a shorter delay around the ring.
-        wider = np.flatnonzero(new_narrowest > narrowest / SAME)
+        # A wider narrowest line is better; at an equal one, a shorter delay around the ring, beyond rounding errors.
+        wider = np.flatnonzero(new_narrowest_rate > narrowest_rate / SAME)
         if len(wider):
-            best_of_wider, *_ = np.lexsort((change[wider], -new_narrowest[wider]))
+            best_of_wider, *_ = np.lexsort((change_s[wider], -new_narrowest_rate[wider]))
             best = wider[best_of_wider]
         else:
-            shorter = np.flatnonzero((new_narrowest >= narrowest * SAME) & (change < -1e-9 * line_delay.sum()))
+            is_shorter = change_s < -1e-9 * ring_delays_s.sum()
+            shorter = np.flatnonzero((new_narrowest_rate >= narrowest_rate * SAME) & is_shorter)
             if not len(shorter):
                 # A reversal also changes the direction of lines, which no swap of stretches does.
-                reversed_order = _best_reversal(order, rate, delay)
+                reversed_order = _best_reversal(order, rates, delays_s)
                 if reversed_order is None:
                     break
                 order = reversed_order
                 continue
-            best = shorter[change[shorter].argmin()]
-        first, middle, last = int(i[best]) + 1, int(j[best]) + 1, int(k[best]) + 1
-        order = np.concatenate([order[:first], order[middle:last], order[first:middle], order[last:]])
+            best = shorter[change_s[shorter].argmin()]
+        first, middle, end = int(i[best]) + 1, int(j[best]) + 1, int(k[best]) + 1
+        order = np.concatenate([order[:first], order[middle:end], order[first:middle], order[end:]])
     position_of_first = int(np.flatnonzero(order == 0)[0])
     return np.roll(order, -position_of_first)
 
 
-def _narrowest_other(line_rate: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
+def _narrowest_other(ring_rates: Floats, i: Ints, j: Ints, k: Ints) -> Floats:
     """Return the rate of the narrowest line of a ring except lines i, j and k, for each of N triples, ``(N,)``."""
-    narrowest_lines = np.argsort(line_rate, kind="stable")[:4]  # one of four lines is none of a triple
-    result = line_rate[narrowest_lines[-1]] * np.ones(len(i))
-    for line in narrowest_lines[::-1]:
+    *narrowest_three, fourth = np.argsort(ring_rates, kind="stable")[:4]
+    narrowest_rate = np.full(len(i), ring_rates[fourth])  # if all three are lines i, j and k
+    for line in reversed(narrowest_three):
         is_in_triple = (i == line) | (j == line) | (k == line)
-        result = np.where(is_in_triple, result, line_rate[line])
-    return result
+        narrowest_rate = np.where(is_in_triple, narrowest_rate, ring_rates[line])
+    return narrowest_rate
 
 
-def _best_reversal(order: Ints, rate: Floats, delay: Floats) -> Ints | None:
-    """Return the ring with the stretch reversed whose reversal improves the ring most, or None if none improves it."""
+def _best_reversal(order: Ints, rates: Floats, delays_s: Floats) -> Ints | None:
+    """Return the best ring that reverses one stretch of a ring, or None if no reversal improves the ring."""
     best = None
-    best_rate, best_minus_delay_s = _quality(order, rate, delay)
+    best_rate, best_minus_delay_s = _quality(order, rates, delays_s)
     for first in range(len(order) - 1):
         for end in range(first + 2, len(order) + 1):
             candidate = np.concatenate([order[:first], order[first:end][::-1], order[end:]])
-            if narrowest_line(candidate, rate) < best_rate * SAME:
+            if narrowest_line(candidate, rates) < best_rate * SAME:
                 continue
-            narrowest_rate, minus_delay_s = _quality(candidate, rate, delay)
-            is_shorter = minus_delay_s > best_minus_delay_s * (1 - 1e-9)
+            narrowest_rate, minus_delay_s = _quality(candidate, rates, delays_s)
+            is_shorter = minus_delay_s > best_minus_delay_s * (1 - 1e-9)  # beyond rounding errors
             if narrowest_rate > best_rate / SAME or is_shorter:
                 best, best_rate, best_minus_delay_s = candidate, narrowest_rate, minus_delay_s
     return best

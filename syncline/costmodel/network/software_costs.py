@@ -47,14 +47,15 @@ Calls: TypeAlias = tuple[tuple[int, float], ...]
 
 
 def connections(kind: str, workers: IntOrArray) -> FloatOrArray:
-    """Return c, the number of peers of the busiest of P workers in a collective.
+    """Return c, the number of peers of the busiest of P workers in one of gloo's collectives.
 
     c is P - 1 if messages are posted to all or have one root, ceil(log2 P) at the root of a tree, 2 in a ring (1 if
     P = 2).
     """
-    if GLOO[kind] in ("gloo-posted", "gloo-reduce"):
+    algorithm = GLOO[kind]
+    if algorithm in ("gloo-posted", "gloo-reduce"):
         return np.subtract(workers, 1.0)
-    if GLOO[kind] == "gloo-tree":
+    if algorithm == "gloo-tree":
         return np.ceil(np.log2(np.maximum(workers, 1)))
     return np.minimum(2.0, np.subtract(workers, 1.0))
 
@@ -76,7 +77,7 @@ class GlooCosts:
         message_s: seconds per message and per notice, on top of the latency.
         call_s: seconds per call, as pairs of a number of workers and seconds, by increasing P.
         byte_s: seconds per byte of N, as pairs of a collective and seconds; collectives without a pair cost nothing.
-        call_of_s: seconds per call of single collectives, as pairs of a collective and its own ``call_s``.
+        call_of_s: pairs of a collective and its own ``call_s``, which replaces the ``call_s`` of all collectives.
         latency_part: additional wait of messages and notices, as a part of the link's latency.
         connection: the TCP connection that gloo has to each peer; its rate limits rings, the messages of trees and the
             chunks of a reduce, whose windows open. None: a connection carries as much as the link.
@@ -90,7 +91,7 @@ class GlooCosts:
     connection: Tcp | None = None
 
     def __post_init__(self) -> None:
-        for name, seconds in (("message_s", self.message_s), *self.byte_s):
+        for name, seconds in (("message_s", self.message_s), *self.byte_s):  # a collective is a name in `byte_s`
             require_finite(f"gloo.{name}", seconds, "seconds, at least 0")
         require_finite("gloo.latency_part", self.latency_part, "a part, at least 0")
         for field, costs in (("byte_s", self.byte_s), ("call_of_s", self.call_of_s)):
@@ -105,32 +106,33 @@ class GlooCosts:
             if workers != sorted(set(workers)):
                 raise SpecError(f"gloo.{field}", workers, "numbers of workers that increase")
 
-    def per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
+    def seconds_per_call(self, kind: str, workers: IntOrArray) -> FloatOrArray:
         """Return the seconds that each call of a collective costs among P workers, ``call_s(P)``."""
-        calls = dict(self.call_of_s).get(kind, self.call_s)
-        if not calls:
+        call_s_by_kind = dict(self.call_of_s)
+        workers_and_seconds = call_s_by_kind.get(kind, self.call_s)
+        if not workers_and_seconds:
             return 0.0
-        measured_workers, seconds = np.array(calls).T
-        largest = measured_workers[-1]
+        measured_workers, seconds = np.array(workers_and_seconds).T
+        most_workers = measured_workers[-1]
         interpolated_s = np.interp(workers, measured_workers, seconds)
-        if len(calls) == 1 or not np.any(np.greater(workers, largest)):
+        if len(seconds) == 1 or not np.any(np.greater(workers, most_workers)):
             return interpolated_s
 
         # Beyond the largest measured number of workers, the seconds grow with a worker's connections.
         previous_connections, last_connections = np.asarray(connections(kind, measured_workers[-2:])).tolist()
-        connection_s = 0.0
+        per_connection_s = 0.0
         if last_connections > previous_connections:
-            connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - previous_connections))
-        further_connections = connections(kind, np.maximum(workers, largest)) - last_connections
-        return interpolated_s + connection_s * np.maximum(0.0, further_connections)
+            per_connection_s = max(0.0, (seconds[-1] - seconds[-2]) / (last_connections - previous_connections))
+        further_connections = connections(kind, np.maximum(workers, most_workers)) - last_connections
+        return interpolated_s + per_connection_s * np.maximum(0.0, further_connections)
 
-    def per_byte(self, kind: str) -> float:
+    def seconds_per_byte(self, kind: str) -> float:
         """Return the seconds that gloo's software takes per byte of a collective, ``byte_s``."""
         return dict(self.byte_s).get(kind, 0.0)
 
     def software_s(self, kind: str, workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
         """Return the seconds of gloo's software in a collective: ``call_s(P) + byte_s N``."""
-        return self.per_call(kind, workers) + self.per_byte(kind) * tensor_bytes(kind, workers, nbytes)
+        return self.seconds_per_call(kind, workers) + self.seconds_per_byte(kind) * tensor_bytes(kind, workers, nbytes)
 
 
 FREE = GlooCosts()
@@ -189,8 +191,8 @@ class NcclCosts:
         channels: k, number of channels, at least 1; NCCL has two between nodes with one card.
         slices: S, number of slices in a ring's piece; at least 1. With one slice, a worker forwards whole pieces.
         call_s: seconds of each call on top of its messages.
-        ring_latencies: latencies of the link that each call of a ring takes on top of its messages: starting together,
-            windows that open.
+        ring_latencies: number of times the link's latency that a call of a ring takes on top of its messages, because
+            workers start together and TCP's windows open.
         chain_latencies: the same for every other algorithm.
         stored_part: part of a ring's piece that a worker must receive before it forwards the piece, from ``1 / S`` to
             1; None: ``1 / S``. The first slice of a piece has this part.
@@ -211,11 +213,11 @@ class NcclCosts:
         require_finite("nccl.call_overhead", self.call_s, "seconds, at least 0")
         for name in ("ring_latencies", "chain_latencies"):
             require_finite(f"nccl.{name}", getattr(self, name), "a number, at least 0")
-        part = self.forwarded_part
+        part = self.first_slice_part
         require(np.greater_equal(part, 0) & np.less_equal(part, 1), "nccl.stored_part", part, "from 0 to 1")
 
     @property
-    def forwarded_part(self) -> FloatOrArray:
+    def first_slice_part(self) -> FloatOrArray:
         """Return the fraction of a ring's piece that a worker must receive before it forwards the piece."""
         return 1 / self.slices if self.stored_part is None else self.stored_part
 
@@ -224,33 +226,33 @@ class NcclCosts:
         """Return the fraction of a ring's piece in each of its S slices, ``(S,)``."""
         if self.slices == 1:
             return (1.0,)
-        first = self.forwarded_part
-        other = (1 - first) / (self.slices - 1)
-        return (first, *[other] * (self.slices - 1))
+        first_part = self.first_slice_part
+        other_part = (1 - first_part) / (self.slices - 1)
+        return (first_part, *[other_part] * (self.slices - 1))
 
     def fixed_s(self, algorithm: str, latency_s: FloatOrArray) -> FloatOrArray:
-        """Return the seconds of NCCL's call on top of its messages: ``call_s`` and some latencies."""
+        """Return the seconds of a call on top of its messages: ``call_s``, and the latencies of a ring or chain."""
         latencies = self.ring_latencies if algorithm == "nccl-ring" else self.chain_latencies
         return self.call_s + latencies * latency_s
 
     @property
     def ring_piece_bytes(self) -> float:
-        """Return C, the bytes that a worker of a ring sends in a step: ``k b / 2``."""
+        """Return C, the bytes that a worker of a ring sends in a step: half of the k buffers of b bytes."""
         return self.channels * self.buffer_bytes / 2
 
     @property
     def chain_piece_bytes(self) -> float:
-        """Return c, the bytes that a worker of a chain sends at a time: ``k b / 8``."""
+        """Return c, the bytes that a worker of a chain sends at a time: one of 8 steps of the k buffers of b bytes."""
         return self.channels * self.buffer_bytes / STEPS
 
-    def ring_steps(self, block_bytes: FloatOrArray) -> tuple[FloatOrArray, FloatOrArray]:
+    def ring_pieces(self, block_bytes: FloatOrArray) -> tuple[FloatOrArray, FloatOrArray]:
         """Return the number of full pieces in a worker's block, and the bytes of the shorter last piece."""
         num_pieces = np.floor(np.divide(block_bytes, self.ring_piece_bytes))
         return num_pieces, np.maximum(block_bytes - num_pieces * self.ring_piece_bytes, 0.0)
 
     def rounds_ahead(self, algorithm: str) -> int | None:
-        """Return d if a worker starts a round once all messages up to d rounds before have arrived; None: no limit."""
-        if algorithm == "nccl-ring":
+        """Return d if a worker starts round r once all messages of round r - d have arrived; None: it need not wait."""
+        if algorithm == "nccl-ring":  # a round sends one slice, which has arrived S rounds before
             return self.slices
         return 1 if algorithm == "nccl-chain" else None
 
@@ -263,10 +265,9 @@ MESSAGES_AHEAD = 2
 
 
 def bytes_ahead(network: object) -> float:
-    """Return the bytes that NCCL's buffers hold between two workers: ``2 k b``, for k channels at both ends.
+    """Return the bytes that NCCL's buffers hold between two workers; 0 if the network carries no costs of NCCL.
 
-    Returns:
-        Bytes; 0.0 if the network or topology carries no costs of NCCL.
+    They are ``2 k b``: the sender and the receiver have a buffer of b bytes for each of k channels.
 
     >>> bytes_ahead(None)
     0.0
@@ -317,15 +318,15 @@ A100, H100, B200). Most nodes of V100 have no switches: pairs of GPUs have one l
 
 
 def generation_of(bytes_per_s: float) -> int | None:
-    """Return the newest generation of NVLink whose rate per GPU and direction is at most a rate, or None.
+    """Return the newest generation of NVLink that a GPU with these bytes per second each way can have, or None.
 
     The second generation, whose GPUs switches seldom join, is for users to name.
 
     >>> [generation_of(rate) for rate in (150e9, 300e9, 400e9, 450e9, 900e9)]
     [None, 3, 3, 4, 5]
     """
-    slower = (generation for generation, rate in GENERATIONS.items() if generation > 2 and rate <= bytes_per_s)
-    return max(slower, default=None)
+    possible = [generation for generation, rate in GENERATIONS.items() if generation > 2 and rate <= bytes_per_s]
+    return max(possible, default=None)
 
 
 @dataclass(frozen=True)
@@ -334,15 +335,15 @@ class NvlinkCosts:
 
     Args:
         generation: generation of NVLink.
-        switches: switches that reduce; None if there are none.
+        switches: NVLink switches that sum tensors; None if there are none.
         factor: factor of all seconds; 1 unless the network is slowed down.
-        call_s: seconds of a call inside a node.
+        call_s: t, seconds of a call inside a node.
         network_call_s: additional seconds of a call between nodes.
-        lap_s: seconds that a lap of a ring or tree of large tensors takes on top of its steps.
-        switch_gpu_s: seconds per GPU of a node of an all-reduce of large tensors by switches.
-        half_bytes: size at which half of the seconds for large tensors count.
-        link_part: part of the NVLink rate that NCCL counts on (``LINK_PARTS``) that all its algorithms reach.
-        card_part: part of the rate of a node's network cards that they reach.
+        lap_s: t_l, seconds that a lap of a ring or tree of large tensors takes on top of its steps.
+        switch_gpu_s: t_s, seconds that an all-reduce of large tensors by switches takes for each GPU of a node.
+        half_bytes: S_h, bytes of a tensor for which half of ``lap_s`` and ``switch_gpu_s`` count.
+        link_part: fitted factor on the part of NVLink's rate that NCCL counts on, `LINK_PARTS`.
+        card_part: b_c, part of the rate of a node's network cards that the algorithms reach.
     """
 
     generation: int
@@ -358,7 +359,7 @@ class NvlinkCosts:
 
     @property
     def nvlink_part(self) -> float:
-        """Return b, the part of a GPU's NVLink rate that NCCL's algorithms reach."""
+        """Return b, the part of a GPU's NVLink rate that NCCL's algorithms reach: NCCL's own, times a fitted factor."""
         return self.link_part * LINK_PARTS[self.generation]
 
 
@@ -389,7 +390,7 @@ class HivemindCosts:
 
     Args:
         call_s: seconds of each averaging, for the group to form and the parts to be prepared.
-        peer_s: seconds for each peer beyond the first.
+        peer_s: seconds for each further peer, of which P workers have P - 2.
         byte_s: seconds for each byte of a part; positive.
 
     Source: GitHub cirquit/hivemind-multi-cloud 654cc02 (A. Erben, R. Mayer, H.-A. Jacobsen, PVLDB 17, 2024), MIT.

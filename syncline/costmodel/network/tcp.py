@@ -14,14 +14,20 @@ SEGMENT_BYTES = 1460
 
 
 def goodput_fraction(loss: FloatOrArray) -> FloatOrArray:
-    """Return the goodput fraction of a full link on which every lost packet is sent again: ``1 - p``.
+    """Return the fraction of a busy link's bandwidth that arrives for the first time if lost packets are sent again.
 
-    Each packet is sent ``1 / (1 - p)`` times on average, where p (``loss``) is the probability that a packet is lost.
+    It is ``1 - p``, because each packet is sent ``1 / (1 - p)`` times on average; p (``loss``), from 0 to below 1, is
+    the probability that a packet is lost.
     This holds for protocols that repeat single packets and do not slow down for losses: RDMA with selective repeat, TCP
     with a congestion control like BBR.
     """
-    require((loss >= 0) & (loss < 1), "loss", loss, "a fraction of the packets, at least 0 and below 1")
+    require_loss(loss)
     return 1 - loss
+
+
+def require_loss(loss: FloatOrArray) -> None:
+    """Raise ``SpecError`` unless a fraction of lost packets is at least 0 and below 1."""
+    require((loss >= 0) & (loss < 1), "loss", loss, "a fraction of the packets, at least 0 and below 1")
 
 
 def tcp_bytes_per_s(
@@ -39,7 +45,7 @@ def tcp_bytes_per_s(
     algorithm", ACM SIGCOMM Computer Communication Review 27(3) (1997), equation 3: periodic losses and an
     acknowledgement of every segment.
     """
-    goodput_fraction(loss)
+    require_loss(loss)
     require(round_trip_s > 0, "latency", round_trip_s, "above 0, as TCP's bound depends on the round trip")
     require(streams >= 1, "streams", streams, "a number of TCP connections, at least 1")
     require(segment_bytes >= 1, "segment", segment_bytes, "bytes of a segment, at least 1")
@@ -107,7 +113,7 @@ class Tcp:
     queue_bytes: float = math.inf
 
     def __post_init__(self) -> None:
-        goodput_fraction(self.loss)
+        require_loss(self.loss)
         require(self.window_bytes > 0, "tcp.window", self.window_bytes, "bytes, positive")
         require(self.connections >= 1, "tcp.connections", self.connections, "a number of connections, at least 1")
         require(self.segment_bytes > 0, "tcp.mss", self.segment_bytes, "bytes of a segment, positive")
@@ -116,7 +122,7 @@ class Tcp:
 
     @property
     def resent_part(self) -> float:
-        """Return the part of the bytes that a short queue loses, so that TCP sends it again: at most 1.
+        """Return the bytes that TCP sends again because a short queue loses them, over all bytes: at most 1.
 
         >>> queues = [50e-3 * rate / 8 + 32_768 for rate in (50e6, 200e6, 1e9)]
         >>> [f"{Tcp(connections=16, segment_bytes=8949, queue_bytes=queue).resent_part:.4f}" for queue in queues]
@@ -130,14 +136,14 @@ class Tcp:
         ``line_bytes_per_s`` is R, the rate of the line; ``round_trip_s`` is r, seconds; at 0 no window is too small.
         """
         with np.errstate(divide="ignore", over="ignore"):
-            windows = np.divide(self.connections * self.window_bytes, round_trip_s)
-        limit = np.minimum(windows, self.connections * self.flow_bytes_per_s)
+            window_limit = np.divide(self.connections * self.window_bytes, round_trip_s)
+        limit = np.minimum(window_limit, self.connections * self.flow_bytes_per_s)
         if self.loss:
-            lossy = tcp_bytes_per_s(self.loss, round_trip_s, streams=self.connections, segment_bytes=self.segment_bytes)
-            limit = np.minimum(limit, lossy)
+            loss_limit = tcp_bytes_per_s(self.loss, round_trip_s, self.connections, self.segment_bytes)
+            limit = np.minimum(limit, loss_limit)
         return np.minimum(np.divide(line_bytes_per_s, 1 + self.resent_part), limit)
 
-    def after_idling_s(
+    def transfer_after_idling_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray
     ) -> FloatOrArray:
         """Return the seconds until all bytes have left, if windows begin small and double in every round trip.
@@ -146,17 +152,17 @@ class Tcp:
 
         >>> mib = 2**20
         >>> tcp = Tcp(segment_bytes=8949)  # 64 MiB over 20 ms there and back: 6 round trips, then 3 MiB in each
-        >>> f"{tcp.after_idling_s(64 * mib, 620e6, 20e-3):.3f}, {tcp.rate_bytes_per_s(620e6, 20e-3) / 1e6:.0f} MB/s"
-        '0.511, 157 MB/s'
+        >>> f"{tcp.transfer_after_idling_s(64 * mib, 620e6, 20e-3):.3f} s, {tcp.rate_bytes_per_s(620e6, 20e-3):.0f} B/s"
+        '0.511 s, 157286400 B/s'
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
-        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, timeouts=np.inf)
-        return np.asarray(elapsed_s + remaining / rate)[()]
+        slow_start_s, remaining_bytes = self._slow_start(nbytes, rate, round_trip_s, timeouts=np.inf)
+        return np.asarray(slow_start_s + remaining_bytes / rate)[()]
 
     def opening_s(
         self, nbytes: FloatOrArray, line_bytes_per_s: FloatOrArray, round_trip_s: FloatOrArray, idle_s: FloatOrArray
     ) -> FloatOrArray:
-        """Return the extra seconds of a transfer after open windows have idled, over those with open windows.
+        """Return the seconds that a transfer takes after ``idle_s`` idle seconds beyond those with open windows.
 
         An idle time of less than a retransmission timeout costs nothing. For the line's arguments see
         `rate_bytes_per_s`.
@@ -167,8 +173,9 @@ class Tcp:
         """
         rate = self.rate_bytes_per_s(line_bytes_per_s, round_trip_s)
         timeouts = np.floor(np.divide(idle_s, self.timeout_s(round_trip_s)) + TIMEOUT_TOLERANCE)
-        elapsed_s, remaining = self._slow_start(nbytes, rate, round_trip_s, timeouts)
-        return np.asarray(elapsed_s + (remaining - nbytes) / rate)[()]
+        slow_start_s, remaining_bytes = self._slow_start(nbytes, rate, round_trip_s, timeouts)
+        # Open windows would have sent the other bytes in (nbytes - remaining_bytes) / rate seconds.
+        return np.asarray(slow_start_s + (remaining_bytes - nbytes) / rate)[()]
 
     def timeout_s(self, round_trip_s: FloatOrArray) -> FloatOrArray:
         """Return the retransmission timeout in seconds, after which TCP halves an idle window."""
@@ -193,19 +200,20 @@ class Tcp:
             nbytes: bytes of the transfer.
             rate: bytes per second with open windows.
             round_trip_s: seconds of a round trip.
-            timeouts: number of timeouts that the windows have idled, each of which halves a grown window.
+            timeouts: number of timeouts that the windows have idled, each of which halves a grown window; infinite:
+                the windows are those of new connections.
         """
-        remaining = np.asarray(nbytes, dtype=np.float64)
-        elapsed_s: FloatOrArray = 0.0
+        remaining_bytes = np.asarray(nbytes, dtype=np.float64)
+        slow_start_s: FloatOrArray = 0.0
         if self.slow_start:
             grown_window = GROWTH * rate * round_trip_s
             # Each timeout halves the window, down to that of a new connection.
             window = np.maximum(grown_window * np.exp2(-np.minimum(timeouts, DOUBLINGS)), self._initial_bytes)
             for _ in range(DOUBLINGS):
-                is_opening = (window < rate * round_trip_s) & (remaining > window)
+                is_opening = (window < rate * round_trip_s) & (remaining_bytes > window)
                 if not np.any(is_opening):
                     break
-                remaining = np.where(is_opening, remaining - window, remaining)
-                elapsed_s = elapsed_s + np.where(is_opening, round_trip_s, 0.0)
+                remaining_bytes = np.where(is_opening, remaining_bytes - window, remaining_bytes)
+                slow_start_s = slow_start_s + np.where(is_opening, round_trip_s, 0.0)
                 window = 2 * window
-        return elapsed_s, remaining
+        return slow_start_s, remaining_bytes

@@ -61,10 +61,10 @@ class TwoLevel(CostsOfLinks):
         if workers <= self.per_node:
             return (workers,)
         if workers % self.per_node:
-            fitting = max(size for size in range(1, self.per_node) if workers % size == 0)
             expected = f"a multiple of {self.per_node}, the workers of a node"
-            if fitting > SERVER_GPUS:  # a rack, of which a training usually takes a part
-                expected += f", or {fitting} of each: 'per_node: {fitting}'"
+            divisor = max(size for size in range(1, self.per_node) if workers % size == 0)
+            if divisor > SERVER_GPUS:  # the node is a rack, of which a training usually takes a part
+                expected += f", or {divisor} of each: 'per_node: {divisor}'"
             raise SpecError("workers", workers, expected)
         return (self.per_node,) * (workers // self.per_node)
 
@@ -139,10 +139,10 @@ class Sites(CostsOfLinks):
         return (size + 1,) * num_larger + (size,) * (self.sites - num_larger)
 
     def crossing(self, flows: int = 1) -> Link:
-        """Return the effective link between the worst two sites while ``flows`` workers of each send and receive.
+        """Return the link that a message between sites sees while ``flows`` workers of each site send and receive.
 
-        The latency is the sum of the local link's and of those of the two slowest uplinks, the bandwidth that of the
-        narrowest link, where the flows share the uplinks.
+        Its latency is the local link's plus those of the two uplinks with the longest, its overhead the local link's
+        plus the largest of an uplink, and its bandwidth that of the narrowest link, where the flows share the uplinks.
         """
         uplinks = [link.shared_by(flows) for link in self.uplinks]
         two_longest_s = sorted((float(link.latency_s) for link in uplinks), reverse=True)[:2]
@@ -185,23 +185,24 @@ class SitesTopology(ByValue, NetworkTopology):
 
     Args:
         network: the sites.
-        site: number of each worker's site, ``(P,)``.
+        site_by_worker: number of each worker's site, ``(P,)``.
     """
 
     network: Sites
-    site: NDArray[np.int64]
+    site_by_worker: NDArray[np.int64]
 
     @property
     def workers(self) -> int:
         """Return P, the number of workers of the topology."""
-        return len(self.site)
+        return len(self.site_by_worker)
 
     @cached_property
     def bandwidth_bytes_per_s(self) -> Floats:
-        """Return the ``(2 P + 2 S,)`` payload bytes per second that each channel carries."""
+        """Return the payload bytes per second of each channel, ``(2 P + 2 S,)``, in the order that the class gives."""
         lan, uplinks = self.network.lan, self.network.uplinks
         return np.concatenate([
-            np.repeat(np.array([lan.up_bytes_per_s, lan.down_bytes_per_s], dtype=np.float64), self.workers),
+            np.full(self.workers, lan.up_bytes_per_s, dtype=np.float64),
+            np.full(self.workers, lan.down_bytes_per_s, dtype=np.float64),
             np.array([link.up_bytes_per_s for link in uplinks], dtype=np.float64),
             np.array([link.down_bytes_per_s for link in uplinks], dtype=np.float64),
         ])  # fmt: skip
@@ -212,7 +213,7 @@ class SitesTopology(ByValue, NetworkTopology):
         latency_s = np.array([link.latency_s for link in uplinks], dtype=np.float64)
         overhead_s = np.array([link.overhead_s for link in uplinks], dtype=np.float64)
         is_half_duplex = np.array([link.duplex == "half" for link in uplinks])
-        source, target = self.site[senders], self.site[receivers]
+        source, target = self.site_by_worker[senders], self.site_by_worker[receivers]
         crosses = source != target
         # The channels are numbered: P local links up, P local links down, S uplinks up, S uplinks down.
         lan_up = senders
@@ -236,7 +237,7 @@ class SitesTopology(ByValue, NetworkTopology):
 
 
 def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...]:
-    """Return the levels of a network; the number of units of the open level is None.
+    """Return the levels of a network; the level whose number of units follows from the workers has None units.
 
     Raises:
         SpecError: sites of different sizes or uplinks.
@@ -248,10 +249,10 @@ def levels_of(network: Link | TwoLevel | Sites | MultiLevel) -> tuple[Level, ...
         return Level(network.per_node, network.inner), between_nodes
     if isinstance(network, Link):
         return (Level(units=None, link=network),)
-    fixed_sizes = set() if isinstance(network.sites, int) else set(network.sites)
-    if len(set(network.uplinks)) > 1 or len(fixed_sizes) > 1:
+    site_sizes = set() if isinstance(network.sites, int) else set(network.sites)
+    if len(set(network.uplinks)) > 1 or len(site_sizes) > 1:
         raise SpecError("network.levels", network.name, "sites of one size and equal uplinks")
     uplink = network.uplinks[0]
     site_link = replace(uplink, latency_s=2 * uplink.latency_s)  # a message between sites passes two uplinks
-    inside_sites = Level(max(fixed_sizes, default=None), network.lan)
+    inside_sites = Level(units=max(site_sizes, default=None), link=network.lan)
     return inside_sites, Level(network.count, site_link, rails=1, shares_lower_links=True)

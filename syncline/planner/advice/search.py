@@ -352,11 +352,11 @@ def least_bytes(question: AdviceQuestion, layout: Layout, method: MethodBase) ->
         layout: layout of a replica of w workers.
         method: data parallelism shards over all replicas, so that w is P, if a replica has no copies.
     """
-    has_no_replica = method.sends_in_backward and layout.sharers == 1
+    has_no_replica = method.sends_in_backward and layout.gradient_workers == 1
     nbytes = 16.0 * question.model.parameters / (question.workers if has_no_replica else layout.workers)
     if layout.pipeline == 1:
         return nbytes
-    parts = layout.pipeline * max(layout.tensor, layout.expert_ways * layout.expert)
+    parts = layout.pipeline * max(layout.tensor, layout.expert_tensor_workers * layout.expert)
     return nbytes * 12 / 16 + 6.0 * question.model.parameters / parts
 
 

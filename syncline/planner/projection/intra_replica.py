@@ -39,7 +39,7 @@ from syncline.specs import ProjectSpec
 
 def sharers_of(layout: Layout, plan: MemoryPlan, replicas: Indices) -> Indices:
     """Return the number of workers over which states are sharded, in each of S settings ``(S,)``; 1 if none are."""
-    all_sharers = layout.sharers // layout.copies if layout.sharers > 1 else replicas
+    all_sharers = layout.gradient_workers // layout.copies if layout.gradient_workers > 1 else replicas
     return np.where(plan.sharding > 0, all_sharers, 1)
 
 
@@ -102,7 +102,7 @@ def step_parts(
     assert isinstance(model, ModelShape)
     share = Share(
         _micro_sequences(spec, layout, micro_batches), layout.tensor, layout.context, layout.expert,
-        precision=spec.product_format, expert_tensor=layout.expert_ways,
+        precision=spec.product_format, expert_tensor=layout.expert_tensor_workers,
         by_heads=layout.context_by == "all-to-all",
     )  # fmt: skip
     work = Work(

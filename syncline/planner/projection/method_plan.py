@@ -104,7 +104,7 @@ class PlannedSettings:
         memory = replace(memory, weights_bytes=memory.weights_bytes + frozen_bytes)
         state_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
         # The number of workers over which states are sharded.
-        sharers = np.full(len(self.specs), 1 / state_share) if layout.sharers > 1 else self.replicas
+        sharers = np.full(len(self.specs), 1 / state_share) if layout.gradient_workers > 1 else self.replicas
         options = spec.memory
         if layout.pipeline > 1 and options.micro_batches is None:
             # A pipeline has micro-batches of one sequence, so that its stages are idle for the least time.
@@ -206,7 +206,7 @@ class MethodPlan:
     def memory_plan(self) -> MemoryPlan:
         """Return micro-batches, sharding, recomputation and memory with which a worker's step fits, in each setting."""
         settings, method = self.settings, self.method
-        has_sharers = settings.layout.sharers > 1
+        has_sharers = settings.layout.gradient_workers > 1
         gradient_bytes = max(self._wire_width * shard.elements for shard in settings.shards) if has_sharers else 0.0
         buffer_bytes = np.full(len(settings.specs), gradient_bytes)
         _add_call_buffers(
@@ -222,7 +222,7 @@ class MethodPlan:
     def traffic(self) -> list[Traffic]:
         """Return the traffic of a worker between replicas and inside its replica, in groups of settings."""
         settings, layout, traffic_between = self.settings, self.settings.layout, self._traffic_between
-        has_sharers = layout.sharers > 1
+        has_sharers = layout.gradient_workers > 1
         sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)
         if not has_sharers and not sends_in_backward:
             return traffic_between

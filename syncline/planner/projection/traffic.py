@@ -196,11 +196,11 @@ class ParameterShard(NamedTuple):
 
 def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[ParameterShard]:
     """Divide a worker's parameters into those that one group of workers has copies of, and experts of another group."""
-    group, sharers = layout.gradient_group, layout.sharers // layout.copies
+    group, sharers = layout.gradient_group, layout.gradient_workers // layout.copies
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
-    copies_of_experts = sharers * layout.tensor // (layout.expert_ways * layout.expert)
+    copies_of_experts = sharers * layout.tensor // (layout.expert_tensor_workers * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
     other_elements: list[int] = []
     expert_elements: list[int] = []
@@ -226,7 +226,7 @@ def exchanges_of_worker(
 
     The exchanges inside, which methods share, are computed once for the same options and kept in ``inside``.
     """
-    if layout.sharers > 1:
+    if layout.gradient_workers > 1:
         if options not in inside:
             inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
         return inside[options] + exchanges_between_replicas(count)
@@ -306,7 +306,7 @@ def exchanges_between(
             stride = layout.workers
             group = range(group.start * stride, group.stop * stride, group.step * stride)
         yield replace(exchange, payload_bytes=size, encoded_bytes=share * exchange.encoded_bytes, first_group=group)
-        if layout.sharers > 1 and not method.sends_in_backward:
+        if layout.gradient_workers > 1 and not method.sends_in_backward:
             # Bytes of a collective's result over those of its input.
             growth = {"all_gather": replicas, "gather": replicas, "reduce_scatter": 1 / replicas}
             yield replace(

@@ -158,7 +158,7 @@ def _ring(workers: int, block_bytes: float, laps: int, costs: NcclCosts) -> Iter
     """
     worker = np.arange(workers)
     receiver = (worker + 1) % workers
-    num_full_pieces, last_piece_bytes = (float(value) for value in costs.ring_steps(block_bytes))
+    num_full_pieces, last_piece_bytes = (float(value) for value in costs.ring_pieces(block_bytes))
     for num_pieces, piece_bytes in ((num_full_pieces, costs.ring_piece_bytes), (1, last_piece_bytes)):
         if piece_bytes > 0:
             # The slices of a piece, a round each; equal slices are one object.

@@ -61,7 +61,7 @@ def test_the_heuristic_is_near_the_exact_order(monkeypatch):
         rate, delay = drawn(10, seed, symmetric=seed % 2 == 0)
         exact = narrowest_line(ring_order(rate, delay), rate)
         with monkeypatch.context() as patched:
-            patched.setattr(orders, "EXACT", 2)
+            patched.setattr(orders, "MOST_EXACT_PLACES", 2)
             order = ring_order(rate, delay)
         assert sorted(order.tolist()) == list(range(10))
         parts.append(narrowest_line(order, rate) / exact)

@@ -47,7 +47,7 @@ def test_each_timeout_halves_a_window() -> None:
     assert after(0.0) == after(0.249) == after(0.49) == 0.0
     assert after(0.5) == after(0.74) == pytest.approx(0.05 - 3.125e6 / 125e6)
     assert after(0.75) == pytest.approx(after(0.5) + 0.05 - 1.5625e6 / 125e6)
-    assert after(10 * TIMEOUT_S) == after(1e6) == pytest.approx(FAR.tcp.after_idling_s(1e9, 125e6, 0.05) - 8)
+    assert after(10 * TIMEOUT_S) == after(1e6) == pytest.approx(FAR.tcp.transfer_after_idling_s(1e9, 125e6, 0.05) - 8)
 
 
 @given(

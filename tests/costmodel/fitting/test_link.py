@@ -55,10 +55,10 @@ def test_costs_come_back_where_they_weigh():
     link = LINKS["10 Gbit/s"]
     found = fit_link(rows(link, noise=0.005))
     for p, seconds in COSTS.call_s:
-        assert float(found.costs.per_call("all_reduce", p)) == pytest.approx(seconds, rel=0.03)
+        assert float(found.costs.seconds_per_call("all_reduce", p)) == pytest.approx(seconds, rel=0.03)
     for kind in ("all_gather", "reduce_scatter"):
-        assert found.costs.per_byte(kind) == pytest.approx(COSTS.per_byte(kind), rel=0.1)
-    assert found.costs.per_byte("broadcast") == 0
+        assert found.costs.seconds_per_byte(kind) == pytest.approx(COSTS.seconds_per_byte(kind), rel=0.1)
+    assert found.costs.seconds_per_byte("broadcast") == 0
 
 
 def test_one_number_of_workers_is_enough():

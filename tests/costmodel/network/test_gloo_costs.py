@@ -107,7 +107,7 @@ def test_a_call_of_one_collective_is_described_beside_those_of_all_others() -> N
     told = {"call_overhead": {2: "0.2 ms", "all_to_all": {4: "0.6 ms", "2": "0.3 ms"}}}
     made = network(GIVEN | {"gloo": told}).gloo
     assert made == GlooCosts(call_s=((2, 2e-4),), call_of_s=(("all_to_all", ((2, 3e-4), (4, 6e-4))),))
-    assert made.per_call("all_to_all", 4) == 6e-4 and made.per_call("all_reduce", 4) == 2e-4
+    assert made.seconds_per_call("all_to_all", 4) == 6e-4 and made.seconds_per_call("all_reduce", 4) == 2e-4
 
 
 def test_beyond_what_was_measured_a_call_grows_with_its_connections() -> None:
@@ -115,12 +115,12 @@ def test_beyond_what_was_measured_a_call_grows_with_its_connections() -> None:
     of = GlooCosts(call_s=((2, 2e-4), (4, 5e-4)))
     workers = np.array([1, 2, 3, 4, 5, 8, 9])
     inside = [2e-4, 2e-4, 3.5e-4, 5e-4]
-    assert of.per_call("all_reduce", workers).tolist() == pytest.approx([*inside, 5e-4, 5e-4, 5e-4])
-    assert of.per_call("broadcast", workers).tolist() == pytest.approx([*inside, 8e-4, 8e-4, 11e-4])
-    assert of.per_call("all_to_all", workers).tolist() == pytest.approx([*inside, 6.5e-4, 11e-4, 12.5e-4])
+    assert of.seconds_per_call("all_reduce", workers).tolist() == pytest.approx([*inside, 5e-4, 5e-4, 5e-4])
+    assert of.seconds_per_call("broadcast", workers).tolist() == pytest.approx([*inside, 8e-4, 8e-4, 11e-4])
+    assert of.seconds_per_call("all_to_all", workers).tolist() == pytest.approx([*inside, 6.5e-4, 11e-4, 12.5e-4])
     falling = GlooCosts(call_s=((2, 5e-4), (4, 2e-4)))
-    assert falling.per_call("all_to_all", 64) == 2e-4
-    assert GlooCosts(call_s=((2, 5e-4),)).per_call("all_to_all", 64) == 5e-4
+    assert falling.seconds_per_call("all_to_all", 64) == 2e-4
+    assert GlooCosts(call_s=((2, 5e-4),)).seconds_per_call("all_to_all", 64) == 5e-4
 
 
 @pytest.mark.parametrize(

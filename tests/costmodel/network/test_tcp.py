@@ -63,18 +63,18 @@ def test_a_window_bounds_what_a_connection_carries() -> None:
 def test_windows_double_every_round_trip_after_idling() -> None:
     # 10, 20, 40 segments of 1 kB in three round trips of 0.1 s; then 80 kB are on the way at 800 kB/s.
     tcp = Tcp(segment_bytes=1000)
-    assert tcp.after_idling_s(70e3 + 8e5, 8e5, 0.1) == pytest.approx(0.3 + 1.0)
-    assert tcp.after_idling_s(10e3, 8e5, 0.1) == pytest.approx(10e3 / 8e5)  # the first window is enough
-    assert tcp.after_idling_s(8e5, 8e5, 0.0) == pytest.approx(1.0)
-    assert Tcp(segment_bytes=1000, slow_start=False).after_idling_s(8e5, 8e5, 0.1) == pytest.approx(1.0)
+    assert tcp.transfer_after_idling_s(70e3 + 8e5, 8e5, 0.1) == pytest.approx(0.3 + 1.0)
+    assert tcp.transfer_after_idling_s(10e3, 8e5, 0.1) == pytest.approx(10e3 / 8e5)  # the first window is enough
+    assert tcp.transfer_after_idling_s(8e5, 8e5, 0.0) == pytest.approx(1.0)
+    assert Tcp(segment_bytes=1000, slow_start=False).transfer_after_idling_s(8e5, 8e5, 0.1) == pytest.approx(1.0)
 
 
 @given(st.floats(1, 1e9), st.floats(1e5, 1e9), st.floats(0, 0.3), st.integers(1, 64))
 def test_opening_windows_take_longer_and_more_connections_less(n: float, line: float, rtt_s: float, count: int) -> None:
     tcp, many = Tcp(), Tcp(connections=count)
     open_s = n / tcp.rate_bytes_per_s(line, rtt_s)
-    assert tcp.after_idling_s(n, line, rtt_s) >= open_s * (1 - 1e-12)
-    assert many.after_idling_s(n, line, rtt_s) <= tcp.after_idling_s(n, line, rtt_s) * (1 + 1e-12)
+    assert tcp.transfer_after_idling_s(n, line, rtt_s) >= open_s * (1 - 1e-12)
+    assert many.transfer_after_idling_s(n, line, rtt_s) <= tcp.transfer_after_idling_s(n, line, rtt_s) * (1 + 1e-12)
 
 
 def test_a_short_queue_lets_bytes_travel_twice() -> None:

@@ -88,7 +88,7 @@ def test_the_reference_s_two_sites_are_25_ms_apart() -> None:
 def test_workers_left_over_go_to_the_first_sites() -> None:
     assert Sites(3, LAN, UPLINK).sizes(8) == (3, 3, 2)
     assert Sites((1, 5), LAN, UPLINK).sizes(6) == (1, 5)
-    np.testing.assert_array_equal(Sites((1, 3), LAN, UPLINK).among(4).site, [0, 1, 1, 1])
+    np.testing.assert_array_equal(Sites((1, 3), LAN, UPLINK).among(4).site_by_worker, [0, 1, 1, 1])
 
 
 @pytest.mark.parametrize(("nics", "flows", "share"), [(8, 8, 1), (4, 8, 2), (3, 8, 3), (1, 8, 8), (1, 1, 1), (4, 1, 1)])

@@ -75,11 +75,11 @@ class Algorithm:
         rounds: function that returns the rounds of messages for a single P and n.
         messages: number of messages, one after another, on the longest path.
         nbytes: total bytes of these messages.
-        sent: bytes that each worker sends, mean over workers; None for ``nbytes``.
-        latencies: number of the messages that wait for the arrival of the message before, if messages are eager; None
-            for all.
+        sent: bytes that each worker sends, mean over workers; None: as many as ``nbytes``.
+        latencies: number of the messages that wait for the arrival of the message before, if messages are eager (see
+            `syncline.costmodel.collectives.cost.Rule`); None: all of them.
         directions: transfers that a worker's link carries at once in each round, 1 or 2; None if rounds differ.
-        folds: whether ``directions`` holds for powers of two only.
+        only_powers_of_two: whether ``directions`` holds for powers of two only.
         few_messages: whether workers send at most four messages each, on average; else each may send in every round.
         repeats_rounds: whether all but a few rounds are the same object as the round before, as in a ring.
     """
@@ -90,7 +90,7 @@ class Algorithm:
     sent: Callable[[IntOrArray, FloatOrArray], FloatOrArray] | None = None
     latencies: Callable[[IntOrArray], IntOrArray] | None = None
     directions: int | None = 2
-    folds: bool = False
+    only_powers_of_two: bool = False
     few_messages: bool = False
     repeats_rounds: bool = False
 
@@ -105,8 +105,8 @@ def doublings(workers: IntOrArray) -> IntOrArray:
     return np.frexp(workers)[1].astype(np.int64) - 1  # int32 would overflow in a product with bytes
 
 
-def folds(workers: IntOrArray) -> IntOrArray:
-    """Return 2 f, the rounds for workers beyond a power of two: one in and one out, or 0 if there are none."""
+def folding_rounds(workers: IntOrArray) -> IntOrArray:
+    """Return the number of rounds for workers beyond a power of two: one in and one out, or 0 if there are none."""
     return 2 * (tree_depth(workers) - doublings(workers))
 
 
@@ -147,14 +147,17 @@ def doubling_rounds(power: int, nbytes: float, growth: int) -> Iterator[Round]:
         yield Round(worker, partner, float(nbytes * growth**step))
 
 
-def folded_rounds(workers: int, nbytes: float, among_power: Iterable[Round], back: RankArray) -> Iterator[Round]:
+def folded_rounds(
+    workers: int, nbytes: float, among_power: Iterable[Round], result_senders: RankArray
+) -> Iterator[Round]:
     """Yield the rounds ``among_power`` of the first Q of P workers, and a round before and after for the others.
 
-    Worker Q + i sends n bytes to worker i in the first round, and receives n from ``back[i]`` in the last round.
+    Worker Q + i sends n bytes to worker i in the first round, and receives n from ``result_senders[i]`` in the last.
     """
-    extra_workers = np.arange(len(back), workers)
+    power = len(result_senders)
+    extra_workers = np.arange(power, workers)
     if len(extra_workers):
-        yield Round(extra_workers, extra_workers - len(back), float(nbytes))
+        yield Round(extra_workers, extra_workers - power, float(nbytes))
     yield from among_power
     if len(extra_workers):
-        yield Round(back[: len(extra_workers)], extra_workers, float(nbytes))
+        yield Round(result_senders[: len(extra_workers)], extra_workers, float(nbytes))

@@ -35,7 +35,7 @@ from syncline.costmodel.collectives.algorithms.base import (
     doubling_rounds,
     doublings,
     folded_rounds,
-    folds,
+    folding_rounds,
     largest_power,
     other_parts_bytes,
     other_parts_bytes_twice,
@@ -107,12 +107,16 @@ MESSAGE = Algorithm(
 def _doubling_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of an all-reduce of n bytes by recursive doubling."""
     power = largest_power(workers)
-    mirror = np.arange(power)[::-1]  # worker i reaches its mirror worker only after every exchange
-    return folded_rounds(workers, nbytes, among_power=doubling_rounds(power, nbytes, growth=1), back=mirror)
+    exchanges = doubling_rounds(power, nbytes, growth=1)
+    mirror = np.arange(power)[::-1]  # the data of worker i reach the mirror worker Q - 1 - i only in the last exchange
+    return folded_rounds(workers, nbytes, among_power=exchanges, result_senders=mirror)
 
 
 def _doubling_sent_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the mean bytes that a worker sends in recursive doubling: ``n(Q l + 2(P - Q))/P``."""
+    """Return the mean bytes that a worker sends in recursive doubling.
+
+    They are ``n (Q l + 2 (P - Q)) / P`` with Q = 2^l, the largest power of two that is at most P.
+    """
     power = np.exp2(doublings(workers))
     return nbytes * ((power * doublings(workers) + 2 * (workers - power)) / workers)
 
@@ -133,10 +137,10 @@ def all_gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
 
 RECURSIVE_DOUBLING = Algorithm(
     rounds=_doubling_rounds,
-    messages=lambda workers: doublings(workers) + folds(workers),
-    nbytes=lambda workers, nbytes: nbytes * (doublings(workers) + folds(workers)),
+    messages=lambda workers: doublings(workers) + folding_rounds(workers),
+    nbytes=lambda workers, nbytes: nbytes * (doublings(workers) + folding_rounds(workers)),
     sent=_doubling_sent_bytes,
-    folds=True,
+    only_powers_of_two=True,
 )
 
 DOUBLING_ALL_GATHER = Algorithm(rounds=all_gather_rounds, messages=tree_depth, nbytes=other_workers_bytes)
@@ -152,21 +156,24 @@ def _rabenseifner_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Return the rounds of Rabenseifner's all-reduce of n bytes."""
     power = largest_power(workers)
     gathering = tuple(doubling_rounds(power, nbytes / power, growth=2))
-    return folded_rounds(workers, nbytes, among_power=(*gathering[::-1], *gathering), back=np.arange(power))
+    return folded_rounds(workers, nbytes, among_power=(*gathering[::-1], *gathering), result_senders=np.arange(power))
 
 
 def _rabenseifner_bytes(workers: IntOrArray, nbytes: FloatOrArray) -> FloatOrArray:
-    """Return the bytes on the longest path of Rabenseifner's all-reduce: ``2n((Q - 1)/Q + f)``."""
+    """Return the bytes on the longest path of Rabenseifner's all-reduce: ``2 n (Q - 1) / Q``, and 2 n more if P > Q.
+
+    Q is the largest power of two that is at most P.
+    """
     power = np.exp2(doublings(workers))
-    return nbytes * (2 * (power - 1) / power + folds(workers))
+    return nbytes * (2 * (power - 1) / power + folding_rounds(workers))
 
 
 RABENSEIFNER = Algorithm(
     rounds=_rabenseifner_rounds,
-    messages=lambda workers: 2 * doublings(workers) + folds(workers),
+    messages=lambda workers: 2 * doublings(workers) + folding_rounds(workers),
     nbytes=_rabenseifner_bytes,
     sent=other_parts_bytes_twice,
-    folds=True,
+    only_powers_of_two=True,
 )
 
 
@@ -186,8 +193,9 @@ def scatter_blocks(workers: IntOrArray) -> ScatterBlocks:
     """Return the number of blocks that a scatter among P workers sends, on the longest path and in all."""
     in_sequence = total = np.zeros_like(workers)
     for level in range(int(np.max(tree_depth(workers)))):
-        size, num_larger = np.divmod(workers, 2**level)  # some ranges have a worker more than the others
-        blocks = (size + 1) // 2 * (size > 1)  # sent in the halving of a range of this size
+        size, num_larger = np.divmod(workers, 2**level)  # some of the 2^level ranges have a worker more than the others
+        # A range of several workers sends the blocks of its upper half, which is the larger.
+        blocks = (size + 1) // 2 * (size > 1)
         blocks_of_larger = (size + 2) // 2 * (size > 0)
         total = total + (2**level - num_larger) * blocks + num_larger * blocks_of_larger
         in_sequence = in_sequence + np.where(num_larger > 0, blocks_of_larger, blocks)
@@ -233,20 +241,24 @@ REDUCE_SCATTER_GATHER = replace(
 
 
 def _naive_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce by a parameter server that serves one worker at a time."""
+    """Return the rounds of an all-reduce by a parameter server that serves one worker at a time, a message in each."""
     if workers == 1:
         return ()
     clients = np.arange(1, workers)
     server = np.zeros_like(clients)
-    up, down = np.concatenate([clients, server]), np.concatenate([server, clients])
-    return RoundTable(np.arange(len(up) + 1), up, receivers=down, nbytes=np.full(len(up), float(nbytes)))
+    senders, receivers = np.concatenate([clients, server]), np.concatenate([server, clients])
+    num_rounds = len(senders)
+    return RoundTable(np.arange(num_rounds + 1), senders, receivers, nbytes=np.full(num_rounds, float(nbytes)))
 
 
 def _efficient_rounds(workers: int, nbytes: float) -> Iterable[Round]:
-    """Return the rounds of an all-reduce by a parameter server that receives and sends along a tree."""
-    block = nbytes / workers
+    """Return the rounds of an all-reduce by a parameter server that receives and sends along a tree.
+
+    The server gathers n bytes from each worker, sums them, and broadcasts the sum by a scatter and an all-gather.
+    """
+    block_bytes = nbytes / workers
     gathering = reversed_rounds(scatter_rounds(workers, nbytes))
-    return (*gathering, *scatter_rounds(workers, block), *all_gather_rounds(workers, block))
+    return (*gathering, *scatter_rounds(workers, block_bytes), *all_gather_rounds(workers, block_bytes))
 
 
 NAIVE_SERVER = Algorithm(

@@ -35,7 +35,7 @@ def pat_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     worker = np.arange(workers)
     for step in reversed(range((workers - 1).bit_length())):
         distance = 2**step
-        blocks = -(-(workers - distance) // (2 * distance))
+        blocks = -(-(workers - distance) // (2 * distance))  # rounded up
         yield Round(worker, (worker + distance) % workers, float(blocks * nbytes))
 
 

@@ -61,7 +61,7 @@ def range_halvings(workers: int) -> tuple[Halving, ...]:
             if length > 1:
                 halves.append((first, length // 2))
                 cuts.append((first, middle, upper_length))
-            halves.append((middle, upper_length))  # all of a range of one worker
+            halves.append((middle, upper_length))  # which is all of a range of one worker
         senders, receivers, lengths = np.array(cuts).T
         halvings.append(Halving(frozen(senders), frozen(receivers), frozen(lengths)))
         ranges = halves
@@ -105,20 +105,19 @@ def _gather_rounds(workers: int, nbytes: float) -> Iterator[Round]:
     """Yield the rounds of a gather of n bytes from each worker to worker 0."""
     for step in range((workers - 1).bit_length()):
         senders = np.arange(2**step, workers, 2 ** (step + 1))
-        block_counts = np.minimum(2**step, workers - senders)
-        for blocks in sorted(
-            {int(block_counts[0]), int(block_counts[-1])}, reverse=True
-        ):  # only the last can have fewer
+        block_counts = np.minimum(2**step, workers - senders)  # only the last sender can have fewer
+        for blocks in sorted({int(block_counts[0]), int(block_counts[-1])}, reverse=True):
             equal_senders = senders[block_counts == blocks]
             yield Round(equal_senders, equal_senders - 2**step, float(blocks * nbytes))
 
 
 def _binary_ones(workers: IntOrArray) -> IntOrArray:
-    """Return O, the total number of ones in the binary digits of the numbers 0 to P - 1."""
+    """Return the total number of ones in the binary digits of the numbers 0 to P - 1."""
     total = np.zeros_like(workers)
     for bit in range(int(np.max(workers)).bit_length()):
-        full_runs, rest = np.divmod(workers, 2 << bit)  # the bit is set in the upper half of a run
-        total = total + (full_runs << bit) + np.maximum(rest - (1 << bit), 0)
+        half_run = 2**bit  # the bit is 0 in so many numbers, then 1 in as many, and so on
+        full_runs, rest = np.divmod(workers, 2 * half_run)
+        total = total + full_runs * half_run + np.maximum(rest - half_run, 0)
     return total
 
 
@@ -138,8 +137,8 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
 
     The first tree is in order, and the left subtree of a range's root is full: it has 2^k - 1 workers, with 2^k the
     largest power of two that fits into the range. So every even worker is a leaf. The second tree is the first with
-    i - 1 for i. So every odd worker but the last is an inner node in the first tree only, every even worker in the
-    second only.
+    i - 1 for i, modulo P. So every odd worker but the last is an inner node in the first tree only, every even worker
+    in the second only.
     """
     first_tree: dict[int, int] = {}
     ranges = [(0, workers, -1)]  # start, length and parent of subtrees; the whole tree has no parent
@@ -147,7 +146,7 @@ def two_tree_parents(workers: int) -> tuple[dict[int, int], dict[int, int]]:
         start, length, parent = ranges.pop()
         if length < 1:
             continue
-        left_length = (1 << (length.bit_length() - 1)) - 1
+        left_length = 2 ** (length.bit_length() - 1) - 1
         root = start + left_length
         if parent >= 0:
             first_tree[root] = parent
@@ -173,32 +172,33 @@ def two_tree_reduce_rounds(workers: int) -> tuple[tuple[tuple[int, int], ...], .
         return 1 + depth(tree, parent_of[tree][worker]) if worker in parent_of[tree] else 0
 
     missing_children = [Counter(parents.values()) for parents in parent_of]  # by tree and worker
-    sorted_entries = []  # the deepest workers first, then the first tree, then the last worker
-    for tree, parents in enumerate(parent_of):
-        sorted_entries += [(-depth(tree, child), tree, -child) for child in parents]
-    waiting = [(tree, -minus_child) for _, tree, minus_child in sorted(sorted_entries)]
+    messages = [(tree, child) for tree, parents in enumerate(parent_of) for child in parents]
+    # The deepest workers send first, then those of the first tree, then the last worker.
+    waiting = sorted(messages, key=lambda message: (-depth(*message), message[0], -message[1]))
     rounds = []
     while waiting:
-        tree_of: dict[int, int] = {}  # of each worker that sends in this round
-        receiver_of: dict[int, int] = {}
+        tree_by_sender: dict[int, int] = {}
+        receiver_by_sender: dict[int, int] = {}
         busy_receivers: set[int] = set()
         for tree, child in waiting:
             receiver = parent_of[tree][child]
-            is_busy = child in tree_of or receiver in busy_receivers
+            is_busy = child in tree_by_sender or receiver in busy_receivers
             if not is_busy and not missing_children[tree][child]:
-                tree_of[child], receiver_of[child] = tree, receiver
+                tree_by_sender[child], receiver_by_sender[child] = tree, receiver
                 busy_receivers.add(receiver)
-        for child, receiver in receiver_of.items():
-            missing_children[tree_of[child]][receiver] -= 1
-        rounds.append(tuple(receiver_of.items()))
-        waiting = [(tree, child) for tree, child in waiting if tree_of.get(child) != tree]
+        for child, receiver in receiver_by_sender.items():
+            missing_children[tree_by_sender[child]][receiver] -= 1
+        rounds.append(tuple(receiver_by_sender.items()))
+        waiting = [(tree, child) for tree, child in waiting if tree_by_sender.get(child) != tree]
     return tuple(rounds)
 
 
 def _two_tree_rounds(workers: int, nbytes: float) -> Iterable[Round]:
     """Return the rounds of an all-reduce of n bytes by a double binary tree, with half of the bytes in each tree."""
-    columns = (np.array(messages).T for messages in two_tree_reduce_rounds(workers))
-    up = tuple(Round(children, receivers, nbytes / 2) for children, receivers in columns)
+    up = []
+    for messages in two_tree_reduce_rounds(workers):
+        children, parents = np.array(messages).T
+        up.append(Round(children, parents, nbytes / 2))
     return (*up, *reversed_rounds(up))
 
 
@@ -207,8 +207,8 @@ def _two_tree_messages_up(workers: IntOrArray) -> IntOrArray:
 
     P is the number of ``workers``, l = floor(log2 P), and e is 1 if P + 1 is a power of two, else 0.
     """
-    full = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
-    return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + full, 0)[()]
+    is_full_tree = tree_depth(np.add(workers, 1)) == doublings(np.add(workers, 1))
+    return np.where(np.greater(workers, 1), 2 * doublings(workers) - 1 + is_full_tree, 0)[()]
 
 
 def _two_tree_latencies(workers: IntOrArray) -> IntOrArray:

@@ -181,7 +181,7 @@ def test_costs_learned_at_one_setting_predict_the_others():
     for kind, calls in learned.call_of_s:
         assert dict(dict(SHAPED.call_of_s)[kind]) == pytest.approx(dict(calls), abs=1e-5)
     for kind, byte_s in learned.byte_s:
-        assert SHAPED.per_byte(kind) == pytest.approx(byte_s, abs=1e-11)
+        assert SHAPED.seconds_per_byte(kind) == pytest.approx(byte_s, abs=1e-11)
 
 
 @needs_reference

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncline.costmodel import NETWORKS, Link, MultiLevel, TwoLevel, collective_s
-from syncline.costmodel.collectives.nccl import LAPS, nvlink_algorithm
+from syncline.costmodel.collectives.nccl import NVLINK_LAPS, nvlink_algorithm
 from syncline.costmodel.collectives.policies import chosen_algorithm
 from syncline.costmodel.collectives.prices import collective_prices
 from syncline.costmodel.collectives.table import gpu_nodes
@@ -22,7 +22,7 @@ from syncline.specs import network, network_fields
 DGX = NETWORKS["dgx-h100"].network
 H100_RATE = 0.98 * 20.6 / 25 * 450e9
 """What NCCL's rings reach of NVLink among H100: its src/graph/topo.h counts on 20.6 of 25 GB/s per link."""
-kinds, sizes = st.sampled_from(sorted(LAPS)), st.floats(1e3, 1e11)
+kinds, sizes = st.sampled_from(sorted(NVLINK_LAPS)), st.floats(1e3, 1e11)
 
 
 def seconds(kind: str, workers: int, nbytes: float, on: object = DGX) -> float:
@@ -139,7 +139,7 @@ def test_many_settings_are_priced_as_each_alone(kind: str, nbytes: float) -> Non
     np.testing.assert_allclose(priced.seconds, each, rtol=1e-12)
 
 
-@pytest.mark.parametrize("kind", sorted(LAPS))
+@pytest.mark.parametrize("kind", sorted(NVLINK_LAPS))
 @pytest.mark.parametrize("workers", [4, 16])
 def test_closed_form_events_and_clock_agree(kind: str, workers: int) -> None:
     expected = seconds(kind, workers, 1e8)
@@ -152,7 +152,7 @@ def test_closed_form_events_and_clock_agree(kind: str, workers: int) -> None:
     assert told.wall_s == pytest.approx(1 + expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", sorted(LAPS))
+@pytest.mark.parametrize("kind", sorted(NVLINK_LAPS))
 def test_an_algorithm_that_the_user_names_is_kept(kind: str) -> None:
     for workers in (16, 64):
         priced = collective_prices(kind, np.array([workers]), 1e8, DGX, "hierarchical")
