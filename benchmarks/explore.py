@@ -61,9 +61,9 @@ def ranking(settings: PageSettings) -> None:
 def drawing(settings: PageSettings) -> None:
     """What is told after it."""
     found, over = ranking_of(settings), curves(settings)
-    now = answers.computing_now(found)
+    now = answers.computing_shares(found)
     markup.figure([utilisation_picture(over, settings.bandwidth, now, width) for width in WIDTHS])
-    markup.threshold_table(answers.threshold_rows(found, over))
+    markup.render("threshold_table", answers.threshold_rows(found, over), BASELINE)
 
 
 def measured(name: str, settings: PageSettings, moves: int) -> Row:

@@ -115,21 +115,21 @@ def ranking_of(settings: PageSettings) -> Ranking:
     if failures is not None:
         (baseline_goodput,) = [row["goodput"] for row in rows if row["method"] == BASELINE]
         rows = [_with_failures(row, baseline_goodput) for row in rows]
-    period = settings.period or PRESET  # 0 keeps each preset's own
-    origins = option_origins(settings.methods, None if period == COMPARED_PERIOD else period)
+    # The page's period 0 keeps each preset's own; `COMPARED_PERIOD` is that of the command without --period.
+    period = None if settings.period == COMPARED_PERIOD else settings.period or PRESET
+    origins = option_origins(settings.methods, period)
     assumptions = tuple(projection_assumptions([spec], rows, origins))
     return Ranking(settings, tuple(sorted(rows, key=_sort_key)), explored.notes, assumptions, transfers_of([spec]))
 
 
 def _with_failures(row: dict[str, Any], baseline_goodput: float | None) -> dict[str, Any]:
     """Return a row whose total time and speedup include failures; with a goodput of 0 both are None."""
-    goodput = row["goodput"]
-    if goodput is None:
+    goodput, times = row["goodput"], ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")
+    if goodput is None:  # the step time is unknown
         return row
-    if not goodput:
-        times = dict.fromkeys(("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s"))
-        return row | times | {"speedup": None, "not_timed": row["stuck"]}
-    changes = {name: row[name] / goodput for name in ("wall_clock_s", "wall_clock_low_s", "wall_clock_high_s")}
+    if goodput == 0:  # the training makes no progress
+        return row | dict.fromkeys(times) | {"speedup": None, "not_timed": row["stuck"]}
+    changes = {name: row[name] / goodput for name in times}
     for name in ("speedup", "speedup_low", "speedup_high"):
         is_known = row[name] is not None and baseline_goodput
         changes[name] = row[name] * goodput / baseline_goodput if is_known else None
@@ -143,14 +143,18 @@ def _sort_key(row: Mapping[str, Any]) -> tuple[bool, bool, float]:
 
 
 def _curve_settings(settings: PageSettings) -> PageSettings:
-    """Return the settings without the bandwidth, the failures and the shown method, which curves do not depend on."""
-    defaults = ("bandwidth", "mtbf", "restart", "storage")
-    return replace(settings, shown="", **{name: getattr(PageSettings, name) for name in defaults})
+    """Return the settings with the defaults of the bandwidth, the failures and the shown method.
+
+    Curves do not depend on these, so that they have one key in the cache whatever these are.
+    """
+    defaults = {name: getattr(PageSettings, name) for name in ("bandwidth", "mtbf", "restart", "storage")}
+    return replace(settings, shown="", **defaults)
 
 
 def _plan_of(settings: PageSettings) -> ProjectionPlan:
     """Return the plan that prices the methods of settings on any line between the sites."""
-    return _cached_plan(replace(_curve_settings(settings), latency=PageSettings.latency))
+    any_line = replace(_curve_settings(settings), latency=PageSettings.latency)  # one key for all lines
+    return _cached_plan(any_line)
 
 
 @lru_cache(maxsize=16)
@@ -198,6 +202,8 @@ def _compute_curves(settings: PageSettings) -> Curves:
         for name, index in index_by_name.items():
             step_s[name] = np.broadcast_to(np.ravel(plan.step(index, links).step_time_s), drawn.shape)
         return Curves(drawn, step_s, compute_s, priced=POINTS_PER_CURVE)
+
+    # On other networks each bandwidth is priced alone: few are, and the curve is interpolated between them.
     bandwidths = np.geomspace(LOWEST, HIGHEST, round(np.log10(HIGHEST / LOWEST) * PER_DECADE) + 1)
     priced_s: dict[str, list[float]] = {name: [] for name in index_by_name}
     for bandwidth in bandwidths.tolist():
@@ -213,7 +219,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
 
 
 def shown_method(ranking: Ranking) -> str:
-    """Return the method whose round is drawn: the requested one if it has a time, else the first of the ranking."""
+    """Return the method whose round is drawn: the requested one if it has a time, else the first but the baseline."""
     timed_methods = [row["method"] for row in ranking.rows if row["wall_clock_s"] is not None]
     if ranking.settings.shown in timed_methods:
         return ranking.settings.shown
@@ -249,23 +255,23 @@ def crossing(bandwidths: Floats, values: Floats, wanted: float) -> float | None:
     if not changes.size:
         return None
     last = int(changes[-1])
-    low, high = 1 / bandwidths[last], 1 / bandwidths[last + 1]
+    inverse_below, inverse_above = 1 / bandwidths[last], 1 / bandwidths[last + 1]
     share = (wanted - values[last]) / (values[last + 1] - values[last])
-    return float(1 / (low + share * (high - low)))
+    return float(1 / (inverse_below + share * (inverse_above - inverse_below)))
 
 
 TIE = 1.05
 """Ratio of two times up to which they tie."""
 
-MORE_IS_NOTHING = 1.05
-"""Ratio of a step's time to that at the highest bandwidth, up to which more bandwidth is of no use."""
+CLEARLY_FASTER = 1.05
+"""Speedup from which a method is called faster, and up to which more bandwidth is of no use."""
 
 
 EVERY = "every bandwidth that is drawn"
 ALL_DRAWN = "at all bandwidths drawn"
 
 
-def computing_now(ranking: Ranking) -> dict[str, float]:
+def computing_shares(ranking: Ranking) -> dict[str, float]:
     """Return the share of the time that computes, for each method that has a time."""
     shares = {}
     for row in ranking.rows:
@@ -350,9 +356,9 @@ def leading_methods(ranking: Ranking, curves: Curves) -> str:
 
 
 def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str]]:
-    """Return the name of each method, the bandwidths at which it is 5% faster than the baseline, and which suffice.
+    """Return each method's name, the bandwidths at which it is 5% faster than the baseline, and those that suffice.
 
-    A bandwidth suffices from which on more bandwidth saves less than 5% of the step's time.
+    A bandwidth suffices if no higher one makes the step 5% faster.
     """
     if len(sizes_of_sites(ranking.settings)) == 1:
         return []
@@ -361,7 +367,7 @@ def threshold_rows(ranking: Ranking, curves: Curves) -> list[tuple[str, str, str
         method = row["method"]
         if method in curves.step_s:
             step_s = curves.step_s[method]
-            bandwidth = crossing(curves.bandwidths, step_s, MORE_IS_NOTHING * float(step_s[-1]))
+            bandwidth = crossing(curves.bandwidths, step_s, wanted=CLEARLY_FASTER * float(step_s[-1]))
             suffices = ALL_DRAWN if bandwidth is None else f"from {_two_digits(bandwidth)}"
             faster = "" if method == BASELINE else _faster_than_baseline(row, curves, method)
             rows.append((method, faster, suffices))
@@ -380,10 +386,13 @@ def _leaders(curves: Curves, among: set[str]) -> str:
         return "No method here has a known time and fits into memory."
     leaders = np.argmin(np.stack([curves.step_s[name] for name in names]), axis=0)  # index at each bandwidth
     parts = [names[leaders[0]]]
-    for index in (1 + np.flatnonzero(np.diff(leaders))).tolist():  # the first bandwidth with another leader
+    for index in range(1, len(leaders)):
         leader_below, leader_above = names[leaders[index - 1]], names[leaders[index]]
-        ratios = (curves.step_s[leader_below] / curves.step_s[leader_above])[index - 1 : index + 1]
-        boundary = crossing(curves.bandwidths[index - 1 : index + 1], ratios, wanted=1.0)
+        if leader_above == leader_below:
+            continue
+        interval = slice(index - 1, index + 1)
+        ratios = curves.step_s[leader_below][interval] / curves.step_s[leader_above][interval]
+        boundary = crossing(curves.bandwidths[interval], ratios, wanted=1.0)
         parts.append(f"from about {_two_digits(boundary or curves.bandwidths[index])} on {leader_above}")
     everywhere = f", at {EVERY}" if len(parts) == 1 else ""
     return f"First is {', '.join(parts)}{everywhere}."
@@ -393,15 +402,14 @@ def _faster_than_baseline(row: Mapping[str, Any], curves: Curves, method: str) -
     """Return the bandwidths at which a method is 5% faster than the baseline, from its row or else from the curves."""
     if BASELINE not in curves.step_s:
         return "unknown"
-    when = row.get("faster_by_5_percent")
-    rate = row.get("faster_by_5_percent_bandwidth_bytes_per_s")
+    when = row.get("faster_by_5_percent")  # such as "above"; None: unknown
     if when is not None:
-        bandwidth = "" if rate is None else format_bandwidth(rate)
-        return f"{when} {bandwidth}".strip()
+        threshold = row["faster_by_5_percent_bandwidth_bytes_per_s"]
+        return when if threshold is None else f"{when} {format_bandwidth(threshold)}"
     # The row has no threshold, for example on a network of several links.
     speedups = curves.step_s[BASELINE] / curves.step_s[method]
-    boundary = crossing(curves.bandwidths, speedups, wanted=1.05)
-    is_faster = speedups[-1] >= 1.05
+    boundary = crossing(curves.bandwidths, speedups, wanted=CLEARLY_FASTER)
+    is_faster_at_highest = speedups[-1] >= CLEARLY_FASTER
     if boundary is None:
-        return ALL_DRAWN if is_faster else "never"
-    return f"{'above' if is_faster else 'below'} {_two_digits(boundary)}"
+        return ALL_DRAWN if is_faster_at_highest else "never"
+    return f"{'above' if is_faster_at_highest else 'below'} {_two_digits(boundary)}"

@@ -6,7 +6,7 @@ One part has all plans for the page's cluster and training, by the functions of 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from html import escape
@@ -20,7 +20,6 @@ from syncline.planner.advice.advice import Advice, compute_advice
 from syncline.planner.advice.question import AdviceQuestion, advice_question
 from syncline.planner.advice.ranking_changes import fastest_by_loss
 from syncline.planner.advice.sentences import compared_rows, layout_words, method_words, period_words
-from syncline.planner.assumptions import Assumption
 from syncline.planner.explore.answers import Ranking, ties
 from syncline.planner.explore.pictures import interval_picture, swatch
 from syncline.planner.explore.settings import (
@@ -30,7 +29,6 @@ from syncline.planner.explore.settings import (
     failures_of_settings,
     network_of,
     sizes_of_sites,
-    to_query,
 )
 from syncline.planner.pages import templates
 from syncline.planner.tables.table import cell_text, range_text, waiting
@@ -52,10 +50,10 @@ SITE_SETTINGS = ("sites", "workers", "inside")
 """Settings that a network of the command has itself; the style sheet hides them beside it."""
 
 
-def filled(macro: str, *values: Any) -> str:
-    """Return the HTML of a macro of ``explore.html`` with these arguments."""
-    globals_ = {"swatch": lambda method: Markup(swatch(method))}
-    template = templates("syncline.planner.explore").get_template("explore.html", globals=globals_)
+def render(macro: str, *values: Any) -> str:
+    """Return the HTML that a macro of ``explore.html`` makes of these values."""
+    functions = {"swatch": lambda method: Markup(swatch(method))}
+    template = templates("syncline.planner.explore").get_template("explore.html", globals=functions)
     return str(getattr(template.module, macro)(*values)).strip()
 
 
@@ -63,7 +61,7 @@ def form(settings: PageSettings) -> str:
     """Return all controls, with the settings' values."""
     groups = [(title, [BY_NAME[name] for name in names]) for title, names in GROUPS]
     further_methods = (name for name in settings.methods if name not in OFFERED)
-    return filled("form", groups, settings, SLIDERS, [*OFFERED, *further_methods], BASELINE, SITE_SETTINGS)
+    return render("form", groups, settings, SLIDERS, [*OFFERED, *further_methods], BASELINE, SITE_SETTINGS)
 
 
 def ranking_table(ranking: Ranking, drawn: str = "") -> str:
@@ -77,20 +75,21 @@ def ranking_table(ranking: Ranking, drawn: str = "") -> str:
     untimed_rows = [row for row in ranking.rows if row["wall_clock_s"] is None]
     shortest_s = min((row["wall_clock_low_s"] for row in timed_rows), default=1.0)
     longest_s = max((row["wall_clock_high_s"] for row in timed_rows), default=1.0)
+    time_range_s = shortest_s, longest_s
     tied_methods = ties(ranking.rows)
     ranked_cells: list[dict[str, Any]] = []
     misfit_cells: list[dict[str, Any]] = []
     for row in timed_rows:
         if row["fits"] is False:
-            misfit_cells.append(_cells(row, "", (shortest_s, longest_s), tied=False))
+            misfit_cells.append(_ranking_cells(row, rank="", time_range_s=time_range_s, tied=False))
         else:
-            rank = str(len(ranked_cells) + 1)
-            ranked_cells.append(_cells(row, rank, (shortest_s, longest_s), tied=row["method"] in tied_methods))
+            rank, tied = str(len(ranked_cells) + 1), row["method"] in tied_methods
+            ranked_cells.append(_ranking_cells(row, rank, time_range_s=time_range_s, tied=tied))
     heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in RANKED.items())]
     if ranking.settings.mtbf:
         heads.append((column_of("goodput").header, "number wide"))
     sections = [("", ranked_cells), ("Does not fit into a worker's memory", misfit_cells)]
-    return filled("ranking_table", heads, sections, untimed_rows, drawn)
+    return render("ranking_table", heads, sections, untimed_rows, drawn)
 
 
 RANKED = {
@@ -101,17 +100,17 @@ RANKED = {
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
-    """Return a cell of a row as the commands' tables show it."""
+    """Return the value of a row's column as the commands' tables show it."""
     return cell_text(row, column_of(name))
 
 
-def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: bool) -> dict[str, Any]:
-    """Return the texts of a row of the ranking, by the names of the template.
+def _ranking_cells(row: dict[str, Any], rank: str, time_range_s: tuple[float, float], tied: bool) -> dict[str, Any]:
+    """Return the texts of a row of the ranking, by the names that the template ``explore.html`` has for its cells.
 
     Args:
         row: the row.
-        place: its place in the ranking; empty for a method that does not fit.
-        ends: shortest and longest time of all rows.
+        rank: its rank; empty for a method that does not fit.
+        time_range_s: shortest and longest time of all rows.
         tied: whether the method ties with the first.
     """
     low_s, time_s, high_s = row["wall_clock_low_s"], row["wall_clock_s"], row["wall_clock_high_s"]
@@ -121,11 +120,11 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
     speedup_range = "" if row["speedup"] is None else range_text(row, "speedup")
     return {
         "method": row["method"],
-        "place": place,
+        "place": rank,
         "tied": tied,
         "seconds": repr(time_s),  # all digits, as an attribute of the cell
         "time": _cell(row, "wall_clock_s"),
-        "interval": Markup(interval_picture(low_s, time_s, high_s, ends, method=row["method"])),
+        "interval": Markup(interval_picture(low_s, time_s, high_s, time_range_s, method=row["method"])),
         "between": range_text(row, "wall_clock_s"),
         "speedup": _cell(row, "speedup"),
         "around": "baseline" if row["method"] == BASELINE else speedup_range,  # small text beside the speedup
@@ -134,40 +133,15 @@ def _cells(row: dict[str, Any], place: str, ends: tuple[float, float], tied: boo
     }
 
 
-def key(methods: Iterable[str], values: Iterable[str]) -> str:
-    """Return the names of the lines below a narrow picture."""
-    return filled("key", list(zip(methods, values, strict=True)))
-
-
 def figure(pictures: Sequence[str]) -> str:
     """Return one picture in several widths, broad to narrow; the style sheet shows the width that fits."""
     names = ("broad", "middle", "small", "narrow")
     return "".join(f'<div class="only-{name}">{picture}</div>' for name, picture in zip(names, pictures, strict=True))
 
 
-def threshold_table(rows: Iterable[tuple[str, str, str]]) -> str:
-    """Return the HTML table of the bandwidths at which methods become faster than the baseline."""
-    return filled("threshold_table", list(rows), BASELINE)
-
-
-def bulleted(lines: Iterable[str], kind: str = "") -> str:
-    """Return sentences as a list; an empty text without sentences."""
-    return filled("bulleted", list(lines), kind)
-
-
-def assumption_list(assumptions: Iterable[Assumption]) -> str:
-    """Return the assumptions as a list of names, values and origins; the publication is the title of the origin."""
-    return filled("assumption_list", list(assumptions))
-
-
-def paragraph(text: str, kind: str = "") -> str:
-    """Return escaped text as an HTML paragraph; ``kind`` is its CSS class."""
-    return f'<p class="{kind}">{escape(text)}</p>'
-
-
-def download_links(settings: PageSettings) -> str:
-    """Return the buttons that copy the link and download the spec and the picture."""
-    return filled("download_links", to_query(settings))
+def paragraph(text: str, css_class: str = "") -> str:
+    """Return escaped text as an HTML paragraph."""
+    return f'<p class="{css_class}">{escape(text)}</p>'
 
 
 MOST_SHOWN = 6
@@ -175,7 +149,7 @@ MOST_SHOWN = 6
 
 
 def question_settings(settings: PageSettings) -> PageSettings:
-    """Return the settings without those that advice chooses itself and those of the page alone."""
+    """Return the settings with the defaults of those that the search of plans chooses itself or that only draw."""
     return replace(settings, methods=(), period=0, compression=OWN, replica="worker", shown="")
 
 
@@ -224,18 +198,12 @@ def advise_line(settings: PageSettings) -> str:
     return shlex.join(command)
 
 
-def search_prompt() -> str:
-    """Return the part of the page with the button that starts the search."""
-    return (
-        "<h2>All plans</h2><p>Methods, periods, compression and layouts of a replica, searched for this cluster, model "
-        'and batch; ranked by time to the same loss.</p><p><button type="button" id="advise">'
-        "Search plans</button> <small>some seconds</small></p>"
-    )
-
-
-def search_notice() -> str:
-    """Return the part of the page shown during the search."""
-    return '<h2>All plans</h2><p class="caveat" role="status">Searching…</p>'
+SEARCH_PROMPT = (
+    "<h2>All plans</h2><p>Methods, periods, compression and layouts of a replica, searched for this cluster, model "
+    'and batch; ranked by time to the same loss.</p><p><button type="button" id="advise">'
+    "Search plans</button> <small>some seconds</small></p>"
+)
+SEARCH_NOTICE = '<h2>All plans</h2><p class="caveat" role="status">Searching…</p>'
 
 
 def advice_part(settings: PageSettings, advice: Advice) -> str:
@@ -246,40 +214,48 @@ def advice_part(settings: PageSettings, advice: Advice) -> str:
     if advice.loss_unknown:
         title = f"Loss unknown: by time for the tokens, the fastest of each kind, {period_words(advice.question)}"
         lists.append(_plan_list(title, advice.loss_unknown, compared_rows(advice.question, advice.loss_unknown)))
-    num_hidden = len(advice.infeasible) - MOST_SHOWN
     refusals = [
         f"{method_words(row)}, {layout_words(row)}: {row['infeasible']}" for row in advice.infeasible[:MOST_SHOWN]
     ]
+    num_hidden = len(advice.infeasible) - len(refusals)
+    if num_hidden:
+        refusals.append(f"{num_hidden} more")
     reasons = [
         ("What decides", advice.decides),
         ("What would change it", advice.changes),
         ("What is unknown", advice.unknown),
     ]
-    refusals += [f"{num_hidden} more"] if num_hidden > 0 else []
-    return filled("advice_part", advice, lists, refusals, reasons, advise_line(settings))
+    return render("advice_part", advice, lists, refusals, reasons, advise_line(settings))
 
 
 def _plan_list(title: str, rows: Sequence[dict[str, Any]], chosen: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows."""
-    shown = list(chosen)[:MOST_SHOWN]
+    """Return a list of plans for the page: the cells of the first chosen rows, each with its rank among all rows.
+
+    Args:
+        title: title of the list.
+        rows: all rows of the list, the fastest first.
+        chosen: those that represent the others.
+    """
+    shown = chosen[:MOST_SHOWN]
     css_classes = {"plan": "", "time_s": "number", "waiting": "number"}
     if rows[0]["goodput"] is not None:
         css_classes["goodput"] = "number"
-    css_classes |= {"memory_bytes": "number rest", "energy_j": "number rest"}
+    css_classes |= {"memory_bytes": "number rest", "energy_j": "number rest"}  # a narrow window hides the rest
     heads = [("", "place"), *((column_of(name).header, css_class) for name, css_class in css_classes.items())]
     rank_by_id = {id(row): rank for rank, row in enumerate(rows, start=1)}
     cells = [_plan_cells(row, rank_by_id[id(row)]) for row in shown]
     return {"title": title, "heads": heads, "rows": cells, "remaining": len(rows) - len(shown)}
 
 
-def _plan_cells(row: dict[str, Any], place: int) -> dict[str, Any]:
-    """Return the texts of a plan's row."""
-    other_cells = [("number", share_text(1 - row["compute_s"] / row["step_time_s"]))]
+def _plan_cells(row: dict[str, Any], rank: int) -> dict[str, Any]:
+    """Return the texts of a plan's row, by the names that the template ``explore.html`` has for its cells."""
+    not_computing = share_text(1 - row["compute_s"] / row["step_time_s"])
+    other_cells = [("number", not_computing)]  # each with its CSS class
     if row["goodput"] is not None:
         other_cells.append(("number", _cell(row, "goodput")))
     other_cells += [("number rest", _cell(row, name)) for name in ("memory_bytes", "energy_j")]
     return {
-        "place": place,
+        "place": rank,
         "method": method_words(row),
         "tied": row["tied"],
         "layout": layout_words(row),

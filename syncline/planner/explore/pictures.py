@@ -45,11 +45,13 @@ def style_of(method: str) -> Style:
     """Return a method's colour and dashes, the same in every picture; the baseline has the ink's colour."""
     if method == BASELINE:
         return Style("var(--ink)", "")
-    style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)  # any style that depends on the name alone
     prefixes = [name for name in OFFERED if method == name or method.startswith(f"{name}-")]
     if prefixes:
         style_index = OFFERED.index(max(prefixes, key=len))
-    return Style(HUES[style_index % len(HUES)], DASHES[style_index // len(HUES) % len(DASHES)])
+    else:  # any style behind those of the offered methods that depends on the name alone
+        style_index = len(OFFERED) + sum(map(ord, method)) % len(HUES)
+    dash_index, hue_index = divmod(style_index, len(HUES))
+    return Style(HUES[hue_index], DASHES[dash_index % len(DASHES)])
 
 
 def swatch(method: str) -> str:
@@ -69,14 +71,14 @@ def bandwidth_ticks(low: float, high: float) -> list[tuple[float, str]]:
 
 
 def utilisation_picture(
-    curves: Curves, bandwidth: float, now: Mapping[str, float], width: int = 720, line: str = "a site's line"
+    curves: Curves, bandwidth: float, current_shares: Mapping[str, float], width: int = 720, line: str = "a site's line"
 ) -> str:
     """Return an SVG of the share of the time that computes over a line's bandwidth; it marks the settings' bandwidth.
 
     Args:
         curves: the times over the bandwidth.
         bandwidth: the settings' bandwidth in bytes per second.
-        now: method -> the share at that bandwidth, for the methods to draw.
+        current_shares: method -> the share at that bandwidth, for the methods to draw.
         width: width in pixels; a narrow picture has no names at the ends of the lines.
         line: the line in words.
     """
@@ -101,12 +103,12 @@ def utilisation_picture(
     ticks = bandwidth_ticks(low, high)
     for index, (rate, text) in enumerate(ticks):
         anchor = "start" if index == 0 else "end" if index == len(ticks) - 1 and narrow else "middle"
-        description = text.replace("bit/s", "").strip() if narrow else text
+        label = text.replace("bit/s", "").strip() if narrow else text
         out.append(
             f'<line class="axis" x1="{x(rate):.1f}" x2="{x(rate):.1f}" y1="{top + plot_height}" '
             f'y2="{top + plot_height + 4}"/>'
         )
-        out.append(f'<text x="{x(rate):.1f}" y="{top + plot_height + 17}" text-anchor="{anchor}">{description}</text>')
+        out.append(f'<text x="{x(rate):.1f}" y="{top + plot_height + 17}" text-anchor="{anchor}">{label}</text>')
     unit = ", bit/s" if narrow else ""
     name = f"bandwidth of {line}{unit}"
     out.append(f'<text x="{margin + plot_width / 2:.0f}" y="{height - 6}" text-anchor="middle">{name}</text>')
@@ -120,7 +122,7 @@ def utilisation_picture(
     position = f'x="{x(marked):.1f}" y="{top - 9}" text-anchor="{anchor}"'
     out.append(f'<text class="strong" {position}>{escape(label)}</text>')
     ends = []
-    for method, value in now.items():
+    for method, value in current_shares.items():
         shares = curves.computing(method)
         color, dash = style_of(method)
         points = " ".join(f"{x(rate):.1f},{y(part):.1f}" for rate, part in zip(curves.bandwidths, shares, strict=True))
@@ -132,37 +134,37 @@ def utilisation_picture(
         )
         ends.append(y(float(shares[-1])))
     if not narrow:
-        out += _end_labels(ends, now, right=margin + plot_width, between=(top, top + plot_height))
+        out += _end_labels(ends, current_shares, right=margin + plot_width, between=(top, top + plot_height))
     description = f"Share of the time that computes, over bandwidth; at {format_bandwidth(bandwidth)}: " + ", ".join(
-        f"{name} {share_text(value)}" for name, value in now.items()
+        f"{name} {share_text(value)}" for name, value in current_shares.items()
     )
     return _svg(width, height, inside=out, description=description)
 
 
 def _end_labels(
-    ends: Sequence[float], now: Mapping[str, float], right: float, between: tuple[float, float]
+    ends: Sequence[float], current_shares: Mapping[str, float], right: float, between: tuple[float, float]
 ) -> list[str]:
     """Return the names at the ends of the lines, with a leader each, as SVG elements.
 
     Args:
         ends: height in pixels of the end of each line.
-        now: method -> its share at the settings' bandwidth, in the order of the lines.
+        current_shares: method -> its share at the settings' bandwidth, in the order of the lines.
         right: pixels from the left to the end of the lines.
         between: heights in pixels between which the names lie.
     """
     from syncline.analysis.axes import spread_positions  # lazy import: matplotlib is slow to load
 
     # Order the names by their values, each as near to the end of its line as this order allows.
-    by_value = sorted(now, key=lambda name: -now[name])
+    by_value = sorted(current_shares, key=lambda name: -current_shares[name])
     label_heights = dict(zip(by_value, spread_positions(sorted(ends), 16.0, between[0] + 2, between[1]), strict=True))
     out = []
-    for method, end in zip(now, ends, strict=True):
+    for method, end in zip(current_shares, ends, strict=True):
         height, (color, _) = label_heights[method], style_of(method)
         out.append(f'<path class="leader" d="M{right + 1:.0f} {end:.1f} L{right + 16:.0f} {height:.1f}"/>')
         out.append(f'<circle cx="{right + 21:.0f}" cy="{height:.1f}" r="3.5" style="fill:{color}"/>')
         out.append(
             f'<text class="ink" x="{right + 29:.0f}" y="{height + 4:.1f}">{escape(_short(method))} '
-            f'<tspan class="strong">{share_text(now[method])}</tspan></text>'
+            f'<tspan class="strong">{share_text(current_shares[method])}</tspan></text>'
         )
     return out
 
@@ -181,7 +183,7 @@ class RoundRow(NamedTuple):
 
 MOST_TILES = 400
 """Limit on the rounds of a method that are drawn one after another."""
-MERGED = 0.6
+INVISIBLE_GAP = 0.6
 """Gap in pixels below which two spans are drawn as one."""
 
 
@@ -200,8 +202,10 @@ def round_picture(rows: Sequence[RoundRow], width: int = 720) -> str:
     out = _legend(margin)
     for index, row in enumerate(rows):
         base = top + row_height * index + 18
-        count = window / row.round.seconds * row.round.steps if row.round.seconds else 0
-        description = f"{steps:,} {'step' if steps == 1 else 'steps'}" if index == 0 else _steps_text(count)
+        steps_in_window = window / row.round.seconds * row.round.steps if row.round.seconds else 0
+        description = _steps_text(steps_in_window)
+        if index == 0:  # the window is this method's round
+            description = f"{steps:,} {'step' if steps == 1 else 'steps'}"
         out.append(
             f'<text x="{margin}" y="{base - 5}"><tspan class="strong">{escape(row.method)}</tspan> {description}, '
             f"computes {share_text(_computing_share(row.round))}</text>"
@@ -228,13 +232,14 @@ def _time_ticks(window: float, limit: int) -> list[tuple[float, str]]:
     for larger_unit, larger_unit_s in _UNITS[1:]:
         if window >= 2 * larger_unit_s:
             unit, unit_s = larger_unit, larger_unit_s
+    window_in_units = window / unit_s
     # The least of 1, 2 and 5 times a power of ten with which the window has few enough ticks.
-    spacing = window / unit_s or 1.0
+    spacing = window_in_units or 1.0  # the only tick is at the end, if none has
     for candidate in [mantissa * 10.0**power for power in range(-2, 7) for mantissa in (1, 2, 5)]:
-        if window / unit_s / candidate <= limit:
+        if window_in_units / candidate <= limit:
             spacing = candidate
             break
-    count = int(window / unit_s / spacing + 1e-9)
+    count = int(window_in_units / spacing + 1e-9)  # a tick at the end stays in spite of rounding
     return [(index * spacing * unit_s, f"{index * spacing:g} {unit}" if index else "0") for index in range(count + 1)]
 
 
@@ -242,7 +247,7 @@ def _steps_text(steps: float) -> str:
     """Return a number of steps that may be a fraction: ``2.5 steps``."""
     if steps < 1:
         return f"{steps:.2g} of a step"
-    return f"{steps:,.0f} steps" if steps >= 9.95 else f"{steps:.1f} steps"
+    return f"{steps:.1f} steps" if steps < 9.95 else f"{steps:,.0f} steps"  # 9.95 would be printed as 10.0
 
 
 def _computing_share(method_round: MethodRound) -> float:
@@ -288,6 +293,7 @@ def _spans(method_round: MethodRound, window: float, margin: float, plot_width: 
     out = []
     seconds, scale = method_round.seconds, plot_width / window if window else 0.0
     tiles = min(int(np.ceil(window / seconds - 1e-9)), MOST_TILES) if seconds else 0
+    # The network is a narrower row below computing and waiting.
     for kind, y, height in (("compute", base, 22.0), ("wait", base, 22.0), ("network", base + 25, 12.0)):
         spans = [span for span in method_round.spans if span.kind == kind]
         for begin, end, label in _merged(_tiled(spans, seconds, tiles, window, scale)):
@@ -325,7 +331,7 @@ def _merged(spans: Iterable[tuple[float, float, str]]) -> list[tuple[float, floa
     for begin, end, label in sorted(spans):
         if merged_spans:
             previous_begin, previous_end, previous_label = merged_spans[-1]
-            if begin - previous_end < MERGED:
+            if begin - previous_end < INVISIBLE_GAP:
                 # Parts of one message have labels such as "gradient 1/4"; together they keep the first word.
                 common_label = label if label == previous_label else previous_label.split(" ")[0]
                 merged_spans[-1] = previous_begin, max(previous_end, end), common_label
@@ -383,15 +389,15 @@ def standalone_svg(pictures: Sequence[tuple[str, str]], title: str, lines: Seque
     """
     palette = DARK | {"wait": "#77828d"} if dark else LIGHT | {"wait": "#9aa4ae"}
     colors = ";".join(f"--{name}:{value}" for name, value in palette.items())
-    width, y, parts = 760, 34.0, []
+    width, y, parts = 760, 34.0, []  # y: pixels from the top to the next line of text
     for line in textwrap.wrap(title, LETTERS, break_on_hyphens=False):
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:16px">{escape(line)}</text>')
         y += 22
-    y -= 20
     for sentence in lines:
-        for line in textwrap.wrap(sentence, LETTERS * 4 // 3):
-            y += 20
+        for line in textwrap.wrap(sentence, LETTERS * 4 // 3):  # of 12 pixels instead of 16
             parts.append(f'<text x="20" y="{y}">{escape(line)}</text>')
+            y += 20
+    y -= 20
     for heading, picture in pictures:
         y += 34
         parts.append(f'<text class="strong" x="20" y="{y}" style="font-size:14px">{escape(heading)}</text>')

@@ -26,7 +26,7 @@ from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
     Ranking,
     caveat,
-    computing_now,
+    computing_shares,
     curves,
     curves_cached,
     headline,
@@ -38,7 +38,7 @@ from syncline.planner.explore.answers import (
     shown_method,
     threshold_rows,
 )
-from syncline.planner.explore.markup import advice_on, advice_part, question_settings, search_notice, search_prompt
+from syncline.planner.explore.markup import advice_on, advice_part, question_settings
 from syncline.planner.explore.pictures import RoundRow, round_picture, standalone_svg, utilisation_picture
 from syncline.planner.explore.settings import (
     BASELINE,
@@ -102,7 +102,7 @@ class Page:
         except SynclineError as error:
             self.problems = {str(name): str(error)}
             self.show_problems()
-            _run(f"exploreSet({json.dumps(str(name))}, '', 0, true)")
+            ui.run_javascript(f"exploreSet({json.dumps(str(name))}, '', 0, true)")
             return
         self.problems = {}
         # Move the slider of the setting; a network sets the sliders of its line.
@@ -110,19 +110,19 @@ class Page:
             if changed in markup.SLIDERS:
                 field, value = BY_NAME[changed], getattr(self.wanted, changed)
                 name_and_text = f"{json.dumps(changed)}, {json.dumps(field.text(value))}"
-                _run(f"exploreSet({name_and_text}, {field.stop_index(value)}, false)")
+                ui.run_javascript(f"exploreSet({name_and_text}, {field.stop_index(value)}, false)")
         await self.show()
 
     async def advise(self) -> None:
         """Search and show all plans for the present settings, which takes seconds."""
         settings = self.wanted
         self.advised = question_settings(settings)
-        self.plans.set_content(search_notice())
+        self.plans.set_content(markup.SEARCH_NOTICE)
         try:
             advice = await _run_in_thread(advice_on, settings)
         except SynclineError as error:
             self.advised = None
-            self.plans.set_content(search_prompt() + markup.paragraph(str(error), "problems"))
+            self.plans.set_content(markup.SEARCH_PROMPT + markup.paragraph(str(error), "problems"))
             return
         if self.advised == question_settings(settings):  # otherwise a control has moved in the meantime
             self.plans.set_content(advice_part(settings, advice))
@@ -151,39 +151,41 @@ class Page:
             self.show_problems()
             return
         self.show_problems()
-        self.links.set_content(markup.download_links(settings))
-        _run(f"history.replaceState(null, '', {json.dumps('?' + to_query(settings))})")
+        query = to_query(settings)
+        self.links.set_content(markup.render("download_links", query))
+        ui.run_javascript(f"history.replaceState(null, '', {json.dumps('?' + query)})")
         self.head.set_content(
             "".join(markup.paragraph(transfer.line, "caveat") for transfer in ranked.transferred)
-            + markup.assumption_list(ranked.assumptions)
+            + markup.render("assumption_list", ranked.assumptions)
             + markup.paragraph(headline(ranked), "headline")
             + markup.paragraph(setting_line(settings), "asked")
             + markup.paragraph(caveat(ranked), "caveat")
         )
-        self.ranking.set_content(markup.ranking_table(ranked, rows[0].method) + markup.bulleted(ranked.notes, "notes"))
+        notes = markup.render("bulleted", ranked.notes, "notes")
+        self.ranking.set_content(markup.ranking_table(ranked, drawn=rows[0].method) + notes)
         pictures = [round_picture(rows, width) for width in WIDTHS]
         self.round.set_content(_heading(_round_title(rows)) + markup.figure(pictures))
         if settings.shown:
-            _run(f"exploreFocus({json.dumps(settings.shown)})")
+            ui.run_javascript(f"exploreFocus({json.dumps(settings.shown)})")
         if self.advised is None or self.advised != question_settings(settings):
             self.advised = None
-            self.plans.set_content(search_prompt())
+            self.plans.set_content(markup.SEARCH_PROMPT)
         if not curves_cached(settings) and self.wanted != settings:
             return  # newer settings already wait
         if not curves_cached(settings):
             self.curves.classes("busy")
         times = await _run_in_thread(curves, settings)
         self.curves.classes(remove="busy")
-        now, line = computing_now(ranked), line_name(settings)
-        pictures = [utilisation_picture(times, settings.bandwidth, now, width, line) for width in WIDTHS]
-        key = markup.key(now, map(share_text, now.values()))
+        shares, line = computing_shares(ranked), line_name(settings)
+        pictures = [utilisation_picture(times, settings.bandwidth, shares, width, line) for width in WIDTHS]
+        key = markup.render("key", [(method, share_text(share)) for method, share in shares.items()])
         self.curves.set_content(_heading(COMPUTES) + markup.figure(pictures) + key)
-        table = markup.threshold_table(threshold_rows(ranked, times))
+        table = markup.render("threshold_table", threshold_rows(ranked, times), BASELINE)
         self.thresholds.set_content(_heading(THRESHOLDS) + markup.paragraph(leading_methods(ranked, times)) + table)
 
     def show_problems(self) -> None:
         """Show the lines about values that cannot be used."""
-        self.problem_list.set_content(markup.bulleted(self.problems.values(), "problems"))
+        self.problem_list.set_content(markup.render("bulleted", list(self.problems.values()), "problems"))
 
 
 async def _run_in_thread(function: Callable[[A], B], argument: A) -> B:
@@ -194,11 +196,6 @@ async def _run_in_thread(function: Callable[[A], B], argument: A) -> B:
 def _html(content: str, tag: str = "div") -> ui.html:
     """Return an element of our own markup, in which every text from outside is escaped."""
     return ui.html(content, sanitize=False, tag=tag)
-
-
-def _run(code: str) -> None:
-    """Run JavaScript code in the visitor's browser."""
-    ui.run_javascript(code)
 
 
 def _rounds(ranked: Ranking) -> list[RoundRow]:
@@ -228,7 +225,7 @@ def picture_svg(settings: PageSettings, dark: bool) -> str:
     """Return all pictures of settings as one SVG."""
     ranking = ranking_of(settings)
     rows, times = _rounds(ranking), curves(settings)
-    picture = utilisation_picture(times, settings.bandwidth, computing_now(ranking), line=line_name(settings))
+    picture = utilisation_picture(times, settings.bandwidth, computing_shares(ranking), line=line_name(settings))
     pictures = [(COMPUTES, picture), (_round_title(rows), round_picture(rows))]
     return standalone_svg(pictures, headline(ranking), lines=[setting_line(settings), caveat(ranking)], dark=dark)
 
@@ -359,6 +356,6 @@ def serve_question(question: Explore, ready: Callable[[str], None]) -> None:
     if question.network is not None:
         fields = {"network": offer_network(question.network)} | fields
     page_settings, problems = from_query(fields)
-    if problems:
+    if problems:  # one line for the user, about the first value that cannot be used
         raise SynclineError(problems[0])
     serve_page(to_query(page_settings) if fields else "", question.port, ready)

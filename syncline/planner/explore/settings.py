@@ -22,6 +22,7 @@ from syncline.costmodel.network.link import Link
 from syncline.costmodel.network.two_level import TwoLevel
 from syncline.errors import SpecError, one_of
 from syncline.methods import METHODS, method_of, named
+from syncline.planner.periods import exchanges_now_and_then
 from syncline.planner.projection.projections import refusal_of, with_steps_for
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.solving.link_selection import LinkPlace, place_of
@@ -40,6 +41,8 @@ MOST_METHODS = 12
 INSIDE = tuple(
     name for name, preset in NETWORKS.items() if isinstance(preset.network, Link | TwoLevel) and "wan" not in name
 )
+"""Networks that may join the workers of a site."""
+
 OFFERED_NETWORKS: dict[str, Network] = {}
 """Networks of the command by name; a link names them, and no other."""
 
@@ -69,7 +72,7 @@ def offer_network(description: Any) -> str:
 
 
 def line_between_places(settings: PageSettings) -> LinkPlace | None:
-    """Return the place of the lines between places of a network of the command; None for equal sites."""
+    """Return the lines between the places of the network that the command has; None for equal sites."""
     return None if settings.network == SITES else place_of(OFFERED_NETWORKS[settings.network])
 
 
@@ -193,12 +196,13 @@ class Field:
             SpecError: the setting cannot have this value.
         """
         control = self.control
-        if control.kind == "methods":
+        if control.kind == "methods":  # a list of names
             return _methods(text)
         if control.kind in ("name", "method"):
-            options = self.stops or ("", *METHODS)
-            if text not in options:
-                raise SpecError(self.name, text, one_of(self.stops or METHODS, text))
+            options = self.stops or METHODS
+            is_no_method = control.kind == "method" and not text
+            if text not in options and not is_no_method:
+                raise SpecError(self.name, text, one_of(options, text))
             return text
         for value, word in control.words.items():
             if text.strip() == word:
@@ -206,7 +210,7 @@ class Field:
         low, high = control.low, control.high
         if control.kind == "whole":
             digits = text.strip().replace(",", "")
-            is_whole = digits.isascii() and digits.isdecimal() and len(digits) < 20
+            is_whole = digits.isascii() and digits.isdecimal() and len(digits) < 20  # `int` refuses very long texts
             if not is_whole or not low <= int(digits) <= high:
                 raise SpecError(self.name, text, f"a whole number from {low:,} to {high:,}")
             return int(digits)
@@ -330,7 +334,7 @@ def explored_spec(settings: PageSettings) -> ExploredSpec:
         method_fields = _method_fields(name, settings, notes)
         if method_fields is None:
             continue
-        refusal = refusal_of(method_of(method_fields), max(replicas, 1))
+        refusal = refusal_of(method_of(method_fields), max(replicas, 1))  # 0 replicas are an error of the layout
         if refusal is None:
             methods.append(method_fields)
         else:
@@ -390,7 +394,7 @@ def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[
     """
     fields = named(name)
     method = method_of(fields)
-    if settings.period and name != BASELINE and getattr(method, "period", 1) > 1:
+    if settings.period and name != BASELINE and exchanges_now_and_then(method):
         fields["period"] = settings.period
     if settings.compression != OWN and name != BASELINE:
         compression_fields = COMPRESSED[settings.compression]
@@ -399,7 +403,7 @@ def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[
         else:
             fields |= compression_fields
     try:
-        method_of(fields)
+        method_of(fields)  # raises an error for a period or a compression that the method cannot have
     except SpecError as error:
         notes.append(f"{name} is left out: {error}")
         return None
@@ -407,7 +411,7 @@ def _method_fields(name: str, settings: PageSettings, notes: list[str]) -> dict[
 
 
 def workers_per_node(settings: PageSettings) -> int:
-    """Return the number of workers of a node, over which tensor parallelism splits a matrix."""
+    """Return the number of workers of a node, over which tensor parallelism splits a matrix; at most a site's."""
     node_network = NETWORKS[settings.inside].network if settings.network == SITES else None
     per_node = node_network.per_node if isinstance(node_network, TwoLevel) else TENSOR
     return min(per_node, *sizes_of_sites(settings))
@@ -445,10 +449,10 @@ def network_of(settings: PageSettings) -> Any:
     Raises:
         SpecError: the site has a node that is not full.
     """
-    narrowest = line_between_places(settings)
-    if narrowest is not None:
-        link_between = replace(at_bandwidth(narrowest.link, settings.bandwidth), latency_s=settings.latency)
-        return network_fields(narrowest.with_link(link_between))
+    between_places = line_between_places(settings)
+    if between_places is not None:  # the network of the command, whose lines the settings scale
+        link = replace(at_bandwidth(between_places.link, settings.bandwidth), latency_s=settings.latency)
+        return network_fields(between_places.with_link(link))
     node_network, line = NETWORKS[settings.inside].network, line_of(settings)
     if settings.workers == 1:
         return line
@@ -461,9 +465,9 @@ def network_of(settings: PageSettings) -> Any:
             return settings.inside
         levels = [{"preset": settings.inside, "units": settings.workers // node_network.per_node}]
     else:
-        link = node_network.inner.name if isinstance(node_network, TwoLevel) else settings.inside
+        link_name = node_network.inner.name if isinstance(node_network, TwoLevel) else settings.inside
         if settings.sites == 1:
-            return link
-        levels = [{"units": settings.workers, "link": link}]
+            return link_name
+        levels = [{"units": settings.workers, "link": link_name}]
     # One rail: all workers of a site share its line to the others.
     return {"name": "sites", "levels": [*levels, {"units": settings.sites, "link": line, "rails": 1}]}

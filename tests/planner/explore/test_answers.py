@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.planner.explore import markup
 from syncline.planner.explore.answers import (
     caveat,
-    computing_now,
+    computing_shares,
     crossing,
     curves,
     headline,
@@ -111,7 +111,7 @@ def test_a_method_without_a_time_is_told_apart_and_in_no_curve():
     times = {row["method"]: row["wall_clock_s"] for row in found.rows}
     assert times["demo"] is None and times["ddp-adam"] and list(over.step_s) == ["ddp-adam"]
     assert "does not fit" in next(row["not_timed"] for row in found.rows if row["method"] == "demo")
-    assert list(computing_now(found)) == ["ddp-adam"] and shown_method(found) == "ddp-adam"
+    assert list(computing_shares(found)) == ["ddp-adam"] and shown_method(found) == "ddp-adam"
     assert headline(found) and leading_methods(found, over)
 
 
@@ -141,7 +141,7 @@ def test_the_round_is_of_the_first_or_of_what_is_asked_for():
 @pytest.mark.parametrize("width", [940, 330])
 def test_pictures_are_whole_and_have_their_axes(width):
     found, over = ranking_of(SITES), curves(SITES)
-    now = computing_now(found)
+    now = computing_shares(found)
     used = utilisation_picture(over, SITES.bandwidth, now, width)
     strip = round_picture([RoundRow(name, round_of(SITES, name)) for name in ("streaming-diloco", BASELINE)], width)
     for picture in (used, strip, standalone_svg([("One", used), ("Two", strip)], "A <title> & more", ["line"], True)):
@@ -162,5 +162,5 @@ def test_text_of_others_is_escaped():
     row = dict(ranking_of(SITES).rows[0]) | {"method": "<script>x</script>"}
     found = replace(ranking_of(SITES), rows=(row,))
     assert "<script>" not in markup.ranking_table(found) and "&lt;script&gt;" in markup.ranking_table(found)
-    assert "<b>" not in markup.bulleted(["<b>"], "problems") + markup.paragraph("<b>")
+    assert "<b>" not in markup.render("bulleted", ["<b>"], "problems") + markup.paragraph("<b>")
     assert "<script" not in interval_picture(1.0, 2.0, 3.0, (1.0, 3.0), "<script>")
