@@ -51,26 +51,26 @@ NO_FORM = "- of the closed form: none is known for this algorithm on this networ
 
 def collectives_tables(rows: list[Record], question: CostQuestion) -> list[Group]:
     """Return tables of the algorithms, with the sizes from which each is fastest; the last explains the columns."""
-    last_s = max(question.starts_s or (0.0,))
+    last_start_s = max(question.starts_s or (0.0,))
     tables, begin = [], 0
     for network in question.networks:
         for kind in question.collectives:
             end = begin + len(question.algorithms_of(kind, network))
-            pair_rows = [_from_last_start(row, last_s) for row in rows[begin:end]]
+            shown_rows = [_from_last_start(row, last_start_s) for row in rows[begin:end]]
             begin = end
-            if not pair_rows:
+            if not shown_rows:
                 continue
             changes = crossovers(kind, question.workers, network, question.protocol)
-            notes = [_fastest_note(changes, pair_rows, network)] if len(pair_rows) > 1 else []
-            if not any(row["chosen_by"] for row in pair_rows):
+            notes = [_fastest_note(changes, shown_rows, network)] if len(shown_rows) > 1 else []
+            if not any(row["chosen_by"] for row in shown_rows):  # the policies choose algorithms that are not shown
                 algorithm_choices = choices(question, kind, network).items()
                 notes.append(f"Chosen: {', '.join(f'{name} by {policy}' for policy, name in algorithm_choices)}.")
             if question.starts_s is not None:
-                notes.append(_finish_note(pair_rows, question.starts_s))
+                notes.append(_finish_note(shown_rows, question.starts_s))
             if end == len(rows):
                 notes += [NOTE, *_missing_notes(rows, question), MORE.lstrip()]
             title = _title(kind, question, network)
-            tables.append(table(title, COLUMNS, pair_rows, note="\n".join(notes), keys=("algorithm",)))
+            tables.append(table(title, COLUMNS, shown_rows, note="\n".join(notes), keys=("algorithm",)))
     return tables
 
 
@@ -86,7 +86,8 @@ def _missing_notes(rows: list[Record], question: CostQuestion) -> list[str]:
         missing_rows = [row for row in rows if row[f"{evaluator}_s"] is None]
         if evaluator == "lockstep":
             missing_rows = [row for row in missing_rows if not row["contention"]]
-        for row in missing_rows[:1]:  # the first names the numbers of messages
+        if missing_rows:
+            row = missing_rows[0]  # the numbers of messages are those of the first
             network, algorithm = network_by_name[row["network"]], row["algorithm"]
             messages = most_messages(row["collective"], algorithm, row["workers"], network, row["nbytes"])
             accepted = most_accepted(evaluator, network, row["collective"], algorithm)
@@ -112,15 +113,24 @@ def _title(kind: str, question: CostQuestion, network: Network) -> str:
 
 
 def _fastest_note(changes: list[Crossover], rows: list[Record], network: Network) -> str:
-    """Return a line with the fastest algorithm and the choices of `auto` by size."""
-    chosen_names = [row["algorithm"] for row in rows if "auto" in row["chosen_by"]]
-    if chosen_names and chosen_names[0] in TIMED_AS_A_WHOLE:
-        name = chosen_names[0]
-        if name == NVLINK:
-            kind, nbytes, workers = (rows[0][column] for column in ("collective", "nbytes", "workers"))
-            name += f" (here NCCL's {nvlink_algorithm(kind, nbytes, gpu_nodes(network, workers))})"
-        return f"'auto' takes {name}, which includes the library's software; the times of messages are of links alone."
-    ring = ring_text(network, rows[0]["workers"])
+    """Return a line with the fastest algorithm and the choices of `auto` by size.
+
+    Args:
+        changes: the sizes at which the fastest algorithm changes.
+        rows: rows of one collective on one network.
+        network: the network.
+    """
+    workers = rows[0]["workers"]
+    for row in rows:
+        name = row["algorithm"]
+        if "auto" in row["chosen_by"] and name in TIMED_AS_A_WHOLE:
+            if name == NVLINK:
+                nccl_name = nvlink_algorithm(row["collective"], row["nbytes"], gpu_nodes(network, workers))
+                name += f" (here NCCL's {nccl_name})"
+            return (
+                f"'auto' takes {name}, which includes the library's software; the times of messages are of links alone."
+            )
+    ring = ring_text(network, workers)
     fastest = "".join(f"Fastest: {row['algorithm']}. " for row in rows if row["fastest"])
     if all(row["closed_form_s"] is None for row in rows):
         if ring:

@@ -72,6 +72,9 @@ LARGE_BYTES = 1e20
 FIGURE_BYTES = 1e2, 1e10
 """Range of sizes that the figure has, if the size of the question is well within it."""
 
+POINTS_PER_CURVE = 201
+"""Number of sizes at which the figure draws a cost."""
+
 RING_LAPS = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "all_to_all": 1, "gather": 1}
 """Number of times that a ring carries (P - 1) / P of the tensor, by collective."""
 
@@ -153,14 +156,18 @@ class CostQuestion:
         if workers is None and starts_s is not None:
             workers = len(starts_s)
         question = cls(
-            workers or worker_count(parsed_networks[0]) or WORKERS, parse_bytes(number_or_text(nbytes), "--bytes"),
-            parsed_networks, tuple(dict.fromkeys(collectives or COLLECTIVES)), starts_s,
-            tuple(dict.fromkeys(algorithms or ())), cast(Rule, protocol),
-        )  # fmt: skip
-        question._check()
+            workers=workers or worker_count(parsed_networks[0]) or WORKERS,
+            nbytes=parse_bytes(number_or_text(nbytes), "--bytes"),
+            networks=parsed_networks,
+            collectives=tuple(dict.fromkeys(collectives or COLLECTIVES)),
+            starts_s=starts_s,
+            algorithms=tuple(dict.fromkeys(algorithms or ())),
+            protocol=cast(Rule, protocol),
+        )
+        question._check_algorithms()
         return question
 
-    def _check(self) -> None:
+    def _check_algorithms(self) -> None:
         """Refuse a network that cannot join the workers, or an algorithm that no collective has on a network."""
         for network in self.networks:
             if not isinstance(network, Link):
@@ -264,17 +271,17 @@ def _row(
     """Return the times, bytes and bandwidths of an algorithm; ``algorithm_choices`` has each policy's choice."""
     workers, nbytes = question.workers, question.nbytes
     closed_s = closed_form_s(kind, workers, nbytes, network, algorithm, rule=question.protocol)
-    lockstep_finish_s = _finish_s(question, kind, network, algorithm, "lockstep")
-    has_contention = lockstep_finish_s == CONTENTION
-    lockstep_finish_s = None if isinstance(lockstep_finish_s, str) else lockstep_finish_s
+    lockstep_finish_s, has_contention = None, False
+    try:
+        lockstep_finish_s = _finish_s(question, kind, network, algorithm, "lockstep")
+    except Contention:
+        has_contention = True
     events_finish_s = _finish_s(question, kind, network, algorithm, "events")
-    assert not isinstance(events_finish_s, str), "only lockstep has no times because of contention"
     lockstep_s = None if lockstep_finish_s is None else max(lockstep_finish_s)
     events_s = None if events_finish_s is None else max(events_finish_s)
     seconds = closed_s
     if seconds is None:
-        last_start_s = max(question.starts_s or (0.0,))
-        # Workers start at different times; the collective begins when the last one does.
+        last_start_s = max(question.starts_s or (0.0,))  # the collective begins when the last worker does
         simulated = [end_s - last_start_s for end_s in (lockstep_s, events_s) if end_s is not None]
         seconds = min(simulated, default=0.0)
     algbw = algorithm_bandwidth(kind, workers, nbytes, seconds)
@@ -311,27 +318,21 @@ def known_times_s(row: dict[str, Any], last_start_s: float) -> list[float]:
     return times_s
 
 
-CONTENTION = "contention"
-"""The value in the place of times that lockstep cannot compute because of contention."""
-
-
 def _finish_s(
     question: CostQuestion, kind: str, network: Network, algorithm: str, evaluator: str
-) -> list[float] | str | None:
-    """Return the finish time of each worker in seconds by ``lockstep`` or ``events``.
+) -> list[float] | None:
+    """Return the finish time of each worker in seconds by ``lockstep`` or ``events``; None for too many messages.
 
-    The result is None if there are too many messages to simulate, and `CONTENTION` if lockstep cannot time them.
+    Raises:
+        Contention: messages meet on a shared link, so that lockstep cannot time them.
     """
-    messages = most_messages(kind, algorithm, question.workers, network, question.nbytes)
-    if messages > most_accepted(evaluator, network, kind, algorithm):
+    num_messages = most_messages(kind, algorithm, question.workers, network, question.nbytes)
+    if num_messages > most_accepted(evaluator, network, kind, algorithm):
         return None
-    try:
-        finish_s: list[float] = collective_finish_s(
-            kind, question.workers, question.nbytes, network, algorithm, question.starts_s, evaluator,
-            rule=question.protocol,
-        ).tolist()  # fmt: skip
-    except Contention:
-        return CONTENTION
+    finish_s: list[float] = collective_finish_s(
+        kind, question.workers, question.nbytes, network, algorithm, question.starts_s, evaluator,
+        rule=question.protocol,
+    ).tolist()  # fmt: skip
     return finish_s
 
 
@@ -365,27 +366,26 @@ def crossovers(kind: str, workers: int, network: Network, protocol: Rule = "eage
         network: a single network; the fields of its links are numbers.
         protocol: ``eager`` or ``rendezvous``, which decides when a message starts.
     """
-    lines = {}
+    empty_s: dict[str, float] = {}  # a, by algorithm
+    slopes: dict[str, float] = {}  # b
     for algorithm in algorithms_on(kind, network, workers):
-        empty_s = closed_form_s(kind, workers, nbytes=0.0, network=network, algorithm=algorithm, rule=protocol)
-        if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or empty_s is None:
+        latency_s = closed_form_s(kind, workers, nbytes=0.0, network=network, algorithm=algorithm, rule=protocol)
+        if algorithm in (*SERVERS, *TIMED_AS_A_WHOLE) or latency_s is None:
             continue
         large_s = float(collective_s(kind, workers, LARGE_BYTES, network, algorithm, rule=protocol))
-        lines[algorithm] = empty_s, (large_s - empty_s) / LARGE_BYTES
-    if not lines:
+        empty_s[algorithm], slopes[algorithm] = latency_s, (large_s - latency_s) / LARGE_BYTES
+    if not empty_s:
         return []
-    fastest = min(lines, key=lines.__getitem__)  # at the smallest sizes: the lowest latency, then the fewest bytes
+    fastest = min(empty_s, key=lambda name: (empty_s[name], slopes[name]))  # at the smallest sizes
     changes: list[Crossover] = []
     while True:
-        fastest_empty_s, fastest_slope = lines[fastest]
-        meeting_bytes = {
-            other: (empty_s - fastest_empty_s) / (fastest_slope - slope)
-            for other, (empty_s, slope) in lines.items()
-            if slope < fastest_slope * (1 - 1e-9)  # equal slopes may differ in the last digit
-        }
+        meeting_bytes = {}
+        for name, slope in slopes.items():
+            if slope < slopes[fastest] * (1 - 1e-9):  # equal slopes may differ in the last digit
+                meeting_bytes[name] = (empty_s[name] - empty_s[fastest]) / (slopes[fastest] - slope)
         if not meeting_bytes:
             return changes
-        next_fastest = min(meeting_bytes, key=lambda other: (meeting_bytes[other], lines[other][1]))
+        next_fastest = min(meeting_bytes, key=lambda name: (meeting_bytes[name], slopes[name]))
         if meeting_bytes[next_fastest] > 0:  # without latency the rounds cost nothing; one algorithm is always ahead
             changes.append(Crossover(meeting_bytes[next_fastest], below=fastest, above=next_fastest))
         fastest = next_fastest
@@ -400,7 +400,7 @@ def costs_figure(question: CostQuestion) -> Figure:
     from syncline.analysis import SizePanel, cost_against_size
 
     workers, protocol = question.workers, question.protocol
-    sizes = np.geomspace(*_size_range(question.nbytes), 201)
+    sizes = np.geomspace(*_size_range(question.nbytes), POINTS_PER_CURVE)
     panels = []
     for network, kind in itertools.product(question.networks, question.collectives):
         seconds = {}

@@ -28,12 +28,13 @@ def loss_rows(question: Loss) -> list[dict[str, Any]]:
     Raises:
         SpecError: there is neither a number of parameters nor a loss; or see `predicted_loss`.
     """
-    every_fit = question.every_fit or question.fit == "all"
-    fit = None if question.fit == "all" else question.fit
+    every_fit, fit = question.every_fit, question.fit
+    if fit == "all":
+        every_fit, fit = True, None
     replica_counts, periods = listed(question.replicas), listed(question.period) or [None]
     settings: list[tuple[str, Any, Any]] = []
     for method in listed(question.method):
-        if method == "ddp-adam":  # it has no replicas and no period, so one row tells all
+        if method == "ddp-adam":  # its loss does not depend on replicas and periods, so that one row is enough
             settings.append((method, replica_counts[0], None))
         else:
             settings += [(method, replicas, period) for replicas in replica_counts for period in periods]
@@ -114,11 +115,11 @@ def _prediction_row(predicted: PredictedLoss) -> dict[str, Any]:
 
 def _unknown_row(training: TrainingAtScale, fit: str, reason: str) -> dict[str, Any]:
     """Return the row of a training whose loss a fit does not give, with the reason."""
-    # Every row has the same fields; those of a training that a fit predicts serve as names, with None as values.
+    # All rows have the fields of a training whose loss is known, whatever training.
     any_training = TrainingAtScale("ddp-adam", parameters=1e9)
-    row = dict.fromkeys(_prediction_row(predicted_loss(any_training)))
+    fields = _prediction_row(predicted_loss(any_training))
     published = loss_fits()[fit]
-    return row | {
+    return dict.fromkeys(fields) | {
         "method": training.method,
         "parameters": training.parameters,
         "tokens": training.tokens,
@@ -139,7 +140,7 @@ def loss_tables(rows: Sequence[Mapping[str, Any]]) -> list[Group]:
     def between(row: Mapping[str, Any]) -> str:
         return "nobody knows" if row["loss"] is not None and row["loss_low"] is None else range_text(row, "loss")
 
-    lines: dict[str, None] = {}
+    lines: dict[str, None] = {}  # each once, in order
     for row in rows:
         if row["unknown"]:
             lines[f"{row['fit']}: unknown. {row['unknown']}."] = None

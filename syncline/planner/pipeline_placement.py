@@ -113,15 +113,14 @@ class PlacementClock:
 
         A route of fewer than C channels ends in the index after the last channel, which stands for none.
         """
-        count = self.topology.workers
+        count, no_channel = self.topology.workers, len(self.topology.bandwidth_bytes_per_s)
         senders, receivers = np.divmod(np.arange(count * count), count)
         different = senders != receivers
         paths = self.topology.paths(senders[different], receivers[different])
-        channels = np.full((count * count, paths.channels.shape[1]), -1)
-        channels[different] = paths.channels
+        channels = np.full((count * count, paths.channels.shape[1]), no_channel)
+        channels[different] = np.where(paths.channels < 0, no_channel, paths.channels)
         latency_s = np.zeros(count * count)
         latency_s[different] = paths.latency_s + paths.overhead_s
-        channels[channels < 0] = len(self.topology.bandwidth_bytes_per_s)
         return channels.reshape(count, count, -1), latency_s.reshape(count, count)
 
     @cached_property
@@ -139,9 +138,9 @@ class PlacementClock:
         num_placements, num_channels = len(used_channels), len(self._channel_byte_s)
         # Each placement has its own range of channel numbers, so that one count covers the messages of all.
         placements = np.arange(num_placements).reshape(-1, *(1,) * (used_channels.ndim - 1))
-        placement_channels = used_channels + num_channels * placements
-        num_messages = np.bincount(placement_channels.ravel(), minlength=num_channels * num_placements)
-        byte_s = self._channel_byte_s[used_channels] * num_messages[placement_channels]
+        numbered_channels = used_channels + num_channels * placements
+        messages_of_channel = np.bincount(numbered_channels.ravel(), minlength=num_channels * num_placements)
+        byte_s = self._channel_byte_s[used_channels] * messages_of_channel[numbered_channels]
         return _Lines(byte_s.max(axis=-1), latency_s[senders, receivers])  # the slowest channel of a route decides
 
     def times(self, positions: Ints) -> PlacementTimes:
@@ -162,29 +161,28 @@ class PlacementClock:
             flushes=work.flushes,
         )  # fmt: skip
         after_s = self._averaging_s(grid) + np.array(work.update_s)
-        # A stage averages once its last replica has finished. In the mean, the first stage stands for a replica: its
-        # backward pass ends last.
-        seconds = (ends_s.max(axis=1) + after_s).max(axis=1)
-        return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (ends_s[..., 0].mean(axis=1) + after_s.mean(axis=1)))
+        seconds = (ends_s.max(axis=1) + after_s).max(axis=1)  # a stage averages once its last replica has finished
+        replica_ends_s = ends_s[..., 0]  # the backward pass of a replica's first stage ends last
+        return PlacementTimes(seconds, seconds + MEAN_WEIGHT * (replica_ends_s.mean(axis=1) + after_s.mean(axis=1)))
 
     def _averaging_s(self, grid: Ints) -> Floats:
         """Return the seconds in which each stage averages, ``(S, K)``; ``grid`` has the positions, ``(S, D, K)``."""
-        work, count, nbytes = self.work, self.work.replicas, np.array(self.work.gradient_bytes)
-        if count == 1 or not nbytes.any():
+        work, replicas, nbytes = self.work, self.work.replicas, np.array(self.work.gradient_bytes)
+        if replicas == 1 or not nbytes.any():
             return np.zeros((len(grid), work.stages))
         if work.averaging == CENTRAL:  # up the chain of replicas to the first, and down again
-            up_lines = self._lines(grid[:, 1:], grid[:, :-1])
-            down_lines = self._lines(grid[:, :-1], grid[:, 1:])
-            up_s = nbytes * up_lines.byte_s.max(axis=1) + up_lines.latency_s.sum(axis=1)
-            down_s = nbytes * down_lines.byte_s.max(axis=1) + down_lines.latency_s.sum(axis=1)
-            return up_s + down_s
-        if work.averaging == DIRECT:
-            senders, receivers = np.nonzero(~np.eye(count, dtype=bool))
+            seconds = np.zeros((len(grid), work.stages))
+            for senders, receivers in ((grid[:, 1:], grid[:, :-1]), (grid[:, :-1], grid[:, 1:])):
+                lines = self._lines(senders, receivers)
+                seconds += nbytes * lines.byte_s.max(axis=1) + lines.latency_s.sum(axis=1)
+            return seconds
+        if work.averaging == DIRECT:  # shards from each replica to each other one, and their means back
+            senders, receivers = np.nonzero(~np.eye(replicas, dtype=bool))
             lines = self._lines(grid[:, senders], grid[:, receivers])
-            return 2 * (lines.latency_s + nbytes / count * lines.byte_s).max(axis=1)
+            return 2 * (lines.latency_s + nbytes / replicas * lines.byte_s).max(axis=1)
         # A reduce-scatter and an all-gather on a ring have D - 1 rounds each.
         ring = self._lines(grid, np.roll(grid, -1, axis=1))
-        return 2 * (count - 1) * (ring.latency_s + nbytes / count * ring.byte_s).max(axis=1)
+        return 2 * (replicas - 1) * (ring.latency_s + nbytes / replicas * ring.byte_s).max(axis=1)
 
 
 BATCH_SWAPS = 64
@@ -219,7 +217,8 @@ def search_placement(clock: PlacementClock, starts: Mapping[str, Ints], classes:
     Args:
         clock: the clock of pipelines on a topology of N positions.
         starts: placements by name: the position of each rank, ``(P,)``.
-        classes: class of each position, ``(N,)``; the search leaves out swaps inside a class, which change nothing.
+        classes: class of each position, ``(N,)``; positions of a class, such as those of one place, are alike, so that
+            the search leaves out swaps between them.
     """
     scores, placements = [], []
     for name, start in starts.items():
@@ -239,22 +238,22 @@ def _improve_placement(clock: PlacementClock, name: str, start: Ints, classes: I
     # The first of a pair is a rank, because a swap of two positions without a rank changes nothing.
     pairs = generator(0, f"placement {name}").permutation(pairs[pairs[:, 0] < ranks])
     score = float(clock.times(start[None]).score[0])
-    num_swaps, since_better, next_pair = 0, 0, 0
-    while since_better < len(pairs) and num_swaps < MAX_SWAPS:
+    num_swaps, tried_since_better, next_pair = 0, 0, 0
+    while tried_since_better < len(pairs) and num_swaps < MAX_SWAPS:
         swaps = pairs[next_pair : next_pair + BATCH_SWAPS]
         next_pair = (next_pair + len(swaps)) % len(pairs)
-        since_better += len(swaps)
+        tried_since_better += len(swaps)
         swaps = swaps[classes[positions[swaps[:, 0]]] != classes[positions[swaps[:, 1]]]]
         if not len(swaps):
             continue
-        swapped = np.tile(positions, (len(swaps), 1))
+        swapped = np.tile(positions, (len(swaps), 1))  # a row for each swap
         row = np.arange(len(swaps))[:, None]
         swapped[row, swaps] = swapped[row, swaps[:, ::-1]]
         swap_scores = clock.times(swapped[:, :ranks]).score
         num_swaps += len(swaps)
         best = int(np.argmin(swap_scores))
         if swap_scores[best] < score * IMPROVEMENT:
-            positions, score, since_better = swapped[best], float(swap_scores[best]), 0
+            positions, score, tried_since_better = swapped[best], float(swap_scores[best]), 0
     seconds = float(clock.times(positions[None, :ranks]).seconds[0])
     return score, FoundPlacement(positions[:ranks], seconds, start=name, swaps=num_swaps)
 
@@ -288,7 +287,7 @@ def run_placed(spec: PipelineSpec, schedule: str, network: Network) -> PlacedPip
         SynclineError: a schedule that cannot finish.
     """
     pipeline = spec.pipeline(schedule)
-    if spec.placement == GIVEN or isinstance(network, Link):
+    if spec.placement == GIVEN or isinstance(network, Link):  # on one link per worker all placements are alike
         timeline = run_pipeline(pipeline, network)
         return PlacedPipeline(GIVEN, [], network, timeline, candidates={GIVEN: timeline.makespan_s})
     best: PlacedPipeline | None = None
@@ -310,17 +309,18 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
     if not isinstance(spec.placement, str):
         return {NAMED: np.array(spec.positions(network))}
     ordered_ranks = by_place(network, ranks, spec.message_bytes())
-    by_rule = {
+    positions_by_rule = {
         rule: ruled_positions(rule, ordered_ranks, spec.stages, spec.replicas)
         for rule in (STAGES_INSIDE, REPLICAS_INSIDE)
     }
-    if spec.placement in by_rule:
-        return {spec.placement: by_rule[spec.placement]}
-    starts = {GIVEN: np.arange(ranks)} | by_rule
+    if spec.placement in positions_by_rule:
+        return {spec.placement: positions_by_rule[spec.placement]}
+    starts = {GIVEN: np.arange(ranks)} | positions_by_rule
     position_topology = topology(network, position_count(network, ranks))
+    # Positions at one place of a matrix are alike.
     classes = np.array(network.ranks) if isinstance(network, Matrix) else np.arange(position_topology.workers)
-    searched = search_placement(PlacementClock(pipeline_work(spec, schedule), position_topology), starts, classes)
-    return starts | {SEARCHED: searched.positions}
+    clock = PlacementClock(pipeline_work(spec, schedule), position_topology)
+    return starts | {SEARCHED: search_placement(clock, starts, classes).positions}
 
 
 def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
@@ -328,7 +328,8 @@ def pipeline_work(spec: PipelineSpec, schedule: str) -> PipelineWork:
     forward, backward, weight = spec.stage_seconds(schedule)
     pipeline = spec.pipeline(schedule)
     return PipelineWork(
-        spec.stages, spec.replicas, spec.microbatches, spec.flushes, forward_s=tuple(forward),
+        stages=spec.stages, replicas=spec.replicas, microbatches=spec.microbatches, flushes=spec.flushes,
+        forward_s=tuple(forward),
         backward_s=tuple(input_s + weight_s for input_s, weight_s in zip(backward, weight, strict=True)),
         message_bytes=pipeline.activation_bytes,
         gradient_bytes=tuple(pipeline.gradient_bytes) or (0.0,) * spec.stages, averaging=spec.averaging,

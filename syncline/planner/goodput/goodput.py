@@ -61,10 +61,9 @@ def kept_state(method: MethodBase, model: Tensors, replicas: int) -> KeptState:
     periods = [exchange.period for exchange in method.exchanges(tensors, replicas)] if replicas > 1 else []
     period = min(periods, default=1)
     replica_elements = elements(tensors) + float(method.kept_elements(tensors, replicas))
-    feedback_elements = method.error_feedback_elements(tensors, replicas)
-    # Replicas that exchange in every step differ only in their error feedback.
-    shared_elements = replica_elements + (replicas - 1) * feedback_elements
-    all_elements = replicas * replica_elements if period > 1 else shared_elements
+    all_elements = replicas * replica_elements
+    if period == 1:  # replicas that exchange in every step differ only in their error feedback
+        all_elements = replica_elements + (replicas - 1) * method.error_feedback_elements(tensors, replicas)
     return KeptState(FP32_BYTES * all_elements, FP32_BYTES * replica_elements, period)
 
 
@@ -86,8 +85,8 @@ def failing_training(
         network: network over which a returning copy fetches its state.
         workers: number of workers.
         replicas: number of replicas.
-        sharding: the states that are sharded; data parallelism shards over all replicas, so that no replica can
-            continue alone.
+        sharding: the states that are sharded. Data parallelism shards over all replicas, so that none can continue
+            alone: they count as one copy.
         step_s: seconds of a step in which nothing fails.
         steps: number of steps of the training.
     """

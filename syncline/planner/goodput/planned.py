@@ -8,11 +8,18 @@ every training that allows it.
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Iterable
 
 from syncline.costmodel.failures import FaultTolerantGroup, expected_wall_s, until_all_work_s
 from syncline.planner.goodput.goodput import FailingTraining, Goodput
-from syncline.sim.failures.costs import MAX_FAILURES_IN_A_ROW, CheckpointTimes, SavedSteps, equal_step_ends
+from syncline.sim.failures.costs import (
+    MAX_FAILURES_IN_A_ROW,
+    CheckpointTimes,
+    FailureCosts,
+    SavedSteps,
+    equal_step_ends,
+)
+from syncline.sim.failures.outages import Outage
 from syncline.sim.failures.trainings import ElasticTraining, RestartedTraining
 from syncline.specs.failures import (
     FailuresSpec,
@@ -48,8 +55,10 @@ def restarted_goodput(
         return None
     restart_s = failures.restart_time + checkpoints.reload_s
     mtbf_s = failures.mtbf_s(workers)
-    down_s = max(downtime_s(failures), until_all_work_s(0.0 if failures.spares else failures.repair_s(), mtbf_s))
-    return 1 / expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)
+    repair_s = 0.0 if failures.spares else failures.repair_s()
+    down_s = max(downtime_s(failures), until_all_work_s(repair_s, mtbf_s))
+    wall_s = expected_wall_s(1.0, interval_s, stop_s, restart_s, mtbf_s, down_s)  # of a second of work
+    return 1 / wall_s
 
 
 def reformed_goodput(
@@ -71,11 +80,13 @@ def reformed_goodput(
     if not has_closed_form(failures) or checkpoints.lag_s or failures.min_workers > 1:
         return None
     mtbf_s = group.lost_mtbf_s
+    # The checkpoint at the end costs no goodput, because a training without failures writes it too.
     stop_s = 0.0 if interval_s is None else checkpoints.stop_s
     interval_s = work_s if interval_s is None else interval_s
-    if interval_s is None:
+    if interval_s is None:  # a training of unknown length without checkpoints: all is lost with all copies
         return group.useful_share if math.isinf(mtbf_s) else None
-    return group.useful_share / expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)
+    wall_s = expected_wall_s(1.0, interval_s, stop_s, group.restart_s, mtbf_s, group.down_s)  # of a second of work
+    return group.useful_share / wall_s
 
 
 NUM_SEEDS = 5
@@ -96,9 +107,9 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     recovery = recovery_of(failures, training)
     failures = failures.model_copy(update={"recovery": recovery})
     repair_s, spares = failures.repair_s(), failures.spares
-    if not math.isfinite(training.step_s) or training.step_s <= 0:  # the step time is unknown
+    if not math.isfinite(training.step_s) or training.step_s <= 0:  # unknown, and a goodput of 1 leaves it so
         rejoin_s = training.rejoin_s or 0.0
-        return Goodput(recovery, None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
+        return Goodput(recovery, interval_s=None, goodput=1.0, repair_s=repair_s, spares=spares, rejoin_s=rejoin_s)
     checkpoints, work_s = _checkpoint_times(failures, training), training.step_s * training.steps
     interval_s = None  # the only checkpoint is at the end
     if checkpoints.every is not None and checkpoints.every <= training.steps:
@@ -117,14 +128,9 @@ def estimate_goodput(failures: FailuresSpec, training: FailingTraining) -> Goodp
     if stuck or goodput is None:
         goodput = 0.0
     return Goodput(
-        recovery,
-        interval_s,
-        goodput=goodput,
-        repair_s=repair_s,
-        spares=spares,
-        rejoin_s=checkpoints.join_s,
+        recovery, interval_s, goodput=goodput, repair_s=repair_s, spares=spares, rejoin_s=checkpoints.join_s,
         stuck=stuck,
-    )
+    )  # fmt: skip
 
 
 def recovery_of(failures: FailuresSpec, training: FailingTraining) -> Recovery:
@@ -152,20 +158,7 @@ def simulated_goodput(
     for seed in range(seeds):
         outages = failures.outages_of(training.workers, seed)
         if failures.recovery == "elastic":
-            copy_workers = math.ceil(training.workers / training.copies)
-            min_copies = math.ceil(failures.min_workers / copy_workers)
-            group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
-            # A single remaining copy may have to do the steps of all.
-            max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
-            work = SavedSteps(max_steps, equal_step_ends(training.step_s), checkpoints)
-            # An outage of workers is an outage of the model copies that have them.
-            copies_down = (
-                outage._replace(first=outage.first // copy_workers, stop=math.ceil(outage.stop / copy_workers))
-                for outage in outages
-            )
-            costs = ElasticTraining(
-                group, steps, work_of=partial(_same_work, work), outages=copies_down, period=training.exchanges_every
-            ).simulate()
+            costs = _simulate_copies(failures, training, checkpoints, steps, outages)
         else:
             work = SavedSteps(steps, equal_step_ends(training.step_s), checkpoints)
             costs = RestartedTraining(failures.failing_group(training.workers), work, outages).simulate()
@@ -175,9 +168,25 @@ def simulated_goodput(
     return sum(goodputs) / seeds, None
 
 
-def _same_work(work: SavedSteps, copies: int) -> SavedSteps:
-    """Return the work of the copies that continue, which does not depend on their number."""
-    return work
+def _simulate_copies(
+    failures: FailuresSpec, training: FailingTraining, checkpoints: CheckpointTimes, steps: int,
+    outages: Iterable[Outage],
+) -> FailureCosts:  # fmt: skip
+    """Return the costs of failures in a simulated training whose remaining model copies continue without the others."""
+    copy_workers = math.ceil(training.workers / training.copies)
+    min_copies = math.ceil(failures.min_workers / copy_workers)
+    group = failures.model_copy(update={"min_workers": min_copies}).failing_group(training.copies)
+    # A single remaining copy may have to do the steps of all.
+    max_steps = steps * training.copies + MAX_FAILURES_IN_A_ROW
+    work = SavedSteps(max_steps, equal_step_ends(training.step_s), checkpoints)
+    # An outage of workers is an outage of the model copies that have them.
+    copies_down = (
+        outage._replace(first=outage.first // copy_workers, stop=math.ceil(outage.stop / copy_workers))
+        for outage in outages
+    )
+    return ElasticTraining(
+        group, steps, work_of=lambda copies: work, outages=copies_down, period=training.exchanges_every
+    ).simulate()
 
 
 def _checkpoint_times(failures: FailuresSpec, training: FailingTraining) -> CheckpointTimes:

@@ -75,10 +75,9 @@ class GoodputQuestion:
         for recovery in self.recoveries:
             if recovery not in RECOVERIES:
                 raise SpecError("--recovery", recovery, one_of(RECOVERIES, recovery))
-        counts_and_limits = [("--seeds", self.seeds, MOST_SEEDS), ("--period", self.period, MANY)]
+        counts_and_limits = [] if self.steps is None else [("--steps", self.steps, MANY)]
+        counts_and_limits += [("--seeds", self.seeds, MOST_SEEDS), ("--period", self.period, MANY)]
         counts_and_limits += [("--workers", count, MOST_WORKERS) for count in self.workers]
-        if self.steps is not None:
-            counts_and_limits.insert(0, ("--steps", self.steps, MANY))
         for name, count, limit in counts_and_limits:
             if not is_whole(count) or not 1 <= count <= limit:
                 raise SpecError(name, count, f"a whole number from 1 to {limit:,}")
@@ -92,10 +91,11 @@ class GoodputQuestion:
         return self.for_s if self.steps is None else self.steps * self.step_s
 
     def with_recovery(self, recovery: str, interval: Any) -> FailuresSpec:
-        """Return the failures with a particular recovery and checkpoint interval."""
+        """Return the failures with a recovery and a checkpoint interval."""
         checkpoint = self.failures.checkpoint.model_copy(update={"interval": interval})
-        spec_recovery = "restart" if recovery == "alone" else recovery
-        return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": spec_recovery})
+        if recovery == "alone":  # which specs do not have; all other fields mean the same
+            recovery = "restart"
+        return self.failures.model_copy(update={"checkpoint": checkpoint, "recovery": recovery})
 
 
 def goodput_question(question: Goodput) -> GoodputQuestion:
@@ -105,8 +105,11 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
         SpecError: a value is invalid; the error names the field and the accepted values.
     """
     failures = parse_failures(question.failures)
-    options = {name: getattr(question, name) for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS) if name != "recovery"}
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {}
+    for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
+        value = getattr(question, name)
+        if name != "recovery" and value is not None:  # a question may have several recoveries
+            options[name] = value
     fields = dict(question.fields or {})
     for name, value in options.items():
         field = FAILURE_OPTIONS.get(name)
@@ -114,9 +117,9 @@ def goodput_question(question: Goodput) -> GoodputQuestion:
             raise SpecError(name, value, f"none with {field}, which sets it as well")
     if options or fields:
         failures = failures_with(failures, options | fields)
-    intervals = [parse_interval(value) for value in listed(question.interval)]
-    if question.interval is None:
-        intervals = [failures.checkpoint.interval]
+    intervals = [failures.checkpoint.interval]
+    if question.interval is not None:
+        intervals = [parse_interval(value) for value in listed(question.interval)]
     return GoodputQuestion(
         failures, listed(question.workers), step_s=parse_seconds(question.step_time, "--step-time"),
         recoveries=[failures.recovery] if question.recovery is None else listed(question.recovery),
@@ -179,9 +182,10 @@ def simulate_training(
             group, steps, question.step_s, question.period, load_s=checkpoints.join_s, outages=outages, until_s=until_s
         )
     if recovery == "elastic":
+        # A single remaining worker may have to do the steps of all.
         work = SavedSteps(MANY * workers, equal_step_ends(question.step_s), checkpoints)
         return ElasticTraining(
-            group, steps, work_of=lambda _: work, outages=outages, until_s=until_s, period=question.period
+            group, steps, work_of=lambda workers: work, outages=outages, until_s=until_s, period=question.period
         ).simulate()
     work = SavedSteps(steps, equal_step_ends(question.step_s), checkpoints)
     return RestartedTraining(group, work, outages, until_s).simulate()
@@ -194,23 +198,22 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
     results = [
         simulate_training(question, failures, workers, recovery, checkpoints, seed) for seed in range(question.seeds)
     ]
-    writes_checkpoints = recovery != "alone"
-    interval_s = None if checkpoints.every is None or not writes_checkpoints else checkpoints.every * question.step_s
+    interval_s = None if checkpoints.every is None else checkpoints.every * question.step_s
     if interval_s is not None and interval_s > question.work_s:
         interval_s = None  # the only checkpoint is at the end of the training
-    best_s, (low_s, high_s) = failures.best_interval_s(workers), failures.best_intervals_s(workers)
+    best_low_s, best_high_s = failures.best_intervals_s(workers)
     goodputs = [result.goodput for result in results]
     stuck_reasons = [result.stuck for result in results if result.stuck]
 
     def mean(name: str) -> float:
         return statistics.fmean(getattr(result, name) for result in results)
 
-    return {
+    row = {
         "workers": workers,
         "recovery": recovery,
         "step_time_s": question.step_s,
         "interval_s": interval_s,
-        "checkpoint_stop_s": checkpoints.stop_s if writes_checkpoints else None,
+        "checkpoint_stop_s": checkpoints.stop_s,
         "mtbf_s": failures.mtbf_s(workers),
         "repair_s": failures.repair_s(),
         "spares": failures.spares,
@@ -226,11 +229,14 @@ def _row(question: GoodputQuestion, failures: FailuresSpec, workers: int, recove
             f"{name.removesuffix('_s')}_share": statistics.fmean(result.share(name) for result in results)
             for name in SHARES
         },
-        "best_interval_s": best_s if writes_checkpoints else None,
-        "best_interval_low_s": low_s if writes_checkpoints else None,
-        "best_interval_high_s": high_s if writes_checkpoints else None,
+        "best_interval_s": failures.best_interval_s(workers),
+        "best_interval_low_s": best_low_s,
+        "best_interval_high_s": best_high_s,
         "stuck": stuck_reasons[0] if stuck_reasons else None,
     }
+    if recovery == "alone":  # such workers write no checkpoints
+        row |= dict.fromkeys(name for name in row if "interval" in name or name == "checkpoint_stop_s")
+    return row
 
 
 def _expected_goodput(
@@ -264,18 +270,19 @@ def notes(question: GoodputQuestion, rows: Sequence[dict[str, Any]]) -> list[str
 def failure_parts(failures: FailuresSpec | None) -> Iterable[tuple[str, Uncertainty]]:
     """Yield the uncertainty of a published failure rate on other machines; rates that the user sets count as exact.
 
-    Each published rate of a GPU predicts the times between failures of the other clusters.
+    The errors are those with which the rate predicts the times between failures of the other published clusters.
     """
-    rates = () if failures is None else failures.failure_rates()
-    # Of one GPU: a node of n GPUs, which all stop together, fails n times as often.
-    mtbfs_s = {
-        name: published.node * group_mtbf_s(published.rates, published.node, published.node)
-        for name, published in FAILURE_RATES.items()
-    }
+    rates = [] if failures is None else [(rate.mtbf_s, rate.per) for rate in failures.failure_rates()]
+    gpu_mtbfs_s = {}
     for name, published in FAILURE_RATES.items():
-        if [(rate.mtbf_s, rate.per) for rate in rates] == [(rate.mtbf_s, rate.per) for rate in published.rates]:
-            others = [other_name for other_name in mtbfs_s if other_name != name]
-            errors = [mtbfs_s[name] / mtbfs_s[other_name] - 1 for other_name in others]
+        node_mtbf_s = group_mtbf_s(published.rates, published.node, published.node)
+        gpu_mtbfs_s[name] = (
+            published.node * node_mtbf_s
+        )  # a node of n GPUs, which stop together, fails n times as often
+    for name, published in FAILURE_RATES.items():
+        if rates == [(rate.mtbf_s, rate.per) for rate in published.rates]:
+            others = [other_name for other_name in gpu_mtbfs_s if other_name != name]
+            errors = [gpu_mtbfs_s[name] / gpu_mtbfs_s[other_name] - 1 for other_name in others]
             bounds = uncertainty_of(errors, "published failure rates of other clusters", sorted(others))
             yield "failures", bounds.outside([f"the rates {name!r} are those of another cluster"])
 
@@ -296,8 +303,8 @@ def goodput_tables(rows: Sequence[dict[str, Any]], remarks: Sequence[str]) -> li
 def _best_interval_line(row: dict[str, Any]) -> str:
     """Return the line on the best checkpoint interval; empty if no interval is best."""
     best_s = row["best_interval_s"]
-    # If checkpoints cost nothing, the best interval is 0; if nothing fails, all three are infinite.
-    if row["recovery"] != "restart" or not best_s or row["best_interval_high_s"] == best_s:
+    # If checkpoints cost nothing, the best interval is 0; if nothing fails, it is infinite.
+    if row["recovery"] != "restart" or not best_s or math.isinf(best_s):
         return ""
     low, best, high = (
         format_seconds(row[name]) for name in ("best_interval_low_s", "best_interval_s", "best_interval_high_s")
