@@ -7,9 +7,8 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from syncline.costmodel.numerics.arrays import FloatOrArray
+from syncline.planner.projection.pricing import first_value
 
 
 def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterator[int]:
@@ -45,7 +44,7 @@ def indices_by_value(narrowings: Sequence[Iterator[tuple[Any, bool]]]) -> Iterat
 
 def lower_bound_s(seconds: FloatOrArray) -> float:
     """Return seconds, less what rounding may add, as a lower bound of those of a step; infinity if unknown (NaN)."""
-    least_s = float(np.ravel(seconds)[0])
+    least_s = first_value(seconds)
     return math.inf if math.isnan(least_s) else least_s * (1 - ROUNDING)
 
 

@@ -38,7 +38,7 @@ from syncline.planner.projection.bounds import (
     threshold_bounds,
 )
 from syncline.planner.projection.plan import ProjectionPlan
-from syncline.planner.projection.pricing import PriceCache
+from syncline.planner.projection.pricing import PriceCache, first_value
 from syncline.planner.projection.training_totals import loss_fit_method
 
 
@@ -64,8 +64,8 @@ def varied_step(question: AdviceQuestion, row: PlanRow) -> VariedStep:
         projection, method_index, network, cache, step, computing=computing_bounds(projection),
         communication=communication_bounds(projection, [network]),
     )  # fmt: skip
-    at_bounds_s = tuple(float(np.ravel(step_s)[0]) for step_s in variants)
-    return VariedStep(float(np.ravel(step.step_time_s)[0]), at_bounds_s)
+    at_bounds_s = tuple(first_value(step_s) for step_s in variants)
+    return VariedStep(first_value(step.step_time_s), at_bounds_s)
 
 
 def loss_key(row: PlanRow) -> tuple[Any, ...]:
@@ -181,7 +181,7 @@ class PreparedPlan(NamedTuple):
         """
         placed_network = self.plan.on(network, self.question.workers) if cache is None else network
         step = self.projection.step(self.method_index, placed_network, cache=cache)
-        step_s, steps = float(np.ravel(step.step_time_s)[0]), self.tokens / self.question.batch_tokens
+        step_s, steps = first_value(step.step_time_s), self.tokens / self.question.batch_tokens
         seconds = time_with_failures_s(self.question, self.plan, step_s, steps, self.sharding)
         return math.inf if math.isnan(seconds) else seconds
 
@@ -190,7 +190,7 @@ class PreparedPlan(NamedTuple):
         steps = self.tokens / self.question.batch_tokens
         inside_s = self.projection.replica_times(self.method_index, network, cache).step_s
         yield steps * lower_bound_s(inside_s), False
-        yield steps * lower_bound_s(self.projection.busy_s(self.method_index, network, cache)), False
+        yield steps * lower_bound_s(self.projection.least_busy_s(self.method_index, network, cache)), False
         yield self.time_s(network, cache), True
 
 

@@ -25,6 +25,7 @@ from syncline.costmodel.traffic.step_time import PricedCall, priced_step
 from syncline.planner.advice.plan_costs import PlanRow
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.pricing import first_value
 
 if TYPE_CHECKING:
     from syncline.sim import Clock
@@ -144,11 +145,11 @@ class SimulatedPlan:
         regular = [exchange for exchange in exchanges if exchange.period == 1 and exchange.wait_steps == 0]
         rare = [exchange for exchange in exchanges if exchange.period != 1 or exchange.wait_steps]
         replica_times = self.projection.replica_times(self.method_index, self.network)
-        busy_s = float(np.ravel(replica_times.step_s)[0])
+        busy_s = first_value(replica_times.step_s)
         if regular:
             patterns = calls_by_step(regular, self.spec.steps)
             regular_step = priced_step(busy_s, regular, patterns, self.spec.steps, price=self._price_call)
-            busy_s = float(np.ravel(regular_step.step_time_s)[0])
+            busy_s = first_value(regular_step.step_time_s)
         trigger_s = self.spec.compute.readback_latency * self.projection.method_plans[self.method_index].readbacks
         optimizer_s = float(self.projection.method_plans[self.method_index].optimizer_s[0])
         if not rare:

@@ -30,6 +30,7 @@ from syncline.planner.advice.plans import (
 from syncline.planner.advice.question import AdviceQuestion
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.pricing import first_value
 from syncline.units import format_bytes
 
 LAYOUTS_TRIED = 3
@@ -123,7 +124,7 @@ class QuickEstimate:
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
         yield lower_bound_s(prepared.replica_times(self.index, network, cache).step_s)
         yield lower_bound_s(prepared.least_network_s(self.index, network, cache))
-        yield lower_bound_s(prepared.busy_s(self.index, network, cache))
+        yield lower_bound_s(prepared.least_busy_s(self.index, network, cache))
 
     @cached_property
     def step_s(self) -> float:
@@ -133,7 +134,7 @@ class QuickEstimate:
         prepared, network, cache = self.setting.prepared, self.setting.network, self.setting.cache
         step = prepared.step(self.index, network, cache=cache)
         _, evaluators = prepared.evaluators(self.index, network, cache)
-        step_s = float(np.ravel(step.step_time_s)[0])
+        step_s = first_value(step.step_time_s)
         is_known = np.all(evaluators < len(TIME_SOURCES)) and not math.isnan(step_s)
         return step_s if is_known else math.inf
 

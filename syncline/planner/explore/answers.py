@@ -27,7 +27,7 @@ from syncline.planner.periods import COMPARED_PERIOD, PRESET
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
-from syncline.planner.projection.pricing import PriceCache
+from syncline.planner.projection.pricing import PriceCache, first_value
 from syncline.planner.projection.sync_round import MethodRound, simulate_round
 from syncline.planner.projection.thresholds import at_bandwidth
 from syncline.planner.projection.training_totals import with_training
@@ -211,7 +211,7 @@ def _compute_curves(settings: PageSettings) -> Curves:
         cache = PriceCache()
         for name, index in index_by_name.items():
             step = plan.step(index, explored_network, cache=cache)
-            priced_s[name].append(float(np.ravel(step.step_time_s)[0]))
+            priced_s[name].append(first_value(step.step_time_s))
     for name, seconds in priced_s.items():
         # Linear in 1 / bandwidth; the sign makes the points ascend, as `np.interp` needs.
         step_s[name] = np.interp(-1 / drawn, -1 / bandwidths, np.array(seconds))

@@ -74,7 +74,8 @@ def step_time_variants(
         computing: factors of computing, by setting.
         communication: factors of communication, by link.
     """
-    if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):  # then the parts of a step add up
+    # Without communication beside computing, or inside replicas, a step is the sum of two parts that vary alone.
+    if not np.any(step.hidden_communication_s) and not np.any(step.inside_s):
         busy_s, waiting_s = by_link(step.computing_s), by_link(step.communication_s)
         return StepTimeVariants(
             less_computing=busy_s * computing.low[:, None] + waiting_s,
@@ -83,11 +84,12 @@ def step_time_variants(
             more_communication=busy_s + waiting_s * communication.high,
         )
     count = len(plan.specs)
-    settings = np.tile(np.arange(count), 4)  # price all four variants at once
-    unchanged = np.ones_like(computing.low)
-    computing_factors = np.concatenate([computing.low, computing.high, unchanged, unchanged])
-    unchanged = np.ones_like(communication.low)
-    communication_factors = np.repeat([unchanged, unchanged, communication.low, communication.high], count, axis=0)
+    settings = np.tile(np.arange(count), 4)  # all four variants are priced at once, as if they were settings
+    as_predicted = np.ones_like(computing.low)
+    computing_factors = np.concatenate([computing.low, computing.high, as_predicted, as_predicted])
+    as_predicted = np.ones_like(communication.low)
+    variant_factors = [as_predicted, as_predicted, communication.low, communication.high]
+    communication_factors = np.repeat(variant_factors, count, axis=0)
     if price_ndim(network) == 1:
         communication_factors = communication_factors[:, 0]
     factors = Factors(computing_factors, communication_factors)
@@ -107,8 +109,8 @@ def threshold_bounds(
     """Return the lower and the upper factor of communication relative to computing, ``(E, 1)`` each.
 
     A bandwidth at which two methods are equally fast depends only on this ratio, because steps scale with both factors
-    together: a factor k on computing acts as a factor 1/k on communication. The logarithms of both errors, which are
-    independent, add in quadrature.
+    together: a factor k on computing acts as a factor 1/k on communication, so that the upper bound of computing
+    belongs to the lower bound of the ratio. The logarithms of both errors, which are independent, add in quadrature.
 
     Args:
         computing: factors of computing, by setting.

@@ -41,15 +41,15 @@ ROWS_AT_A_TIME = 1 << 17
 MOST_ROWS = 100_000_000
 """Limit on the rows, by choice: they take some gigabytes, and an hour."""
 
-AS_ARRAYS = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
-"""Fields whose values are priced together, the one that changes fastest last; all others change more slowly."""
+PRICED_TOGETHER = ("model", "compute", "hardware", "tokens_per_worker", "sequence", "workers")
+"""Fields whose values are priced together as arrays; the last one changes fastest from row to row."""
 
-COLUMNS = ("layout", "model", "hardware", "compute.hardware", "workers", "overlap", "precision")
+WITH_COLUMN = ("layout", "model", "hardware", "compute.hardware", "workers", "overlap", "precision")
 """Fields that have a column in every projection."""
 
 
 def grids_of(options: Options) -> list[Grid]:
-    """Return the options as grids, one per field."""
+    """Return the options as grids, one for each field that they set, in the order in which the fields change."""
     values_by_path: dict[str, Sequence[Any]] = {
         "model": names_of(options.models),
         "hardware": names_of(options.hardware),
@@ -85,19 +85,18 @@ class ProjectedGrid:
         for grid in grids:
             first_field = grid.path.split(".")[0]
             if first_field in ("methods", "networks"):
-                singular = first_field.removesuffix("s")
-                raise SpecError(grid.origin, grid.path, f"{singular}, which stands for each of them")
+                expected = f"{first_field.removesuffix('s')}, which stands for each of them"
+                raise SpecError(grid.origin, grid.path, expected)
             if grid.method and first_field != "method":
-                raise SpecError(
-                    grid.origin, grid.method, f"no method before {grid.path}, which is not a field of a method"
-                )
+                expected = f"no method before {grid.path}, which is not a field of a method"
+                raise SpecError(grid.origin, grid.method, expected)
             if first_field == "method":
                 method_grids.append(grid)
             elif first_field == "network":
                 network_grids.append(grid)
             else:
                 setting_grids.append(grid)
-        setting_grids.sort(key=_rank)
+        setting_grids.sort(key=_speed_of_change)
         self.spec = spec
         self.worker_counts: Sequence[int] = ()
         for grid in setting_grids:
@@ -115,24 +114,24 @@ class ProjectedGrid:
         self.refused = refused_by(self.methods, self.worker_counts) if len(self.worker_counts) > 1 else []
 
     def _check_values(self, grids: Sequence[Grid]) -> None:
-        """Read every value once, so that errors come before the first row; of whole numbers read only the extremes."""
+        """Make a spec with each value once, so that errors come before the first row."""
         first_values = [(grid, grid.values[0]) for grid in grids]
         for index, grid in enumerate(grids):
             values = grid.values
-            if all(type(value) is int for value in values):
+            if all(type(value) is int for value in values):  # such as 100,000 numbers of workers: all of a range
                 values = (min(values), max(values))
             for value in values:
                 self._spec_with([*first_values[:index], (grid, value), *first_values[index + 1 :]])
 
     def _spec_with(self, grid_values: Sequence[tuple[Grid, Any]]) -> ProjectSpec:
         """Return the spec with the value of each grid."""
-        values = [
+        values = [  # ``hardware`` is short for a field of the spec
             (replace(grid, path="compute.hardware") if grid.path == "hardware" else grid, value)
             for grid, value in grid_values
         ]
         overrides = []
-        outer_first = sorted(values, key=lambda pair: pair[0].path.count("."))  # a field before the fields inside it
-        for grid, value in outer_first:
+        for grid, value in sorted(values, key=lambda grid_and_value: grid_and_value[0].path.count(".")):
+            # A field comes before the fields inside it, which a value of the whole field would replace.
             if grid.path == "compute.hardware":  # the times of a step in the spec are those of its own hardware
                 for name in ("compute.seconds", "compute.batch_times"):
                     overrides.append(Override(name, None, grid.origin, written=None))
@@ -190,18 +189,17 @@ class ProjectedGrid:
         """
         settings_at_a_time = max(1, ROWS_AT_A_TIME // (len(self.networks) * len(self.methods)))
         for specs, setting_columns in self._settings(at_a_time=settings_at_a_time):
-            begin = 0
+            first_setting = 0
             for group, _ in group_specs(specs):
-                plan, end = ProjectionPlan(group, self.methods), begin + len(group)
-                extra_columns: dict[str, Any] = {
-                    name: (indices[begin:end, None, None], values)
-                    for name, (indices, values) in setting_columns.items()
-                }
-                begin = end
+                plan, settings = ProjectionPlan(group, self.methods), slice(first_setting, first_setting + len(group))
+                first_setting = settings.stop
+                extra_columns: dict[str, Any] = {}  # they broadcast to settings, networks and methods
+                for name, (indices, values) in setting_columns.items():
+                    extra_columns[name] = indices[settings, None, None], values
                 networks_at_a_time = max(1, ROWS_AT_A_TIME // (len(group) * len(self.methods)))
-                for start in range(0, len(self.networks), networks_at_a_time):
-                    stop = min(start + networks_at_a_time, len(self.networks))
-                    networks, network_columns = self.networks.part(start, stop)
+                for begin in range(0, len(self.networks), networks_at_a_time):
+                    end = min(begin + networks_at_a_time, len(self.networks))
+                    networks, network_columns = self.networks.part(begin, end)
                     for name, (indices, values) in network_columns.items():
                         extra_columns[name] = indices[:, None], values
                     yield plan_columns(plan, networks, thresholds, extra_columns=extra_columns | self._method_columns)
@@ -216,8 +214,10 @@ class ProjectedGrid:
             )
             spec = spec.model_copy(update={"methods": self.methods})
             for begin in range(0, max(len(self.worker_counts), 1), at_a_time):
-                counts = self.worker_counts[begin : begin + at_a_time]  # empty: those of the spec
-                new_specs = with_workers(spec, counts, self.refused) if counts else [spec]
+                counts = self.worker_counts[begin : begin + at_a_time]
+                new_specs = [spec]
+                if counts:  # otherwise the spec's number
+                    new_specs = with_workers(spec, counts, self.refused)
                 if specs and len(specs) + len(new_specs) > at_a_time:
                     yield specs, self._grid_columns(value_indices)
                     specs, value_indices = [], []
@@ -233,30 +233,30 @@ class ProjectedGrid:
         """
         columns: GridColumns = {}
         for position, grid in enumerate(self.other_grids):
-            if grid.path not in COLUMNS:
-                # The column ``algorithm`` has the algorithms that the policy chose.
+            if grid.path not in WITH_COLUMN:
+                # In projections the column ``algorithm`` has the algorithms that the requested policy chose.
                 name = "asked_algorithm" if grid.path == "algorithm" else grid.path
                 columns[name] = np.array([indices[position] for indices in value_indices]), grid.shown
         return columns
 
 
-def _rank(grid: Grid) -> int:
-    """Return the index of a grid's field in `AS_ARRAYS`, or -1 for any other field, which changes more slowly."""
+def _speed_of_change(grid: Grid) -> int:
+    """Return a sort key by which fields that are not priced together come first, so that they change slowest."""
     first_field = grid.path.split(".")[0]
-    return AS_ARRAYS.index(first_field) if first_field in AS_ARRAYS else -1
+    return PRICED_TOGETHER.index(first_field) if first_field in PRICED_TOGETHER else -1
 
 
-BESIDE_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
+NOT_WITH_GRID = ("csv", "plot", "tokens", "target_loss", "prices", "batch_tokens", "columns", "failures")
 """Fields that a question with a grid cannot have."""
 
 
 def grid_of_question(question: Project, spec: Experiment, options: Options) -> ProjectedGrid:
-    """Return the grid of a question, with its other options as grids of one value or several.
+    """Return the grid of a question; its options, such as ``--workers``, count as grids of one value or several.
 
     Raises:
         SpecError: an option that a grid rules out, a spec without these fields, or as `ProjectedGrid`.
     """
-    for name in BESIDE_GRID:
+    for name in NOT_WITH_GRID:
         value = getattr(question, name)
         if value is not None:
             flag = f"--{name.replace('_', '-')}"

@@ -47,10 +47,12 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
         if names.count(name) > 1:
             raise SpecError(base_grids[0].origin, name, "different names (a method's label is its name)")
     variants: list[MethodBase] = []
-    codes_by_variant: list[dict[int, int]] = []  # 1 + the index of the variant's value, by the id of a grid
+    codes_by_variant: list[dict[int, int]] = []  # by the id of a grid: 1 + the index of the variant's value
     for base in bases:
         applicable_grids = [
-            grid for grid in field_grids if grid.method in ("", base.name) and _field(grid) in type(base).model_fields
+            grid
+            for grid in field_grids
+            if grid.method in ("", base.name) and grid.path.split(".")[1] in type(base).model_fields
         ]
         for indices in itertools.product(*(range(len(grid.values)) for grid in applicable_grids)):
             grids_and_indices = list(zip(applicable_grids, indices, strict=True))
@@ -61,20 +63,15 @@ def variants_of(methods: Sequence[MethodBase], grids: Sequence[Grid]) -> Variant
         codes = np.array([code_by_grid.get(id(grid), 0) for code_by_grid in codes_by_variant])
         if grid.method and grid.method not in names:
             raise SpecError(grid.origin, grid.method, one_of(names, grid.method))
-        if not codes.any():
+        if not codes.any():  # no method has the field
+            field = grid.path.split(".")[1]
             field_names = {name for base in bases if grid.method in ("", base.name) for name in type(base).model_fields}
-            raise SpecError(
-                grid.origin, _field(grid), f"a field that a method here has: {one_of_fields(field_names, _field(grid))}"
-            )
+            expected = f"a field that a method here has: {one_of_fields(field_names, field)}"
+            raise SpecError(grid.origin, field, expected)
         # Another grid may have set the same field of another method; its values come first.
         value_indices, values = columns.get(grid.path, (np.zeros(len(variants), dtype=np.int64), (None,)))
         columns[grid.path] = np.where(codes > 0, codes + len(values) - 1, value_indices), (*values, *grid.shown)
     return Variants(tuple(variants), columns)
-
-
-def _field(grid: Grid) -> str:
-    """Return the name of the method's field that a grid is over."""
-    return grid.path.split(".")[1]
 
 
 def _read_method(value: Any, option: str) -> MethodBase:
@@ -102,18 +99,20 @@ def _changed_method(base: MethodBase, values: Sequence[tuple[Grid, Any]]) -> Met
         for grid, _ in values:
             if error.path == grid.path or error.path.startswith(f"{grid.path}."):
                 raise SpecError(grid.origin, error.value, error.expected) from None
-        last_grid, _ = values[-1]
+        last_grid, _ = values[-1]  # no value is wrong by itself: they do not go together
         option = f"{last_grid.origin} ({error.path.removeprefix('method.')})"
         raise SpecError(option, error.value, error.expected) from None
 
 
-IN_SPECS = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overhead_s": "overhead",
-            "upload_bytes_per_s": "upload"}  # fmt: skip
-"""Fields of a link: their names in Python, and in specs."""
+SPEC_NAMES = {"latency_s": "latency", "bandwidth_bytes_per_s": "bandwidth", "overhead_s": "overhead",
+              "upload_bytes_per_s": "upload"}  # fmt: skip
+"""Names in specs of a link's fields, by their names in Python."""
 
-READ_ONCE = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "overhead": "overhead_s",
-           "efficiency": "efficiency"}  # fmt: skip
-"""Fields that are independent numbers of a link: each value is read once, not for each combination."""
+INDEPENDENT_NUMBERS = {"latency": "latency_s", "bandwidth": "bandwidth_bytes_per_s", "overhead": "overhead_s",
+                       "efficiency": "efficiency"}  # fmt: skip
+"""Names in Python of fields that are independent numbers of a link, by their names in specs.
+
+Each of their values is read once, not for each combination with values of other fields."""
 
 LINK_COLUMNS = ("latency_s", "bandwidth_bytes_per_s")
 """Fields of links with a column in every row."""
@@ -140,13 +139,13 @@ class NetworkGrid:
         for name in names:
             if names.count(name) > 1:
                 raise SpecError(base_grids[0].origin, name, "different names (a network's 'name' is its name)")
-        fields = [_spec_field(grid) for grid in self.field_grids]
+        fields = [_field_name_in_specs(grid) for grid in self.field_grids]
         for grid, field in zip(self.field_grids, fields, strict=True):
             if fields.count(field) > 1:
                 raise SpecError(grid.origin, grid.path, "each field once")
         self.shape = [len(self.bases), *(len(grid.values) for grid in self.field_grids)]
-        self._numbers = [[_link_numbers(base, grid) for grid in self.field_grids] for base in self.bases]
-        # Read each value once, beside the first values of the other grids.
+        self._link_numbers = [[_values_of_link_number(base, grid) for grid in self.field_grids] for base in self.bases]
+        # Make a network of each value once, beside the first values of the other grids: a wrong value raises an error.
         for base_index in range(len(self.bases)):
             for position, grid in enumerate(self.field_grids):
                 for value_index in range(len(grid.values)):
@@ -167,11 +166,12 @@ class NetworkGrid:
             f"network.{name}": (np.arange(end - begin), tuple(getattr(network, name, None) for network in networks))
             for name in LINK_COLUMNS
         }
-        for grid, link_numbers, indices in zip(self.field_grids, self._numbers[0], grid_indices, strict=True):
-            if link_numbers is None:
+        # Whether a grid is over a number of a link, and its values, are the same for all bases.
+        for grid, link_number, indices in zip(self.field_grids, self._link_numbers[0], grid_indices, strict=True):
+            if link_number is None:
                 columns[grid.path] = indices, grid.shown
                 continue
-            name, values = link_numbers
+            name, values = link_number
             if name not in LINK_COLUMNS:  # which have columns already
                 columns[f"network.{name}"] = indices, tuple(values)
         return networks, columns
@@ -179,11 +179,11 @@ class NetworkGrid:
     def _network_at(self, base_index: int, indices: Sequence[int]) -> Network:
         """Return a base network with a value from each grid, chosen by index; the network keeps its name."""
         result, numbers = self.bases[base_index], {}
-        for grid, link_numbers, index in zip(self.field_grids, self._numbers[base_index], indices, strict=True):
-            if link_numbers is None:
+        for grid, link_number, index in zip(self.field_grids, self._link_numbers[base_index], indices, strict=True):
+            if link_number is None:
                 result = _changed_network(result, grid, grid.values[index])
             else:
-                name, values = link_numbers
+                name, values = link_number
                 numbers[name] = values[index]
         return result.with_numbers(numbers) if isinstance(result, Link) and numbers else result
 
@@ -191,24 +191,25 @@ class NetworkGrid:
 def _read_network(value: Any, option: str) -> Network:
     """Return the network that a value describes; without a name, its description becomes its name, as in specs."""
     parsed_network = network(value, option)
-    named_fields = network_fields(parsed_network)
-    if parsed_network.name or not isinstance(named_fields, dict):
+    fields_or_name = network_fields(parsed_network)
+    if parsed_network.name or isinstance(fields_or_name, str):
         return parsed_network
-    return network(named_fields | {"name": parsed_network.describe().replace(" one way", "")})
+    return network(fields_or_name | {"name": parsed_network.describe().replace(" one way", "")})
 
 
-def _spec_field(grid: Grid) -> str:
+def _field_name_in_specs(grid: Grid) -> str:
     """Return the name in specs of the network's field that a grid is over."""
     name = grid.path.removeprefix("network.")
-    return IN_SPECS.get(name, name)
+    return SPEC_NAMES.get(name, name)
 
 
-def _link_numbers(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
-    """Return the name of the link's number that a grid is over, and its values, or None for any other field."""
-    name = READ_ONCE.get(_spec_field(grid))
+def _values_of_link_number(base: Network, grid: Grid) -> tuple[str, list[float]] | None:
+    """Return the Python name and the values of a grid's field if it is an independent number of a link; else None."""
+    name = INDEPENDENT_NUMBERS.get(_field_name_in_specs(grid))
     if not isinstance(base, Link) or name is None:
         return None
-    return name, [float(getattr(_changed_network(base, grid, value), name)) for value in grid.values]
+    changed_links = [_changed_network(base, grid, value) for value in grid.values]  # they parse units
+    return name, [float(getattr(link, name)) for link in changed_links]
 
 
 def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
@@ -220,12 +221,12 @@ def _changed_network(original: Network, grid: Grid, value: Any) -> Network:
     original_fields = network_fields(original)
     if not isinstance(original_fields, dict):
         raise SpecError(grid.origin, original.name, "networks that are described by fields")
-    *parent_keys, last_key = grid.path.split(".")
-    path = ".".join([*parent_keys, IN_SPECS.get(last_key, last_key)])
-    override = Override(path, value, grid.origin, written=value)
+    *parents, last_name = grid.path.split(".")
+    path_in_spec = ".".join([*parents, SPEC_NAMES.get(last_name, last_name)])
+    override = Override(path_in_spec, value, grid.origin, written=value)
     changed_fields = with_overrides({"network": original_fields}, [override])["network"]
     try:
         return network(changed_fields | {"name": original.name}, "network")
-    except SpecError as error:
-        option = grid.origin if error.path == path else f"{grid.origin} ({error.path} of {original.name})"
+    except SpecError as error:  # of the value, or of another field that does not go with it
+        option = grid.origin if error.path == path_in_spec else f"{grid.origin} ({error.path} of {original.name})"
         raise SpecError(option, error.value, error.expected) from None

@@ -34,6 +34,7 @@ from syncline.planner.projection.pricing import (
     StepTimeCache,
     cost_key,
     factor_of_rows,
+    first_value,
     joined_rows,
     links_of_rows,
     price_ndim,
@@ -70,7 +71,7 @@ class _SharedPrices:
         cache: prices of calls on the network.
         call_pricers: functions that price a call, by the buckets in which gradients travel.
         least_network_s: bounds of `ProjectionPlan.least_network_s`, by buckets and exchanges.
-        busy_s: bounds of `ProjectionPlan.busy_s`, by buckets, the seconds inside a replica, and exchanges.
+        busy_s: bounds of `ProjectionPlan.least_busy_s`, by buckets, the seconds inside a replica, and exchanges.
     """
 
     cache: PriceCache
@@ -163,21 +164,22 @@ class ProjectionPlan:
 
     def _step(self, traffic: Traffic, method_index: int, selection: PricedSettings) -> StepTime:
         """Return the mean step time of a method in settings that all have this traffic."""
-        traffic, steps = traffic.on(selection.network), self.spec.steps
+        traffic, steps, method_plan = traffic.on(selection.network), self.spec.steps, self.method_plans[method_index]
         price_call = self._call_pricer(traffic, selection)
-        trigger_s = selection.slowdown * self.spec.compute.readback_latency * self.method_plans[method_index].readbacks
-        optimizer_s = selection.slowdown * selection.setting_values(self.method_plans[method_index].optimizer_s)
+        trigger_s = selection.computing_factor * self.spec.compute.readback_latency * method_plan.readbacks
+        optimizer_s = selection.computing_factor * selection.select_settings(method_plan.optimizer_s)
         replica_times = self._replica_times(method_index, selection)
         step_s = replica_times.step_s * self._slowest_factor(traffic.exchanges, selection)
         inside_s = step_s - replica_times.compute_s
         regular, rare = _regular_and_rare(traffic.exchanges)
-        if not rare and regular:
-            step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
-            return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
-        if not regular:
-            step = priced_step(
-                step_s, rare, traffic.patterns, steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
-            )
+        if not (regular and rare):
+            if regular:
+                step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call, trigger_s, optimizer_s)
+            else:
+                step = priced_step(
+                    step_s, rare, traffic.patterns, steps, price=price_call, trigger_s=trigger_s,
+                    optimizer_s=optimizer_s,
+                )  # fmt: skip
             return replace(step, compute_s=replica_times.compute_s, inside_s=inside_s)
         # The rare exchanges follow those of every step, whose exposed time keeps the worker busy like computing.
         regular_step = self._every_step.step_time(traffic.buckets, step_s, regular, price_call)
@@ -197,11 +199,12 @@ class ProjectionPlan:
         )
 
     def _slowest_factor(self, exchanges: Sequence[Exchange], selection: PricedSettings) -> FloatOrArray:
-        """Return the ratio of the slowest worker's mean computing time, for which all others wait, to any worker's.
+        """Return the factor by which a step's computing is longer because workers wait for the slowest of them.
 
-        If replicas communicate less often than the workers inside, the result is the product of the factor inside a
-        replica and the factor between replicas, each at its own period. This is an upper bound, because the computing
-        time of a replica's slowest worker varies less than that of any worker.
+        It is the mean computing time of the slowest worker over that of all workers. If replicas communicate less often
+        than the workers inside, it is the product of the factors inside a replica and between replicas, each at its own
+        period. This is an upper bound, because the computing time of a replica's slowest worker varies less than that
+        of any worker.
         """
         jitter = self.spec.compute.jitter
         # Exchanges without a group join all replicas; the workers inside a replica wait in every step.
@@ -209,16 +212,17 @@ class ProjectionPlan:
             (exchange.period for exchange in exchanges if exchange.first_group is None), default=self.spec.steps
         )
         if self.layout.workers == 1 or period == 1:
-            return slowest_factor(jitter, selection.setting_values(self.workers), period)
+            return slowest_factor(jitter, selection.select_settings(self.workers), period)
         factor_inside = slowest_factor(jitter, self.layout.workers)
-        return factor_inside * slowest_factor(jitter, selection.setting_values(self.replicas), period)
+        return factor_inside * slowest_factor(jitter, selection.select_settings(self.replicas), period)
 
     def _call_pricer(self, traffic: Traffic, selection: PricedSettings) -> Price:
         """Return a function that prices a collective call in settings with this traffic, each equal call once.
 
         Methods of a single setting send some calls alike: they share the function on the network that is priced.
         """
-        if len(self.specs) > 1 or len(selection.settings) > 1 or selection.factors is not AS_PREDICTED:
+        is_single_setting = len(self.specs) == 1 and len(selection.settings) == 1
+        if not is_single_setting or selection.factors is not AS_PREDICTED:
             return self._new_call_pricer(traffic.buckets, selection)
         call_pricers = self._shared_prices(selection.cache).call_pricers
         if traffic.buckets not in call_pricers:
@@ -254,18 +258,18 @@ class ProjectionPlan:
         self, part: Call, selection: PricedSettings
     ) -> tuple[FloatOrArray, FloatOrArray, AfterIdling | None]:
         """Return the seconds of a collective, of encoding its payload, and of the collective after an idle link."""
-        call_cost = self.call_cost(part, selection)
-        workers = selection.setting_values(self.replicas)
+        prices = self.call_cost(part, selection)
+        members = selection.select_settings(self.replicas)  # of the call: one worker of each replica
         if part.group is not None:  # a group has the same ranks in every setting
-            workers = np.full_like(workers, len(part.group))
-        size = selection.traffic_values(part.payload_bytes)
+            members = np.full_like(members, len(part.group))
+        size = selection.select_traffic_rows(part.payload_bytes)
         encode_s: FloatOrArray = 0.0
         encode_bandwidth = self.spec.compute.encode_bandwidth
         if encode_bandwidth is not None:
-            encode_s = selection.slowdown * selection.traffic_values(part.encoded_bytes) / encode_bandwidth
-        idling = after_idling(part.collective, workers, size, selection.network, call_cost.names, call_cost.name_index)
+            encode_s = selection.computing_factor * selection.select_traffic_rows(part.encoded_bytes) / encode_bandwidth
+        idling = after_idling(part.collective, members, size, selection.network, prices.names, prices.name_index)
         idling_times = None if idling is None else idling.times(selection.factors.communication)
-        return selection.factors.communication * _seconds_or_zero(call_cost), encode_s, idling_times
+        return selection.factors.communication * _seconds_or_zero(prices), encode_s, idling_times
 
     def schedule(self, method_index: int, network: Network, cache: PriceCache | None = None) -> StepSchedule:
         """Return the schedule of a worker's step in the first setting.
@@ -281,24 +285,27 @@ class ProjectionPlan:
         optimizer_s = float(self.method_plans[method_index].optimizer_s[0])
         regular, rare = _regular_and_rare(traffic.exchanges)
         busy_s = self._busy_s(method_index, traffic, selection)
+        # Regular exchanges beside rare ones are part of the busy seconds.
         return StepSchedule(busy_s, rare or regular, price_call, trigger_s, optimizer_s)
 
-    def busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
-        """Return a lower bound on a mean step of the first setting: its seconds without the method's rare exchanges.
+    def least_busy_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
+        """Return a lower bound on the seconds of a mean step of the first setting.
 
-        Without rare exchanges beside those of every step, it is the least time in which a worker computes until its
-        first message is ready, and makes its calls one after another. The arguments are those of `schedule`.
+        If the method has rare exchanges beside those of every step, the bound is the seconds without them. Otherwise it
+        is the least time in which a worker computes until its first message is ready, and makes its calls one after
+        another. The arguments are those of `schedule`.
         """
         traffic, selection = self._first_setting(method_index, network, cache)
         busy_s = self._busy_s(method_index, traffic, selection)
-        if not traffic.exchanges or all(_regular_and_rare(traffic.exchanges)):
+        regular, rare = _regular_and_rare(traffic.exchanges)
+        if not traffic.exchanges or (regular and rare):
             return busy_s
         price_call = self._call_pricer(traffic, selection)
         total_s = 0.0
         for pattern in traffic.patterns:
             # A worker waits for other calls in a later step, perhaps for no time.
             parts = [part for call in pattern.calls for part in price_call(call) if not part.call.wait_steps]
-            network_s = sum(float(np.ravel(part.cost_s)[0]) for part in parts)
+            network_s = sum(first_value(part.cost_s) for part in parts)
             first_ready = min((part.call.ready for part in parts), default=1.0)
             total_s += pattern.steps * max(busy_s, first_ready * busy_s + network_s)
         return total_s / self.spec.steps
@@ -309,13 +316,13 @@ class ProjectionPlan:
         busy_s = step_s * self._slowest_factor(traffic.exchanges, selection)
         regular, rare = _regular_and_rare(traffic.exchanges)
         if not (regular and rare):
-            return float(np.ravel(busy_s)[0])
+            return first_value(busy_s)
         shared = self._shared_prices(selection.cache)
-        key = traffic.buckets, float(np.ravel(busy_s)[0]), *map(id, regular)
+        key = traffic.buckets, first_value(busy_s), *map(id, regular)  # the plan keeps the exchanges, so ids are unique
         if key not in shared.busy_s:
             price_call = self._call_pricer(traffic, selection)
             regular_step = self._every_step.step_time(traffic.buckets, busy_s, regular, price_call)
-            shared.busy_s[key] = float(np.ravel(busy_s + regular_step.exposed_communication_s)[0])
+            shared.busy_s[key] = first_value(busy_s + regular_step.exposed_communication_s)
         return shared.busy_s[key]
 
     def least_network_s(self, method_index: int, network: Network, cache: PriceCache) -> float:
@@ -336,7 +343,7 @@ class ProjectionPlan:
         regular, rare = _regular_and_rare(traffic.exchanges)
         has_both = bool(regular and rare)  # then a step is not shorter than without the rare exchanges
         shared = self._shared_prices(cache)
-        key = traffic.buckets, *map(id, regular if has_both else traffic.exchanges)
+        key = traffic.buckets, *map(id, regular if has_both else traffic.exchanges)  # the plan keeps the exchanges
         if key not in shared.least_network_s:
             patterns = calls_by_step(regular, self.spec.steps) if has_both else traffic.patterns
             shared.least_network_s[key] = self._least_network_s(patterns, traffic.buckets, selection)
@@ -347,26 +354,26 @@ class ProjectionPlan:
     ) -> float:
         """Return the bound of `least_network_s` from the calls of each step."""
         calls: dict[Any, Call] = {}
-        num_runs: dict[Any, dict[float, int]] = {}
+        num_runs: dict[Any, dict[float, int]] = {}  # by collective and group, then by bytes
         for pattern in patterns:
             for call in pattern.calls:
                 for part in split_call(call, self.spec.overlap, buckets):
                     if not part.wait_steps:  # a worker waits for others in a later step, perhaps for no time
-                        kind, nbytes = (part.collective, part.group), float(np.ravel(part.payload_bytes)[0])
-                        calls[kind, nbytes] = part
-                        runs_by_size = num_runs.setdefault(kind, {})
+                        kind_and_group, nbytes = (part.collective, part.group), first_value(part.payload_bytes)
+                        calls[kind_and_group, nbytes] = part
+                        runs_by_size = num_runs.setdefault(kind_and_group, {})
                         runs_by_size[nbytes] = runs_by_size.get(nbytes, 0) + pattern.steps
         total_s = 0.0
-        for kind, runs_by_size in num_runs.items():
+        for kind_and_group, runs_by_size in num_runs.items():
             nbytes, runs = max(runs_by_size.items(), key=math.prod)  # the size with most bytes: size times runs
-            total_s += runs * float(np.ravel(self.call_cost(calls[kind, nbytes], selection).seconds)[0])
+            total_s += runs * first_value(self.call_cost(calls[kind_and_group, nbytes], selection).seconds)
         return total_s / self.spec.steps
 
     def _first_setting(
         self, method_index: int, network: Network, cache: PriceCache | None
     ) -> tuple[Traffic, PricedSettings]:
-        """Return the traffic of a method in the first setting, and this setting on a network without arrays."""
-        # A setting belongs to exactly one traffic of a method that it includes.
+        """Return a method's traffic in the first setting, and this setting alone, on a network without arrays."""
+        # Exactly one traffic of the method is that of the setting.
         traffics = self.method_plans[method_index].traffic
         (traffic,) = [candidate for candidate in traffics if candidate.row_of_setting[0] >= 0]
         traffic, first_setting = traffic.on(network), np.zeros(1, dtype=np.int64)
@@ -381,17 +388,18 @@ class ProjectionPlan:
 
     def _replica_times(self, method_index: int, selection: PricedSettings) -> ReplicaTimes:
         """Return the times of a method's step inside a replica in the selected settings."""
-        compute_s = selection.slowdown * selection.setting_values(self.method_plans[method_index].compute_s)
+        compute_s = selection.computing_factor * selection.select_settings(self.method_plans[method_index].compute_s)
         algorithm = self.spec.algorithm_on(selection.network)
         memory_plan = self.method_plans[method_index].memory_plan
         return self.intra_replica.step_times(compute_s, memory_plan, self.workers, selection, algorithm)
 
     def call_cost(self, call: Call, selection: PricedSettings) -> CollectivePrices:
         """Return the algorithm that carries a call, and the call's seconds, in each selected setting."""
-        size, settings = selection.traffic_values(call.payload_bytes), selection.settings
+        size, settings = selection.select_traffic_rows(call.payload_bytes), selection.settings
         algorithm, rule = self.spec.algorithm_on(selection.network), self.spec.protocol
-        members = self.layout.workers if call.group is None else call.group  # workers per replica, or ranks
-        key = call.collective, size_key(size), self.workers[settings].tobytes(), members, algorithm, rule
+        # A call without a group joins one worker of each replica, which the workers of a replica decide.
+        group_key = self.layout.workers if call.group is None else call.group
+        key = call.collective, size_key(size), self.workers[settings].tobytes(), group_key, algorithm, rule
         if key not in selection.cache:
             groups: list[range] | None = None  # all workers
             if call.group is not None:
@@ -400,7 +408,7 @@ class ProjectionPlan:
             elif self.layout.workers > 1:
                 groups = [self.layout.replica_group(count) for count in self.workers[settings].tolist()]
             selection.cache[key] = collective_prices(
-                call.collective, selection.setting_values(self.workers), size, selection.network, algorithm,
+                call.collective, selection.select_settings(self.workers), size, selection.network, algorithm,
                 rule=rule, timer=simulated_s, groups=groups,
             )  # fmt: skip
         return selection.cache[key]
@@ -461,7 +469,7 @@ class ProjectionPlan:
         combinations: list[tuple[str, ...]] = [()]
         combination_index: NDArray[np.int64] = np.zeros((), dtype=np.int64)
         for call in calls:
-            # Sizes are floats, as in `split_call`, so that keys of the cache are equal.
+            # Sizes are floats, as in `split_call`, so that `call_cost` finds its prices in the cache.
             prices = self.call_cost(call._replace(payload_bytes=1.0 * call.payload_bytes), selection)
             # One number for each pair of a combination of the calls before and this call's algorithm.
             pairs = combination_index * len(prices.names) + prices.name_index
@@ -480,13 +488,14 @@ def _text_codes(
 ) -> NDArray[np.int64]:
     """Return the codes of selected texts, ``(rows, n)`` or ``(1, n)``; add new texts to ``code_by_text``."""
     text_codes = np.array([code_by_text.setdefault(text, len(code_by_text)) for text in texts])
-    return np.reshape(text_codes[text_index], (rows if np.ndim(text_index) else 1, -1))
+    num_rows = rows if np.ndim(text_index) else 1  # one index for all rows
+    return np.reshape(text_codes[text_index], (num_rows, -1))
 
 
 def _regular_and_rare(exchanges: list[Exchange]) -> tuple[list[Exchange], list[Exchange]]:
-    """Return the exchanges of every step inside a replica, and the method's rarer exchanges, which follow them.
+    """Return the exchanges of every step inside a replica, and the rarer ones between replicas, which follow them.
 
-    If the method itself also sends something in every step, all exchanges are in the first list and priced together.
+    If something between replicas is also sent in every step, all exchanges are in the first list and priced together.
     """
     regular = [exchange for exchange in exchanges if exchange.first_group is not None and exchange.period == 1]
     rare = [exchange for exchange in exchanges if exchange.first_group is None or exchange.period != 1]
@@ -503,7 +512,10 @@ def _seconds_or_zero(prices: CollectivePrices) -> FloatOrArray:
 
 
 def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indices, list[Call]]]:
-    """Return the different calls of a traffic, the largest first, with the rows of settings that have this order."""
+    """Return groups of settings, by index into the rows, each with the different calls of a traffic, the largest first.
+
+    Settings in which the calls have the same order of sizes are one group.
+    """
     call_by_size: dict[Any, Call] = {}
     for call in traffic.calls:
         call_by_size.setdefault((call.collective, size_key(call.payload_bytes)), call)
@@ -511,7 +523,6 @@ def _largest_first(traffic: Traffic, traffic_rows: Indices) -> list[tuple[Indice
     if not any(isinstance(call.payload_bytes, np.ndarray) for call in calls):
         return [(np.arange(len(traffic_rows)), sorted(calls, key=lambda call: -call.payload_bytes))]
     sizes = np.stack([np.broadcast_to(call.payload_bytes, traffic_rows.shape) for call in calls], axis=1)
-    # Settings whose calls have the same order of sizes are one item.
     orders, order_index = np.unique(np.argsort(-sizes, axis=1, kind="stable"), axis=0, return_inverse=True)
     order_index = order_index.reshape(-1)
     return [

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -69,17 +70,17 @@ class PricedSettings(NamedTuple):
     cache: PriceCache
     factors: Factors = AS_PREDICTED
 
-    def setting_values(self, values: Any) -> Any:
+    def select_settings(self, values: Any) -> Any:
         """Return the entries of these settings in an array of all settings of the plan; return a number unchanged."""
         return _select_rows(values, self.settings, self.ndim)
 
-    def traffic_values(self, values: Any) -> Any:
+    def select_traffic_rows(self, values: Any) -> Any:
         """Return the entries of these settings in an array of their traffic; return a number unchanged."""
         return _select_rows(values, self.traffic_rows, self.ndim)
 
     @property
-    def slowdown(self) -> Any:
-        """Return the factor on the seconds of computing: a number, or an array with an entry for each setting."""
+    def computing_factor(self) -> Any:
+        """Return the factor on the seconds of computing, with as many axes as the prices if settings differ in it."""
         return _select_rows(self.factors.computing, np.arange(len(self.settings)), self.ndim)
 
 
@@ -113,6 +114,7 @@ def links_of_rows(network: Network, rows: Indices) -> Network:
     """Return the rows of a link whose fields have an entry for each setting; return any other network unchanged."""
     if not isinstance(network, Link):
         return network
+    # A field with a single entry is the same for all settings.
     numbers = {name: value[rows] for name, value in network.arrays.items() if len(value) > 1}
     return network.with_numbers(numbers, same_links=True)
 
@@ -133,11 +135,11 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
     """Group networks that can be priced at once: links that differ only in numbers; any other network is alone."""
     groups: dict[Any, list[int]] = {}
     for network_index, network in enumerate(networks):
-        key: Any = network_index
+        key: Any = network_index  # no other network has this key
         if isinstance(network, Link):
             shared_fields = [field.name for field in fields(network) if field.name not in (*NUMBERS, "name")]
-            # A column of uploads cannot mix numbers and None.
-            key = *(getattr(network, name) for name in shared_fields), network.upload_bytes_per_s is None
+            has_upload = network.upload_bytes_per_s is not None  # an array of uploads cannot mix numbers and None
+            key = *(getattr(network, name) for name in shared_fields), has_upload
         groups.setdefault(key, []).append(network_index)
     result = []
     for network_indices in groups.values():
@@ -150,10 +152,10 @@ def network_groups(networks: Sequence[Network]) -> list[NetworkGroup]:
 def factor_of_rows(factor: Any, rows: Indices | list[int], count: int, ndim: int) -> Any:
     """Return the rows of a factor that has an entry for each of ``count`` settings; return any other factor unchanged.
 
-    A factor of the settings is an array of ``ndim`` axes, the first of which has the settings.
+    A factor with such entries is an array of ``ndim`` axes whose first axis is that of the settings.
     """
-    is_by_setting = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
-    return factor[rows] if is_by_setting else factor
+    has_setting_axis = isinstance(factor, np.ndarray) and factor.ndim == ndim and len(factor) == count
+    return factor[rows] if has_setting_axis else factor
 
 
 def joined_rows(parts: Sequence[tuple[Indices, StepTime]], count: int, ndim: int) -> StepTime:
@@ -216,19 +218,24 @@ class StepTimeCache:
             self._patterns[pattern_key] = exchanges, patterns, list(calls.values())
         _, patterns, different_calls = self._patterns[pattern_key]
         parts = [part for call in different_calls for part in price_call(call)]
+        compute_step_time = partial(
+            priced_step, step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s,
+            optimizer_s=optimizer_s,
+        )  # fmt: skip
         if any(part.after_idling is not None for part in parts):  # such times depend on the order of the calls, too
-            return priced_step(
-                step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
-            )
+            return compute_step_time()
         numbers = [step_s, trigger_s, optimizer_s]
         for part in parts:
             numbers += [part.cost_s, part.encode_s]
         key = pattern_key, *(np.asarray(number, dtype=np.float64).tobytes() for number in numbers)
         if key not in self._step_times:
-            self._step_times[key] = priced_step(
-                step_s, exchanges, patterns, self.steps, price=price_call, trigger_s=trigger_s, optimizer_s=optimizer_s
-            )
+            self._step_times[key] = compute_step_time()
         return self._step_times[key]
+
+
+def first_value(values: FloatOrArray) -> float:
+    """Return a number as it is, or the first number of an array, such as that of the only setting."""
+    return float(np.ravel(values)[0])
 
 
 def size_key(nbytes: FloatOrArray | IntOrArray) -> Any:

@@ -14,6 +14,7 @@ from syncline.methods import MethodBase, tensors_of
 from syncline.planner.projection.columns import ColumnRows
 from syncline.planner.projection.plan import ProjectionPlan
 from syncline.planner.projection.plan_columns import plan_columns
+from syncline.planner.projection.pricing import first_value
 from syncline.specs import Experiment, ProjectSpec, study_of
 
 SEARCH = "search"
@@ -52,11 +53,11 @@ def fastest_placement(spec: ProjectSpec, network: Network) -> str:
     steps_s = []
     for rule in rules:
         step = plan.step(0, placed_network(network, rule, layout, spec.workers))
-        steps_s.append(float(np.ravel(step.step_time_s)[0]))
+        steps_s.append(first_value(step.step_time_s))
     return rules[int(np.argmin(np.nan_to_num(steps_s, nan=np.inf)))]
 
 
-FEW = 1000
+FEW_ROWS = 1000
 """Number of rows up to which thresholds are found by default."""
 
 
@@ -81,34 +82,35 @@ def project_all(specs: Iterable[Experiment], thresholds: bool | None = None) -> 
         return [row for spec in specs for row in study_of(spec).rows(spec, NO_RECORDS)]
     check_joined(projections)
     if thresholds is None:
-        thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW
+        thresholds = sum(len(spec.methods) * len(spec.networks) for spec in projections) <= FEW_ROWS
     plans = (ProjectionPlan(group, methods) for group, methods in group_specs(projections))
     return ColumnRows([plan_columns(plan, plan.spec.networks, thresholds) for plan in plans])
 
 
 def check_joined(specs: Sequence[ProjectSpec]) -> None:
-    """Refuse a network that can join none of the numbers of workers; if it joins some, rows of others give a reason.
+    """Refuse a network that can join none of the numbers of workers; if it joins some, the rows of others say why.
 
     Raises:
         SpecError: the error of the network.
     """
     networks: dict[str, Network] = {}
-    counts: dict[str, dict[int, None]] = {}
+    counts_by_network: dict[str, dict[int, None]] = {}  # each number once, in order
     for spec in specs:
         for network in spec.networks:
             if not isinstance(network, Link):
                 networks.setdefault(network.name, network)
-                counts.setdefault(network.name, {})[spec.workers] = None
+                counts_by_network.setdefault(network.name, {})[spec.workers] = None
     for name, network in networks.items():
-        refusals = []
-        for workers in counts[name]:
+        first_refusal = None
+        for workers in counts_by_network[name]:
             refusal = _refusal_of_network(network, workers)
             if refusal is None:
                 break
-            refusals.append(refusal)
+            first_refusal = first_refusal or refusal
         else:
-            first = refusals[0]
-            raise SpecError(first.path, first.value, f"{first.expected} (network {name!r})")
+            assert first_refusal is not None
+            expected = f"{first_refusal.expected} (network {name!r})"
+            raise SpecError(first_refusal.path, first_refusal.value, expected)
 
 
 def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
@@ -116,7 +118,7 @@ def _refusal_of_network(network: Network, workers: int) -> SpecError | None:
     if workers == 1:  # a single worker needs no network
         return None
     try:
-        # `sizes` takes no memory, whatever the number of workers.
+        # Both raise the error; `sizes`, which not all networks have, takes no memory, whatever the number of workers.
         getattr(network, "sizes", network.among)(workers)
     except SpecError as error:
         return error
@@ -127,7 +129,7 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
     """Yield neighbouring specs that can be priced together, because they differ only in workers and computing."""
     tensors_by_model: dict[int, Any] = {}
     group: list[ProjectSpec] = []
-    methods: tuple[MethodBase, ...] = ()
+    methods: tuple[MethodBase, ...] = ()  # all methods of the group's specs; a spec may leave some out
     group_key: tuple[Any, ...] = ()
     for spec in specs:
         if id(spec.model) not in tensors_by_model:
@@ -137,12 +139,13 @@ def group_specs(specs: Sequence[ProjectSpec]) -> Iterator[tuple[list[ProjectSpec
         key = (tensors, spec.networks, spec.steps, spec.overlap, spec.bucket_size, spec.algorithm, spec.protocol,
                spec.memory, spec.compute.encode_bandwidth, spec.compute.readback_latency, spec.number_format,
                spec.layout, spec.worker_tokens if spec.layout.build().workers > 1 else None)  # fmt: skip
-        merged_methods = _longer_list(methods, spec.methods) if group and key == group_key else None
-        if group and merged_methods is None:
-            yield group, methods
+        merged_methods = _longer_list(methods, spec.methods) if key == group_key else None
+        if merged_methods is None:  # the spec begins a group
+            if group:
+                yield group, methods
             group, merged_methods = [], spec.methods
         group.append(spec)
-        methods, group_key = merged_methods or spec.methods, key
+        methods, group_key = merged_methods, key
     if group:
         yield group, methods
 
@@ -152,8 +155,7 @@ def _longer_list(first: tuple[MethodBase, ...], second: tuple[MethodBase, ...]) 
     if first is second:
         return first
     for longer, shorter in ((first, second), (second, first)):
-        shorter_ids = {id(method) for method in shorter}
-        common_ids = [id(method) for method in longer if id(method) in shorter_ids]
-        if common_ids == [id(method) for method in shorter]:
+        shorter_ids = [id(method) for method in shorter]
+        if [id(method) for method in longer if id(method) in shorter_ids] == shorter_ids:
             return longer
     return None

@@ -195,10 +195,10 @@ def refused_by(methods: Sequence[MethodBase], workers: Sequence[int]) -> list[se
     """Return for each method the numbers of workers that it cannot synchronise; none for the first, the baseline."""
     refused: list[set[int]] = [set()]
     for method in methods[1:]:
+        tried_counts = workers
         if method.same_for_any_group and refusal_of(method, workers[-1]) is None:
-            refused.append(set())  # the method serves any number of workers, so that no other is tried
-        else:
-            refused.append({count for count in workers if refusal_of(method, count) is not None})
+            tried_counts = ()  # what serves one number of workers serves any
+        refused.append({count for count in tried_counts if refusal_of(method, count) is not None})
     return refused
 
 
@@ -215,14 +215,16 @@ def left_out(specs: Sequence[Experiment]) -> list[str]:
     """Return lines that name the methods missing in some specs, because they cannot serve so many workers."""
     projections = [spec for spec in specs if isinstance(spec, ProjectSpec)]
     method_by_name = {method.name: method for spec in projections for method in spec.methods}
-    refused_counts: dict[str, list[int]] = {}
+    refused_counts: dict[str, dict[int, None]] = {}  # each number of workers once, in order
     for spec in projections:
-        if len(spec.methods) < len(method_by_name):
-            spec_names = {method.name for method in spec.methods}
-            for name in method_by_name:
-                if name not in spec_names and spec.workers not in refused_counts.setdefault(name, []):
-                    refused_counts[name].append(spec.workers)
-    return [line for name, counts in refused_counts.items() for line in refusal_lines(method_by_name[name], counts)]
+        spec_names = {method.name for method in spec.methods}
+        for name in method_by_name:
+            if name not in spec_names:
+                refused_counts.setdefault(name, {})[spec.workers] = None
+    lines = []
+    for name, counts in refused_counts.items():
+        lines += refusal_lines(method_by_name[name], list(counts))
+    return lines
 
 
 def refusal_lines(method: MethodBase, workers: Sequence[int]) -> list[str]:
@@ -255,10 +257,10 @@ def counts_of(value: str | int | Sequence[int]) -> list[int]:
     if isinstance(value, int):
         value = [value]
     parts = value.split(",") if isinstance(value, str) else value
-    counts = [int(part) if str(part).strip().isdecimal() else 0 for part in parts]  # 0 stands for any other text
-    if not (counts and min(counts) >= 1 and max(counts) <= MANY):
+    texts = [str(part).strip() for part in parts]
+    if not texts or not all(text.isdecimal() and 1 <= int(text) <= MANY for text in texts):
         raise SpecError("--workers", value, "whole numbers, at least 1, separated by commas: 8,64,512")
-    return list(dict.fromkeys(counts))
+    return list(dict.fromkeys(map(int, texts)))
 
 
 def projection_figure(specs: Sequence[Experiment], rows: Sequence[dict[str, Any]] | None = None) -> Figure:
@@ -291,11 +293,11 @@ def _speedup_figure(specs: Sequence[ProjectSpec]) -> Any:
     lowest, highest = min(LOWEST_BANDWIDTH, *link_bandwidths), max(HIGHEST_BANDWIDTH, *link_bandwidths)
     bandwidths = np.geomspace(lowest, highest, POINTS_PER_CURVE)
     labels_of_specs = [_labels(spec) for spec in specs]
-    shown_labels = [  # the model and the workers always, and what distinguishes the projections
-        name
-        for name in labels_of_specs[0]
-        if name in ("model", "workers") or len({labels[name] for labels in labels_of_specs}) > 1
-    ]
+    shown_labels = []
+    for name in labels_of_specs[0]:
+        distinguishes = len({labels[name] for labels in labels_of_specs}) > 1
+        if distinguishes or name in ("model", "workers"):
+            shown_labels.append(name)
     panels = []
     for spec, labels in zip(specs[:MOST_PANELS], labels_of_specs, strict=False):
         plan = ProjectionPlan([spec])

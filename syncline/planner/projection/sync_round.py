@@ -14,6 +14,7 @@ from syncline.costmodel import Exchange, Network
 from syncline.costmodel.numerics.arrays import FloatOrArray
 from syncline.costmodel.traffic.step_time import PricedCall, Worker, stepper
 from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.pricing import first_value
 
 MOST_STEPS = 2048
 """Limit on the steps of a round, because the least common multiple of periods may be any number."""
@@ -77,7 +78,7 @@ class _RecordingWorker(Worker):
 
     def _record(self, kind: str, label: str, start_s: FloatOrArray, end_s: FloatOrArray) -> None:
         """Record a span that is not empty."""
-        start_s, end_s = _scalar(start_s), _scalar(end_s)
+        start_s, end_s = first_value(start_s), first_value(end_s)
         if end_s > start_s:
             self.spans.append(ActivitySpan(kind, label, start_s, end_s))
 
@@ -98,10 +99,10 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
     worker = _RecordingWorker(schedule.busy_s, schedule.trigger_s, schedule.optimizer_s)
     advance = stepper(worker, exchanges, schedule.price_call)
     start_s = 0.0
-    for round_index in range(ROUNDS_BEFORE + 1):
-        start_s = _scalar(worker.now_s)
+    for round_index in range(ROUNDS_BEFORE + 1):  # the last round is the one that is returned
+        start_s = first_value(worker.now_s)
         advance(round_index * steps, (round_index + 1) * steps)
-    end_s = _scalar(worker.now_s)
+    end_s = first_value(worker.now_s)
     rounding_s = 1e-9 * (end_s - start_s)  # a span that ends where the round begins belongs to the previous round
     spans = [
         span._replace(start_s=span.start_s - start_s, end_s=span.end_s - start_s)
@@ -114,12 +115,12 @@ def simulate_round(plan: ProjectionPlan, method_index: int, network: Network) ->
 
 
 def _last_phase(exchanges: Sequence[Exchange]) -> list[Exchange]:
-    """Return the exchanges that continue after the last one has begun, as if all began at the first step."""
+    """Return the exchanges of the training after the last exchange has started, as if all started at the first step."""
     last_start = max((exchange.start for exchange in exchanges), default=0)
     return [
         replace(exchange, start=0, stop=None)
         for exchange in exchanges
-        if exchange.stop is None or exchange.stop > last_start
+        if exchange.stop is None or exchange.stop > last_start  # the others have ended by then
     ]
 
 
@@ -133,8 +134,3 @@ def _compute_spans(waits: Sequence[ActivitySpan], end_s: float) -> list[Activity
     if end_s > now_s:
         spans.append(ActivitySpan("compute", "", start_s=now_s, end_s=end_s))
     return spans
-
-
-def _scalar(value: FloatOrArray) -> float:
-    """Return a number, or the only item of an array."""
-    return float(np.ravel(value)[0])

@@ -90,7 +90,8 @@ def speedups(plan: ProjectionPlan, method_index: int, link: Link, bandwidths: Fl
 def speedup_ratio(baseline_s: FloatOrArray, times_s: FloatOrArray) -> Floats:
     """Return the speedups over a baseline: 1 if a method takes no time, nan if a time is unknown."""
     baseline_s, times_s = np.broadcast_arrays(np.asarray(baseline_s, dtype=np.float64), times_s)
-    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=~(times_s <= 0))
+    takes_time = ~(times_s <= 0)  # also true for an unknown time, nan
+    return np.divide(baseline_s, times_s, out=np.ones(times_s.shape), where=takes_time)
 
 
 def _speedups_on_links(
@@ -106,11 +107,12 @@ def _speedups_on_links(
         methods: ``(E,)``, index of the method, ascending.
         factors: ``(E, 1)``, factor on the seconds of communication.
     """
-    link_fields = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
+    # Each field of the links as a column ``(E, 1)``.
+    field_columns = {name: value[0][link_index][:, None] for name, value in links.arrays.items()}
 
     def step_times_s(selected: Indices, method_index: int, bandwidths: Floats) -> Floats:
         """Return step times ``(len(selected), K)`` of a method at K bandwidths of each selected link."""
-        selected_links = links.with_numbers({name: value[selected] for name, value in link_fields.items()})
+        selected_links = links.with_numbers({name: column[selected] for name, column in field_columns.items()})
         selected_links = at_bandwidth(selected_links, bandwidths)
         step = plan.step(method_index, selected_links, settings[selected], factors=Factors(1.0, factors[selected]))
         return np.broadcast_to(step.step_time_s, (len(selected), bandwidths.shape[1]))
@@ -215,21 +217,19 @@ def threshold_columns(
             part = both_closed[begin : begin + AT_A_TIME]
             cells = settings[part], networks[part], methods[part]
             low, high = threshold_bounds(computing, communication, settings=settings[part], networks=networks[part])
-            # The value and its two bounds are found together, sorted by methods.
-            order = np.argsort(np.tile(methods[part], len(SUFFIXES)), kind="stable")
+            # The value and its two bounds are found together: each combination three times, sorted by methods.
+            repeated = np.tile(part, len(SUFFIXES))
+            order = np.argsort(methods[repeated], kind="stable")
+            repeated = repeated[order]
             speedups_at = _speedups_on_links(
-                plan,
-                links,
-                settings=np.tile(settings[part], len(SUFFIXES))[order],
-                link_index=np.tile(link_index[part], len(SUFFIXES))[order],
-                methods=np.tile(methods[part], len(SUFFIXES))[order],
+                plan, links, settings=settings[repeated], link_index=link_index[repeated], methods=methods[repeated],
                 factors=np.concatenate([np.ones_like(low), low, high])[order],
-            )
-            inverse_order = np.argsort(order).reshape(len(SUFFIXES), -1)
+            )  # fmt: skip
+            places = np.argsort(order).reshape(len(SUFFIXES), -1)  # of each suffix's combinations in the sorted order
             for name, threshold in thresholds(speedups_at, len(order)).items():
-                when[name][cells] = threshold.when[inverse_order[0]]  # of the value, the first of `SUFFIXES`
-                for suffix, index in zip(SUFFIXES, inverse_order, strict=True):
-                    bandwidths[name, suffix][cells] = threshold.bytes_per_s[index]
+                when[name][cells] = threshold.when[places[0]]  # of the value, the first of `SUFFIXES`
+                for suffix, suffix_places in zip(SUFFIXES, places, strict=True):
+                    bandwidths[name, suffix][cells] = threshold.bytes_per_s[suffix_places]
     columns: Columns = {}
     for name in RATIOS:
         columns[name] = Categorical(when[name], WHEN)

@@ -106,12 +106,11 @@ def traffic_of(
         counts_by_structure.setdefault(structure, []).append(count)
     traffics = []
     for alike_counts in counts_by_structure.values():
-        # The index of each setting's number of workers; the next line drops settings with any other number.
-        count_index = np.minimum(np.searchsorted(alike_counts, workers), len(alike_counts) - 1)
-        settings = np.flatnonzero(mask & (np.array(alike_counts)[count_index] == workers))
+        settings = np.flatnonzero(mask & np.isin(workers, alike_counts))
         row_of_setting = np.full(len(workers), -1)
         row_of_setting[settings] = np.arange(len(settings))
-        exchanges = _join_exchanges([exchanges_by_count[count] for count in alike_counts], count_index[settings])
+        count_index = np.searchsorted(alike_counts, workers[settings])
+        exchanges = _join_exchanges([exchanges_by_count[count] for count in alike_counts], count_index)
         traffics.append(Traffic(row_of_setting, exchanges, steps))
     return traffics
 
@@ -131,9 +130,8 @@ def value_per_setting(
     """Return a value of each setting by its number of workers, or one number if all settings in the mask agree."""
     counts = sorted(set(workers[mask].tolist()))
     value_by_count = _value_by_count(counts, value_of, method.same_for_any_group)
-    different_values = set(value_by_count.values())
-    if len(different_values) <= 1:
-        return different_values.pop() if different_values else 0
+    if len(set(value_by_count.values())) == 1:
+        return value_by_count[counts[0]]
     setting_values = np.zeros(len(workers), dtype=np.int64)
     for count, value in value_by_count.items():
         setting_values[workers == count] = value
@@ -155,13 +153,13 @@ def _join_exchanges(exchange_lists: Sequence[list[Exchange]], list_index: Indice
         list_index: index of the list of each setting.
     """
     joined_exchanges = []
-    for counterparts in zip(*exchange_lists, strict=True):
+    for alike_exchanges in zip(*exchange_lists, strict=True):  # one of each list
         size_arrays: dict[str, Any] = {}
         for name in SIZES:
-            sizes = [getattr(exchange, name) for exchange in counterparts]
+            sizes = [getattr(exchange, name) for exchange in alike_exchanges]
             if any(size != sizes[0] for size in sizes):
                 size_arrays[name] = np.array(sizes, dtype=np.float64)[list_index]
-        joined_exchanges.append(replace(counterparts[0], **size_arrays) if size_arrays else counterparts[0])
+        joined_exchanges.append(replace(alike_exchanges[0], **size_arrays) if size_arrays else alike_exchanges[0])
     return joined_exchanges
 
 
@@ -200,6 +198,7 @@ def parameter_shards(worker_tensors: WorkerTensors, layout: Layout) -> list[Para
     expert_group = layout.expert_gradient_group
     if expert_group == group or not any(worker_tensors.experts):
         return [ParameterShard(tuple(tensor.elements for tensor in worker_tensors.tensors), group, sharers)]
+    # The workers that share a copy of the other states hold so many copies of an expert; a group has equal parts.
     copies_of_experts = sharers * layout.tensor // (layout.expert_tensor_workers * layout.expert)
     expert_sharers = math.gcd(len(expert_group), max(1, copies_of_experts))
     other_elements: list[int] = []
@@ -230,7 +229,7 @@ def exchanges_of_worker(
         if options not in inside:
             inside[options] = [exchange for shard in shards for exchange in _exchanges_inside(shard, options)]
         return inside[options] + exchanges_between_replicas(count)
-    # Without a layout, all workers share one shard; ``first_group=None`` stands for all workers.
+    # No workers of a replica share parameters: all replicas do, for which ``first_group=None`` stands.
     replicas = range(count // layout.workers)
     shard = ParameterShard(tuple(counts), replicas, len(replicas))
     return [replace(exchange, first_group=None) for exchange in _exchanges_inside(shard, options)]
@@ -265,10 +264,10 @@ def _exchanges_inside(shard: ParameterShard, options: StepOptions) -> list[Excha
     gradient_bytes = options.gradient_width * shard.elements
     parameter_bytes = options.parameter_width * shard.elements
     exchanges: list[Exchange] = []
-    by_broadcasts = options.sharding == "optimizer" and options.weights == "broadcasts"
-    if options.sharding == "none" or by_broadcasts:
+    broadcasts_weights = options.sharding == "optimizer" and options.weights == "broadcasts"
+    if options.sharding == "none" or broadcasts_weights:  # then every worker needs the whole gradient
         exchanges.append(Exchange(gradient_bytes, label="gradient inside", in_backward=True, first_group=shard.group))
-        if by_broadcasts and shard.sharers > 1:
+        if broadcasts_weights and shard.sharers > 1:
             updates = update_broadcasts(options.parameter_width, shard.sharers, shard.tensors)
             exchanges += [replace(exchange, first_group=shard.sharing_group) for exchange in updates]
         return exchanges

@@ -21,6 +21,7 @@ from syncline.planner.goodput.goodput import Goodput, failing_training, kept_sta
 from syncline.planner.projection.columns import ColumnRows, columns_of_rows, length
 from syncline.planner.projection.memory_plan import MemoryPlan
 from syncline.planner.projection.plan import ProjectionPlan
+from syncline.planner.projection.pricing import first_value
 from syncline.planner.projection.whole_training import WholeTraining
 from syncline.specs import Experiment, ProjectSpec
 from syncline.specs.failures import FailuresSpec
@@ -80,7 +81,7 @@ def level_bytes_per_step(plan: ProjectionPlan, method_index: int, network: Netwo
         for exchange in traffic.exchanges:
             # Without a group of its own, an exchange joins one worker of each replica.
             group = plan.layout.replica_group(workers) if exchange.first_group is None else exchange.first_group
-            payload_bytes = float(np.ravel(exchange.payload_bytes)[0])  # of the only setting
+            payload_bytes = first_value(exchange.payload_bytes)  # of the only setting
             step_bytes = payload_bytes * exchange.num_runs(steps) / steps
             totals += level_bytes(
                 exchange.collective, step_bytes, ranks=group, workers=workers, unit_workers=unit_sizes

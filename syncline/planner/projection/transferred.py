@@ -18,7 +18,7 @@ def transfers_of(specs: Iterable[Any]) -> tuple[Transfer, ...]:
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             continue
-        key = id(spec.model), id(spec.compute), spec.workers
+        key = id(spec.model), id(spec.compute), spec.workers  # specs of one key have the same parts
         if key in seen:
             continue
         seen.add(key)

@@ -10,7 +10,7 @@ from syncline.costmodel import MODELS
 from syncline.errors import SpecError
 from syncline.methods import METHODS, method_of
 from syncline.planner.projection.columns import ColumnRows
-from syncline.planner.projection.project import FEW, group_specs, project, project_all
+from syncline.planner.projection.project import FEW_ROWS, group_specs, project, project_all
 from syncline.planner.projection.projections import Options, left_out, variants
 from syncline.specs import ProjectSpec, load_spec
 
@@ -112,7 +112,7 @@ def test_thresholds_are_told_where_there_are_few_rows_or_they_are_asked_for():
         {name: value for name, value in row.items() if not name.startswith("faster")} for row in few.rows
     ]
     assert "faster" in str(few) and "faster" not in str(without)
-    many = {"workers": range(1, FEW // 2 + 2), "methods": ["ddp-adam", "diloco"], "networks": ["wan"]}
+    many = {"workers": range(1, FEW_ROWS // 2 + 2), "methods": ["ddp-adam", "diloco"], "networks": ["wan"]}
     assert "faster" not in sl.project(**many).rows[0]
     assert sl.project(**many, thresholds=True).rows[-1]["faster"] == "always"
 
