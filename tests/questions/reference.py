@@ -18,10 +18,9 @@ FILE = Path(__file__).parents[2] / "docs" / "reference.md"
 
 HEAD = """# Reference of commands and functions
 
-Every command and its function of `import syncline as sl`, with all options and arguments. The page is made from the
-declarations in `syncline/questions/`, from which the commands and the functions are made, too. What the commands do,
-in order: [commands.md](commands.md); what they return: [records.md](records.md). Every command also takes `--no-code`
-and `--help`.
+This page lists every command and its function of `import syncline as sl`, with all options and arguments.
+[commands.md](commands.md) says what the commands do, [records.md](records.md) what they return. Every command also
+takes `--no-code` and `--help`.
 """
 
 
