@@ -47,11 +47,10 @@ def _caption(finals: Finals) -> str:
     text = (
         f"*The figure of `make demo`: a GPT of {finals.parameters:,} parameters on the source of Python's standard library, "
         f"four workers, {finals.setting.steps} steps of 8,192 tokens, medians and ranges of {finals.seeds} seeds. Protocol 2 "
-        "chose the hyperparameters among 27 trials of each method, five of them at three seeds, all on other seeds and "
-        "another half of the held-out text. Rings are at losses of "
-        f"{', '.join(f'{target:.2f}' for target in TARGETS)}: where DDP-Adam's first trial, its defaults, was after a "
-        "quarter, half and all of its steps, rounded up to 0.05. Which methods are first, and how many of "
-        f"{len(finals.cells)} reach a loss with most seeds:*"
+        "chose the hyperparameters among 27 trials of each method, on other seeds and another half of the held-out text. "
+        f"Rings mark losses of {', '.join(f'{target:.2f}' for target in TARGETS)}, which DDP-Adam with its defaults "
+        "reached after a quarter, half and all of its steps, rounded up to 0.05. The table has the first three methods at "
+        f"each loss, and how many of {len(finals.cells)} reach it on most seeds:*"
     )
     return textwrap.fill(text, WIDTH)
 
@@ -87,8 +86,8 @@ def _optimizers(finals: Finals) -> str:
     end = {method: loss(finals.last_losses(method)) for method in ("dion", "ddp-adam", "dion-scheduled", "curvadion")}
     return (
         f"**Where the network is fast, the optimizer decides**: Dion ends at {end['dion']}, DDP-Adam at {end['ddp-adam']}. "
-        f"What Dion gains goes with its averages: one in 32 steps leaves it at {end['dion-scheduled']}, CurvaDion's trigger "
-        f"at {end['curvadion']}."
+        f"With fewer averages Dion loses this gain: with one in 32 steps it ends at {end['dion-scheduled']}, with those of "
+        f"CurvaDion's trigger at {end['curvadion']}."
     )
 
 
@@ -100,7 +99,7 @@ def _less_talk(finals: Finals) -> str:
         return f"{sent['ddp-adam'] / sent[method]:.0f} times fewer bytes"
 
     return (
-        f"**Dion apart, no method that sends less ends near data parallelism.** DeMo over Muon, with {times_fewer('demo-muon')}, "
+        f"**Except Dion, no method that sends less ends near data parallelism.** DeMo over Muon, with {times_fewer('demo-muon')}, "
         f"ends at {end['demo-muon']}, over signs at {end['demo']}; 0/1 Adam, with {times_fewer('zero-one-adam')}, at "
         f"{end['zero-one-adam']}."
     )
@@ -114,11 +113,11 @@ def _larger(finals: Finals) -> str:
         return seconds(step_s[model, method])
 
     return (
-        "**The size of the model decides much of this.** On wan the calls of the small one cost latencies: CurvaDion, which "
-        f"asks for a flag in every step, takes {step('curvadion', small_model)} per step, DDP-Adam "
-        f"{step('ddp-adam', small_model)}, and a one-bit vote in two calls {step('lion-cub-1bit', small_model)}, more than an "
-        f"8-bit one's {step('lion-cub-8bit', small_model)}. With 160M parameters they cost bytes: {step(AT_PAPERS_RATE)} for "
-        f"CurvaDion at its paper's rate of averages, {step('curvadion')} at the rate it had here, {step('dion-scheduled')} "
+        "**The size of the model decides much of this.** On wan, latency decides the steps of the small model: CurvaDion, "
+        f"whose trigger needs a collective in every step, takes {step('curvadion', small_model)} per step, DDP-Adam "
+        f"{step('ddp-adam', small_model)}, and a one-bit vote, of two calls, {step('lion-cub-1bit', small_model)}, more than "
+        f"an 8-bit vote with {step('lion-cub-8bit', small_model)}. With 160M parameters the number of bytes decides: "
+        f"{step(AT_PAPERS_RATE)} for CurvaDion at its paper's rate of averages, {step('curvadion')} at the rate it had here, {step('dion-scheduled')} "
         f"for Dion with one average in 32 steps, {step('lion-cub-1bit')} for one bit, {step('lion-cub-8bit')} for eight, "
         f"{step('ddp-adam')} for DDP-Adam:"
     )
