@@ -57,10 +57,11 @@ class Assembly:
 
     Attributes:
         instructions: instruction of each operation; None at the end of a program.
-        span_names: names of the span of each operation since the last of ``span_name_blocks``.
+        span_name_blocks: names of the spans of the operations so far, ``(N, 4)`` each, before those in ``span_names``.
+        span_names: names of the span of each later operation.
         choices: the `First` of programs.
         chosen: results of choices.
-        errors: messages about instructions that cannot run.
+        errors: error lines about instructions that cannot run.
         spans: upper bound of the number of spans.
         route_indices: index of the route between two workers, by sender and receiver.
     """
@@ -80,8 +81,9 @@ class Assembly:
         self.spans = 0
         self.route_indices: dict[tuple[int, int], int] = {}
         self._worker_names: defaultdict[int, WorkerNames] = defaultdict(WorkerNames)
-        self._first_port: dict[str, int] = {}  # by stream
-        self._resolved: dict[int, tuple[Collective, Collective]] = {}  # by id; the first one keeps its id
+        self._first_ports: dict[str, int] = {}  # by stream
+        # By the id of a collective, which is stored with the result so that no other object gets this id.
+        self._resolved_collectives: dict[int, tuple[Collective, Collective]] = {}
         # Assembled records that are not yet in the tables.
         self._operations: list[Operation] = []
         self._parts: list[Part] = []
@@ -101,12 +103,12 @@ class Assembly:
                 workers that are left.
 
         Returns:
-            The number of the kind of collective that all workers join first; None if this is not known beforehand.
+            The number of the kind of collective with which all workers begin, if they share a program; else None.
         """
         _, streams = self.state.take("streams", self.workers)
         streams["worker"] = np.arange(self.workers)
         if isinstance(programs, SharedProgram):
-            programs = programs[:]  # a list with the same program for each worker
+            programs = programs[:]  # as a list
         workers_of: defaultdict[int, list[int]] = defaultdict(list)  # by the id of a program
         for worker, program in enumerate(programs):
             workers_of[id(program)].append(worker)
@@ -118,7 +120,9 @@ class Assembly:
                 separate += workers
         if self.workers and len(workers_of) == 1 and not separate:
             begins_by_joining = self.state["operations"]["code"][0] == codes.JOIN
-            return int(self.state["parts"]["kind"][0]) if begins_by_joining else None
+            return (
+                int(self.state["parts"]["kind"][0]) if begins_by_joining else None
+            )  # the kind of its first collective
         for worker in assemble_by_columns(self, sorted(separate), programs):
             program = programs[worker]
             if isinstance(program, Queued):
@@ -139,7 +143,10 @@ class Assembly:
         return begin
 
     def assemble_option(self, worker: int, choice: Choice, option: int, return_to: int) -> int:
-        """Assemble the chosen option of a `First`: the option's receive, then the request for what follows."""
+        """Assemble the chosen option of a `First`: its receive, and a request for what follows, up to ``return_to``.
+
+        Return the number of the first operation.
+        """
         begin = len(self.instructions)
         recv = choice.first.options[option]
         if recv is not None:
@@ -147,14 +154,15 @@ class Assembly:
         self._append(Operation(codes.THEN, number=len(self.chosen)), choice.first, NO_SPAN)  # asks Python for the rest
         self.chosen.append(ChosenOption(choice.first, option, return_to))
         self.flush()
-        self.spans += 1
+        self.spans += 1  # of the receive
         return begin
 
     def _assemble_streams(self, worker: int, program: Queued) -> None:
         """Assemble the instructions that a worker has queued on its streams; each stream is a program of its own."""
         worker_names, instructions_of = self._worker_names[worker], program.instructions_by_stream()
+        # Number the parts first, because a wait on one stream may name a collective of a later stream.
         part_number = self.state.used["parts"] + len(self._parts)
-        for instructions in instructions_of.values():  # a wait on one stream may name a collective of a later stream
+        for instructions in instructions_of.values():
             for instruction in instructions:
                 if type(instruction) is Collective:
                     worker_names.parts[instruction.key] = part_number
@@ -167,7 +175,7 @@ class Assembly:
                 stream_record["worker"] = worker
             worker_names.stream = stream
             self.state["streams"][stream_number]["operation"] = self._assemble_program(worker, instructions)
-        self.state.take("marks", len(worker_names.marks))
+        self.state.take("marks", len(worker_names.marks))  # whose numbers `_mark_number` has given out
         worker_names.stream = COMPUTING
 
     def _assemble_program(self, worker: int, program: Sequence[OnStream], return_to: int = -1) -> int:
@@ -186,12 +194,12 @@ class Assembly:
         for instruction in program:
             self._add(int(workers[0]), worker_names, instruction)
         for index, operation in enumerate(self._operations):
-            if operation.code in (codes.JOIN, codes.WAIT):  # their parts count from the worker's first part
+            if operation.code in (codes.JOIN, codes.WAIT):  # the number of a part counts from each worker's first part
                 self._operations[index] = operation._replace(number=operation.number - first_part)
         self._end(-1)
         self.spans += len(program) * len(workers)
         parts_of_first, self._parts = self._parts, []  # of the first worker; all workers' parts are written below
-        self.flush()
+        self.flush()  # without the parts, and so without their keys
         self._write_keys()
         num_parts = len(parts_of_first)
         streams = self.state["streams"]
@@ -199,7 +207,7 @@ class Assembly:
         streams["parts"][workers] = first_part + num_parts * np.arange(len(workers))  # a block of parts per worker
         _, parts = self.state.take("parts", num_parts * len(workers))
         for part_index, part in enumerate(parts_of_first):
-            columns: dict[str, Any] = part._asdict() | NEW_PART
+            columns: dict[str, Any] = part._asdict() | NEW_PART  # a column is an array, or a value for all workers
             columns |= {"worker": workers, "place": workers, "numbered": True, "port": part.port + workers - workers[0]}
             if self.kinds[part.kind].group is not None:
                 collective: Any = self.instructions[part.operation]
@@ -238,16 +246,16 @@ class Assembly:
 
     # One method for each kind of instruction, which returns its operation and the names of its span.
 
-    def _compute(self, _: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
+    def _compute(self, _worker: int, worker_names: WorkerNames, compute: Compute) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Compute`, and the names of its span."""
         span_names = self._span(worker_names.stream, compute.what, compute.label, compute.step)
-        return Operation(codes.COMPUTE, compute.effect is not None, amount=compute.seconds), span_names
+        return Operation(codes.COMPUTE, effect=compute.effect is not None, amount=compute.seconds), span_names
 
-    def _mark(self, _: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
+    def _mark(self, _worker: int, worker_names: WorkerNames, mark: StreamMark) -> tuple[Operation, SpanNames]:
         """Return the operation of a `StreamMark`, which has no span."""
         return Operation(codes.MARK, number=self._mark_number(worker_names, mark.key)), NO_SPAN
 
-    def _wait_for_mark(self, _: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
+    def _wait_for_mark(self, _worker: int, worker_names: WorkerNames, wait: StreamWait) -> tuple[Operation, SpanNames]:
         """Return the operation of a `StreamWait`, and the names of its span; it has a span on the main stream alone."""
         is_hidden = worker_names.stream != COMPUTING
         span_names = NO_SPAN if is_hidden else self._span(worker_names.stream, "wait", wait.label, wait.step)
@@ -264,7 +272,7 @@ class Assembly:
         if send.to == worker or not 0 <= send.to < self.workers:
             return self._error(f"worker {worker} sends {send.tag!r} to {send.to}; expected another worker"), span_names
         self._routed_sends.append((len(self._operations), worker, send.to))
-        message, port = self._message_number(worker, send.to, send.tag), self.port(send.stream) + worker
+        message, port = self._message_number(worker, send.to, send.tag), self.first_port(send.stream) + worker
         return Operation(codes.SEND, number=message, port=port, amount=send.nbytes), span_names
 
     def _recv(self, worker: int, worker_names: WorkerNames, recv: Recv) -> tuple[Operation, SpanNames]:
@@ -272,15 +280,15 @@ class Assembly:
         message = self._message_number(recv.source, worker, recv.tag)
         is_hidden = worker_names.stream != COMPUTING
         span_names = self._span("compute", "recv", recv.label or str(recv.tag), recv.step)
-        return Operation(codes.RECV, recv.effect is not None, hidden=is_hidden, number=message), span_names
+        return Operation(codes.RECV, effect=recv.effect is not None, hidden=is_hidden, number=message), span_names
 
     def _join(self, worker: int, worker_names: WorkerNames, join: Collective) -> tuple[Operation, SpanNames]:
         """Return the operation of a `Collective`, and the names of its span; add the worker's part in it."""
-        collective, key = self.resolved(join), join.key
+        collective, key = self.resolve(join), join.key
         span_names = self._span(collective.stream, collective.kind, collective.label, collective.step)
         worker_names.collective_streams.add(join.stream)
         part_number = self.state.used["parts"] + len(self._parts)
-        # `_assemble_streams` may have noted the key with this part's number; with another number it is a second join.
+        # `_assemble_streams` may have noted this part's number for the key. Another number is that of an earlier join.
         if worker_names.parts.get(key, part_number) != part_number:
             line = f"worker {worker} starts collective {key!r} twice; expected an unused key"
             return self._error(line), span_names
@@ -288,7 +296,7 @@ class Assembly:
         worker_names.parts[key], worker_names.joined[key] = part_number, join
         place = self.kinds.place(kind, worker)
         part = Part(
-            worker, kind, key=self.keys[key], place=place, port=self.port(join.stream) + worker,
+            worker, kind, key=self.keys[key], place=place, port=self.first_port(join.stream) + worker,
             numbered=self.kinds.is_numbered(collective, place), operation=len(self.instructions),
         )  # fmt: skip
         self._parts.append(part)
@@ -301,8 +309,9 @@ class Assembly:
             return self._error(line), NO_SPAN
         collective = worker_names.joined[wait.key]
         step = collective.step if wait.step is None else wait.step
+        # Waits have spans on the worker's main stream alone.
         operation = Operation(
-            codes.WAIT, wait.effect is not None, hidden=worker_names.stream != COMPUTING,
+            codes.WAIT, effect=wait.effect is not None, hidden=worker_names.stream != COMPUTING,
             number=worker_names.parts[wait.key],
         )  # fmt: skip
         return operation, self._span("compute", "wait", collective.label, step)
@@ -337,7 +346,7 @@ class Assembly:
         for index, sender, receiver in self._routed_sends:
             operations[index]["route"] = self.route_indices[sender, receiver]
         if self._receivers:
-            _, messages = self.state.take("messages", len(self._receivers))
+            _, messages = self.state.take("messages", len(self._receivers))  # numbered by `_message_number`
             messages["receiver"] = self._receivers
         if self._parts:
             _, parts = self.state.take("parts", len(self._parts))
@@ -359,12 +368,12 @@ class Assembly:
         """Note that a worker sends messages on a stream."""
         self._worker_names[worker].send_streams.add(stream)
 
-    def port(self, stream: str) -> int:
+    def first_port(self, stream: str) -> int:
         """Return the port of worker 0 on a stream; the ports of the other workers follow it."""
-        first_port = self._first_port.get(stream)
+        first_port = self._first_ports.get(stream)
         if first_port is None:
             first_port, ports = self.state.take("ports", self.workers)
-            self._first_port[stream] = first_port
+            self._first_ports[stream] = first_port
             for name in ("head", "serving", "last_number", "last_part"):
                 ports[name] = -1  # none
             ports["idle_since"] = self.starts_s
@@ -373,22 +382,21 @@ class Assembly:
     def _message_number(self, sender: int, receiver: int, tag: Hashable) -> int:
         """Return the number of the message from one worker to another with this tag."""
         address = sender, receiver, tag
-        messages = self.messages.by_address()
-        message = messages.get(address)
-        if message is None:
-            message = messages[address] = self.state.used["messages"] + len(self._receivers)
+        number_of = self.messages.by_address()
+        if address not in number_of:  # the next one behind those in the table and those that `flush` will write
+            number_of[address] = self.state.used["messages"] + len(self._receivers)
             self._receivers.append(receiver)
-        return message
+        return number_of[address]
 
-    def resolved(self, collective: Collective) -> Collective:
+    def resolve(self, collective: Collective) -> Collective:
         """Return a collective with what the network determines: its default algorithm, or its duration."""
         is_timed_as_a_whole = collective.algorithm in TIMED_AS_A_WHOLE
-        is_explicit = collective.rounds is not None or collective.takes_s is not None
-        has_algorithm = collective.algorithm is not None
-        if not is_timed_as_a_whole and (is_explicit or has_algorithm or not knows_library(self.topology)):
+        has_own = collective.rounds is not None or collective.takes_s is not None or collective.algorithm is not None
+        gets_library_algorithm = not has_own and knows_library(self.topology)
+        if not is_timed_as_a_whole and not gets_library_algorithm:
             return collective
-        if id(collective) in self._resolved:
-            _, resolved = self._resolved[id(collective)]
+        if id(collective) in self._resolved_collectives:
+            _, resolved = self._resolved_collectives[id(collective)]
             return resolved
         if is_timed_as_a_whole:
             joined = self.topology if collective.group is None else among(self.topology, collective.group)
@@ -397,7 +405,7 @@ class Assembly:
             resolved = replace(collective, algorithm=None, takes_s=seconds)
         else:
             resolved = replace(collective, algorithm=default_algorithm(collective.kind, self.topology))
-        self._resolved[id(collective)] = collective, resolved
+        self._resolved_collectives[id(collective)] = collective, resolved
         return resolved
 
 

@@ -71,6 +71,7 @@ def read_object() -> bytes | None:
 def make_object() -> bytes:
     """Compile the core, store its object file in the first folder that this process may write, and return it."""
     announce_compiling("the event engine")
+    # Imported here, because the import of Numba takes long and is needed only to compile.
     compile_core = import_module("syncline.sim.events.core.compiling").compile_core
     for folder in object_folders():
         try:
@@ -109,10 +110,11 @@ def load_object(machine_code: bytes) -> dict[str, Entry]:
 
 
 def _entry(function_address: int, types: str) -> Entry:
-    """Return a Python function that calls the compiled function at an address; ``types`` are those of its arguments.
+    """Return a Python function that calls the compiled function at an address; ``types`` of its arguments are words.
 
-    Compiled functions write their result through a pointer and return a status, which is zero because none of them
-    raises. They run without Python's lock, so that other threads hear signals meanwhile.
+    By Numba's convention, functions take a pointer to the result and one to an error before their arguments, and return
+    a status, which is zero because none of them raises. They run without Python's lock, so that other threads hear
+    signals meanwhile.
     """
     arguments = [ctypes.c_double if kind == "float64" else ctypes.c_int64 for kind in types.split()]
     native = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *arguments)(function_address)

@@ -38,7 +38,7 @@ class CollectiveKind(NamedTuple):
     """A kind of collective: the fields on which all workers that join a collective must agree.
 
     Attributes:
-        collective: the first collective of this kind.
+        collective: a collective of this kind, the first, from which the plan is made.
         group: the workers of the collective; all if None.
         places: place of each worker in the group.
     """
@@ -53,12 +53,12 @@ class CollectiveKinds:
 
     def __init__(self, state: CoreState, topology: Topology, routes: Routes, workers: int) -> None:
         self._state, self._topology, self._routes, self._workers = state, topology, routes, workers
-        self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}
+        self._inner_sizes: dict[tuple[int, ...] | None, tuple[int, ...] | None] = {}  # of nodes, by group
         self._places: dict[Hashable, Places | None] = {}
-        self._numbers: dict[Hashable, int] = {}
+        self._number_of_fields: dict[Hashable, int] = {}  # of the kind with these agreed fields
         self._kinds: list[CollectiveKind] = []
         # By the id of a collective, which is stored with the value so that no other object gets this id.
-        self._number_of: dict[int, tuple[Collective, int]] = {}
+        self._number_of_id: dict[int, tuple[Collective, int]] = {}
         self._receives: dict[int, tuple[Collective, list[bool]]] = {}  # whether each rank receives messages
 
     def __getitem__(self, kind_number: int) -> CollectiveKind:
@@ -66,18 +66,18 @@ class CollectiveKinds:
 
     def number_of(self, collective: Collective) -> int:
         """Return the number of a collective's kind, a new one for a new kind."""
-        if id(collective) in self._number_of:
-            _, number = self._number_of[id(collective)]
+        if id(collective) in self._number_of_id:
+            _, number = self._number_of_id[id(collective)]
             return number
         agreed = attrgetter("kind", "nbytes", "algorithm", "group", "stream", "takes_s")(collective)
-        key = agreed, id(collective.rounds)  # rounds are equal only if they are one object: to compare them takes long
-        if key not in self._numbers:
-            self._numbers[key] = len(self._kinds)
+        fields = agreed, id(collective.rounds)  # rounds agree if they are one object: to compare them takes long
+        if fields not in self._number_of_fields:
+            self._number_of_fields[fields] = len(self._kinds)
             self._kinds.append(self._kind(collective))
             _, plan_record = self._state.take("plans", 1)
-            plan_record["free"] = -1  # no records of an ended collective that a next one can use
-        number = self._numbers[key]
-        self._number_of[id(collective)] = collective, number
+            plan_record["free"] = -1  # no collective of this kind has ended whose records a later one can use
+        number = self._number_of_fields[fields]
+        self._number_of_id[id(collective)] = collective, number
         return number
 
     def _kind(self, collective: Collective) -> CollectiveKind:
@@ -119,20 +119,18 @@ class CollectiveKinds:
             return collective.rounds
         kind, algorithm, group = collective.kind, collective.algorithm, collective.group
         ranks = self._workers if group is None else len(group)
-        if group not in self._inner_sizes:
-            joined = self._topology if group is None else among(self._topology, group)
-            self._inner_sizes[group] = inner_sizes(joined, ranks)
-        nccl_costs = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
         key = kind, algorithm, group
         if key not in self._places:
-            joined = self._topology if group is None else among(self._topology, group)
-            self._places[key] = places_for(kind, algorithm, joined, ranks)
+            group_topology = self._topology if group is None else among(self._topology, group)
+            self._inner_sizes[group] = inner_sizes(group_topology, ranks)
+            self._places[key] = places_for(kind, algorithm, group_topology, ranks)
+        nccl_costs = nccl_on(self._topology) if is_nccl(kind, algorithm) else None
         return rounds(
             kind, ranks, collective.nbytes, algorithm, group=self._inner_sizes[group], nccl=nccl_costs,
             places=self._places[key],
         )  # fmt: skip
 
-    def plan(self, kind_number: int) -> None:
+    def write_plan(self, kind_number: int) -> None:
         """Write the plan of a kind of collectives into the core's tables, if there is none yet."""
         state = self._state
         if state["plans"][kind_number]["workers"]:  # which is 0 before the plan is written
@@ -142,38 +140,40 @@ class CollectiveKinds:
         if collective.takes_s is not None:
             self._write_fixed_duration(kind_number, collective, ranks)
             return
-        direct = is_direct(collective.kind, collective.algorithm)
         if collective.rounds is None:
             self._write_openings(kind_number, collective, ranks)
         rounds_of_kind = self._rounds(collective)
         plan = plan_of(rounds_of_kind, ranks)
-        if direct or is_gloo(collective.kind, collective.algorithm):
-            one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
-            self._write_connections(kind_number, collective, one_by_one, group, len(rounds_of_kind))
+        is_direct_exchange = is_direct(collective.kind, collective.algorithm)
+        if is_direct_exchange or is_gloo(collective.kind, collective.algorithm):
+            plan_one_by_one = plan_of(rounds_of_kind, ranks, one_by_one=True)
+            self._write_connections(kind_number, collective, plan_one_by_one, group, len(rounds_of_kind))
             rank0 = int(state["plans"][kind_number]["rank0"])
-            state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]  # summed by round
+            # The bytes of each rank, summed in runs as for other algorithms.
+            state["places"]["nbytes"][rank0 : rank0 + ranks] = plan.places["nbytes"]
             return
         senders, receivers = plan.senders, plan.receivers  # ranks, which are workers if all take part
         if group is not None:
             senders, receivers = group[senders], group[receivers]
         by_nccl = is_nccl(collective.kind, collective.algorithm)
-        self._write_plan(kind_number, plan, route0=self._routes.add(senders, receivers, eager=by_nccl))
+        self._append_plan(kind_number, plan, route0=self._routes.add(senders, receivers, eager=by_nccl))
         if by_nccl and rounds_of_kind:
             record = state["plans"][kind_number]
             rounds_ahead, record["call"] = nccl_limits(self._topology, str(collective.algorithm))
             record["nccl"] = True
-            record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1  # a message per round
+            # In messages, of which a rank has one in each round; without a limit, more than there are.
+            record["ahead"] = record["total"] if rounds_ahead is None else rounds_ahead - 1
 
     def _write_fixed_duration(self, kind: int, collective: Collective, ranks: int) -> None:
         """Write the plan of a collective that takes a fixed time and sends no messages into the core's tables."""
         rank0, places = self._state.take("places", ranks)
-        places.view(np.uint8)[:] = 0  # all bytes, because the records of this table are not zero at first
+        places.view(np.uint8)[:] = 0  # all bytes, because new records of this table are not zero
         places["nbytes"] = collective.nbytes
         record = self._state["plans"][kind]
-        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks
+        record["workers"], record["rank0"], record["messages"] = ranks, rank0, ranks  # a rank has a message's record
         record["timed"], record["duration"] = 1, collective.takes_s
 
-    def _write_plan(
+    def _append_plan(
         self, kind: int, plan: Plan, route0: int, from0: int = 0, route_index: NDArray[np.int64] | None = None
     ) -> None:
         """Append the plan of a collective, the messages of each rank, to the core's tables.
@@ -181,8 +181,8 @@ class CollectiveKinds:
         Args:
             kind: number of the kind.
             plan: the plan.
-            route0: place of the first route of the plan in the table of routes.
-            from0: place in the table ``sources`` of the first message's connection, for collectives of gloo.
+            route0: index of the first route of the plan in the table ``routes``.
+            from0: index in the table ``sources`` of the first message's connection, for collectives of gloo.
             route_index: index of each route of the plan, counted from ``route0``; by default in their order.
         """
         state, ranks = self._state, len(plan.places)
@@ -214,7 +214,8 @@ class CollectiveKinds:
             record = self._state["plans"][kind]
             record["opening0"] = self._state.append("openings", opening.seconds)
             record["openings"], record["timeout"] = len(opening.seconds), opening.timeout_s
-            record["near"] = TIMEOUT_TOLERANCE  # as data: the cached core depends on its own sources alone
+            # As data, because a constant from this file could change without compiling the core again.
+            record["near"] = TIMEOUT_TOLERANCE
 
     def _write_connections(
         self, kind: int, collective: Collective, plan: Plan, group: NDArray[np.int64] | None, num_rounds: int
@@ -249,7 +250,7 @@ class CollectiveKinds:
         by_receiver = np.argsort(plan.receivers, kind="stable")
         from0 = state.append("sources", connection_of_clear_to_send[by_receiver].astype(np.int32))
         entry0 = state.used["entries"]
-        self._write_plan(kind, plan, route0, from0, route_index=connection_of_message)
+        self._append_plan(kind, plan, route0, from0, route_index=connection_of_message)
         entries, record = state["entries"][entry0 : entry0 + len(plan.entries)], state["plans"][kind]
         if direct:
             ahead = direct_rounds_ahead(ranks)
@@ -267,7 +268,7 @@ class CollectiveKinds:
         self,
         entries: NDArray[np.void],
         plan: Plan,
-        rounds_ahead_of: Sequence[int],
+        ahead_by_round: Sequence[int],
         num_rounds: int,
         waits_for_sends: bool,
     ) -> None:
@@ -276,22 +277,23 @@ class CollectiveKinds:
         Args:
             entries: the plan's entries in the core's tables.
             plan: plan of the collective, in which each round is a run of its own.
-            rounds_ahead_of: for each round, how many rounds a rank may be ahead of the messages it received.
+            ahead_by_round: for each round, how many rounds a rank may be ahead of the messages it received.
             num_rounds: number of rounds.
             waits_for_sends: whether a rank also waits for its own messages of these rounds to leave.
         """
-        ahead = np.array(rounds_ahead_of, dtype=np.int64)
+        ahead = np.array(ahead_by_round, dtype=np.int64)
         entries_of_rank = (plan.places["entry1"] - plan.places["entry0"]).astype(np.int64)
         rank = np.repeat(np.arange(len(entries_of_rank)), entries_of_rank)  # of each entry
         round_number = plan.entries["round"].astype(np.int64)
-        first_free_round = np.maximum(round_number + 1 - ahead[round_number], 0)  # the rounds before must be complete
+        # The rounds before this one must be complete, and it itself and all later ones need not.
+        first_pending_round = np.maximum(round_number + 1 - ahead[round_number], 0)
         # Entries are sorted by rank, then by round; one key of both finds the rank's first entry from that round on.
         sort_key = rank * (num_rounds + 1)
-        first_free_entry = np.searchsorted(sort_key + round_number, sort_key + first_free_round)
+        first_pending_entry = np.searchsorted(sort_key + round_number, sort_key + first_pending_round)
         first_entry = plan.places["entry0"].astype(np.int64)[rank]
         received_before = np.append(0, np.cumsum(plan.entries["receives"], dtype=np.int64))  # before each entry
         sent_before = np.append(0, np.cumsum(plan.entries["sends"], dtype=np.int64))
-        entries["received"] = received_before[first_free_entry] - received_before[first_entry]
+        entries["received"] = received_before[first_pending_entry] - received_before[first_entry]
         entries["departed"] = 0
         if waits_for_sends:
-            entries["departed"] = sent_before[first_free_entry] - sent_before[first_entry]
+            entries["departed"] = sent_before[first_pending_entry] - sent_before[first_entry]

@@ -50,7 +50,7 @@ class Part(NamedTuple):
         key: number of the collective's key.
         place: place of the worker in the collective's group, -1 if it is not in the group.
         port: the worker's port on the collective's stream.
-        numbered: whether the worker's incoming port serves the collective in turn.
+        numbered: whether the worker's incoming port serves the collective in turn, among the worker's collectives.
         operation: the operation that joins the collective.
     """
 
@@ -95,6 +95,7 @@ class Numbers(dict[Hashable, int]):
 
     def words(self, numbers: NDArray[np.int64]) -> Words:
         """Return the keys of these numbers as a column of strings; all keys must be strings."""
+        # The column keeps only the keys that it uses, so they are numbered anew.
         is_used = np.zeros(len(self), dtype=bool)
         is_used[numbers] = True
         used_names = [name for name, used in zip(self, is_used.tolist(), strict=True) if used]
@@ -106,12 +107,12 @@ class WorkerNames:
     """The keys, streams and marks that a worker's program has named so far.
 
     Attributes:
-        parts: number of the worker's part in each collective, by key.
-        joined: collectives by key.
-        send_streams: streams of messages.
-        collective_streams: streams of collectives.
-        marks: number of each mark, by key.
-        stream: the computing stream that is being assembled.
+        parts: by the key of a collective, the number of the worker's part in it.
+        joined: by the key of a collective, the `Collective` that the worker joins.
+        send_streams: network streams on which the worker sends messages.
+        collective_streams: network streams on which the worker joins collectives.
+        marks: by the key of a mark, its number.
+        stream: the computing stream whose instructions are being assembled.
     """
 
     __slots__ = ("collective_streams", "joined", "marks", "parts", "send_streams", "stream")
@@ -136,8 +137,9 @@ class Messages:
     def __init__(self, workers: int) -> None:
         self.tags = Numbers()
         self._workers = workers
-        self._known: dict[Address, int] = {}
-        self._new: list[tuple[int, Ints]] = []  # first message number, and the encoded address of each message from it
+        self._known: dict[Address, int] = {}  # number of each message
+        # Messages that `add` has numbered and `by_address` will decode: the first number, and the encoded addresses.
+        self._new: list[tuple[int, Ints]] = []
 
     def add(self, first: int, senders: Ints, receivers: Ints, tags: Ints) -> tuple[Ints, Ints]:
         """Give numbers from ``first`` on to new messages; equal sender, receiver and tag mean the same message.

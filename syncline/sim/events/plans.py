@@ -32,9 +32,9 @@ class Plan(NamedTuple):
     """The messages of a collective by rank, independent of the workers and the network.
 
     Attributes:
-        places: a record per rank.
-        entries: entries of all ranks.
-        sendings: sendings of all ranks; the route of each is that of its place in ``senders``.
+        places: a record per rank, with the range of its entries, its messages and its bytes.
+        entries: entries of all ranks, see the module.
+        sendings: messages of all ranks, a record for each message of a run; ``route`` is its index in ``senders``.
         senders: rank of each message's sender, ``(N,)``, round by round.
         receivers: rank of each message's receiver, ``(N,)``, round by round.
     """
@@ -144,7 +144,7 @@ class Routes:
     def __init__(self, state: CoreState, topology: Topology, eager: bool) -> None:
         self._state, self._topology, self._eager = state, topology, eager
         self._bandwidth = np.array(topology.bandwidth_bytes_per_s, dtype=np.float64)
-        self.longest = 1
+        self.longest = 1  # see the class
 
     def add(
         self,
@@ -159,9 +159,9 @@ class Routes:
         Args:
             senders: ``(N,)`` workers.
             receivers: ``(N,)`` workers.
-            added_s: seconds by which messages are late on routes that take all but the bytes' time after them, as
-                gloo's connections; None for messages by a start rule.
-            eager: whether the latency comes after the bytes have flown under either rule, as for NCCL.
+            added_s: for gloo's connections, on which a message's latency and overhead come after its bytes: further
+                seconds after the bytes; None for messages by a start rule.
+            eager: whether the latency comes after the bytes even by the rendezvous rule, as for NCCL.
             latency_factor: factor of the paths' latencies.
         """
         first = self._state.used["routes"]
@@ -178,7 +178,7 @@ class Routes:
         # Seconds of a message before and after its bytes flow; the sender's overhead comes before in any case.
         latency_s, overhead_s = paths.latency_s * latency_factor, paths.overhead_s
         before_s, after_s = (overhead_s, latency_s) if eager else (latency_s + overhead_s, np.zeros(len(senders)))
-        if added_s is not None:
+        if added_s is not None:  # all seconds come after the bytes
             before_s, after_s = np.zeros(len(senders)), before_s + after_s + added_s
         before_s, after_s = aligned(before_s, np.float64), aligned(after_s, np.float64)
         state = self._state

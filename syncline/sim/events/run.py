@@ -32,8 +32,8 @@ def run_events(
     - *eager*, a message starts when its sender has queued it and both ports are free, wherever its receiver's program
       is: ``start``, the sender is busy for the overhead o, the bytes flow, both ports are free, and the message
       arrives alpha later;
-    - *rendezvous*, it starts when both ends have come to it, a worker to all messages of a round at once when those of
-      its rounds before are over: ``start``, alpha + o pass, the bytes flow, both ends go on.
+    - *rendezvous*, it starts when both ends have come to it: ``start``, alpha + o pass, the bytes flow, both ends go
+      on. A worker comes to all messages of a round of a collective at once, when those of its rounds before are over.
 
     Collectives of gloo follow neither rule, but their own, see `syncline.sim.events.core.messages`. On a network that
     knows the times of gloo's software, collectives that name no algorithm are gloo's.
@@ -71,7 +71,7 @@ def _simulation(
     rule: Rule,
     delay: Delay | None = None,
 ) -> Any:
-    """Return the `Simulation` of programs, after loading the compiled core, which takes 0.15 s."""
+    """Return the `Simulation` of programs; its import loads the compiled core, which takes 0.15 s at the first call."""
     if rule not in RULES:
         raise SpecError("rule", rule, one_of(RULES, rule))
     from syncline.sim.events.simulation import Simulation

@@ -56,7 +56,7 @@ class SharedClock(simpy.Environment):
         if not self._queue:
             return math.inf, 0
         time, priority, number, _ = self._queue[0]
-        # Packed as the keys of the core's events: the priority in the high bits, then the number.
+        # Packed as the keys of the core's events, but without a kind: the priority in the high bits, then the number.
         return time, (int(priority) << PRIORITY_BIT) | (number << KIND_BITS)
 
     def advance_to_core(self) -> None:
@@ -69,7 +69,7 @@ class SharedClock(simpy.Environment):
         The function's argument is the event, which has no value.
         """
         event = simpy.Event(self)
-        event._ok, event._value = True, None  # as if it had succeeded: `step` raises other events' errors
+        event._ok, event._value = True, None  # so that SimPy's `step` takes it as an event that has succeeded
         event.callbacks.append(function)
         self.schedule(event, priority, seconds)
 
@@ -101,7 +101,7 @@ class Simulation:
         eager: bool,
         delay: Delay | None,
     ) -> None:
-        keep_freed_memory()
+        keep_freed_memory()  # for the tables of the next simulation
         self.workers, self.eager, self.delay = len(programs), eager, delay
         self.state = CoreState()
         self.core = self.state["core"][0]  # variables of the compiled loop: the only record of their table
@@ -151,7 +151,7 @@ class Simulation:
         priority = codes.NORMAL << codes.PRIORITY_BIT
         events["key"] = priority | (event_numbers << codes.KIND_BITS) | codes.GO_ON
         core["leaves"], core["hole"], core["free"] = leaves, -1, -1  # no place on the heap has become empty yet
-        core["places"] = core["number"] = len(streams)
+        core["places"] = core["number"] = len(streams)  # an event for each stream so far
         self._write_used_rows()
 
     def run(self) -> Timeline:
@@ -172,10 +172,10 @@ class Simulation:
         self.advance()
         current = self.state["streams"]["operation"][: self.state.used["streams"]]
         has_ended = self.state["operations"]["code"][current] == codes.END
-        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1  # joined, and not done
+        unfinished = self.state["parts"]["state"][: self.state.used["parts"]] == 1  # joined, and not done yet
         if not has_ended.all() or unfinished.any():
             self._raise_stuck(has_ended, unfinished)
-        if not self.eager:
+        if not self.eager:  # an eager message leaves even if nobody receives it
             self._check_received()
 
     def advance(self, until_s: float = math.inf) -> None:
@@ -187,7 +187,7 @@ class Simulation:
             stop_s, stop_key = min((simpy_event_s, simpy_event_key), (until_s, LARGEST_KEY))
             reason = run_core(self.state.address, stop_s, stop_key)
             env.advance_to_core()
-            if core["late"]:
+            if core["late"]:  # whatever the reason is, messages may have started
                 self._compute_lateness()
             if reason == codes.IDLE:
                 if simpy_event_s > until_s or simpy_event_s == math.inf:
@@ -239,7 +239,7 @@ class Simulation:
         self.core["now"], self.core["resume"], self.core["completes"] = self.env.now, worker, 1
 
     def _compute_lateness(self) -> None:
-        """Compute the lateness of the messages that start now."""
+        """Write the lateness of the messages that start now, which the core lists in the table ``late``."""
         state, delay = self.state, self.delay
         assert delay is not None
         for i, message_number in enumerate(state["late"][: int(self.core["late"])].tolist()):
@@ -269,14 +269,15 @@ class Simulation:
         for message in choice.messages:
             needs_none = message < 0
             can_run.append(needs_none or bool(messages[message]["sent"] and messages[message]["arrived"]))
-        if not is_end_of_instant and len(can_run) > 1 and not can_run[0]:
+        is_first_pending = len(can_run) > 1 and not can_run[0]
+        if is_first_pending and not is_end_of_instant:
             self.deciding.add(worker)
             self.env.call_later(0.0, partial(self._decide_at_end_of_instant, worker), CHOICES)
         elif any(can_run):
             for message in self.awaited_messages.pop(worker, ()):
                 messages[message]["reader"] = 0  # nothing waits for it any more
-            self._read_used_rows()
             operation = int(self.state["streams"][worker]["operation"])
+            self._read_used_rows()
             first_option = can_run.index(True)
             begin = self.assembly.assemble_option(worker, choice, first_option, return_to=operation + 1)
             self._write_used_rows()
@@ -323,6 +324,7 @@ class Simulation:
             for table_name in ("late", "late_s"):
                 state.used[table_name] = int(core["late"])
                 state.room(table_name, messages - state.used[table_name])
+        # A message has as many links as the longest route has channels, rounded up.
         width = _next_power_of_two(max(int(core["width"]), self.routes.longest))
         if width > core["width"]:
             self._widen_links(int(core["width"]), width)
@@ -358,13 +360,13 @@ class Simulation:
 
     def _make_room_for(self, kind: int) -> None:
         """Write the plan of a kind of collectives, and make room in the tables for one more collective of the kind."""
-        self.kinds.plan(kind)
+        self.kinds.write_plan(kind)
         plan = self.state["plans"][kind]
         self.state.room("instances", 1)
         self.state.room("ranks", int(plan["workers"]))
         self.state.room("messages", int(plan["messages"]))
-        self.state.room("slots", int(plan["total"]))
-        self.state.room("ports", int(plan["connections"]))
+        self.state.room("slots", int(plan["total"]))  # of the messages of all rounds
+        self.state.room("ports", int(plan["connections"]))  # of gloo's connections
 
     # The end of a run.
 
@@ -382,7 +384,7 @@ class Simulation:
         part = self.state["parts"][self.state["streams"][stream]["parts"] + operation["number"]]
         instance = self.state["instances"][self.state["keys"][part["key"]]["instance"]]
         first_join: Any = self.assembly.instructions[instance["operation"]]
-        first_join, join = self.assembly.resolved(first_join), self.assembly.resolved(instruction)
+        first_join, join = self.assembly.resolve(first_join), self.assembly.resolve(instruction)
         if reason == codes.DISAGREE:
             return (
                 f"worker {worker} joins {first_join} with {join}; "
@@ -409,7 +411,7 @@ class Simulation:
                 operation = self.state["parts"][unfinished_parts[0]]["operation"]
                 collective: Any = self.assembly.instructions[operation]
                 raise SynclineError(
-                    f"worker {worker} never finishes {self.assembly.resolved(collective)}: "
+                    f"worker {worker} never finishes {self.assembly.resolve(collective)}: "
                     "every worker must join it, in the same order"
                 )
             if worker in stuck_at:
@@ -418,7 +420,7 @@ class Simulation:
 
     def _check_received(self) -> None:
         """Raise an error if a message was queued but its receiver never received it; name the first such message."""
-        messages = self.state["messages"]
+        messages = self.state["messages"]  # ``sent`` until they are received; ``turn`` counts the sends
         first_turn, first_address = math.inf, None
         for address, message in self.assembly.messages.by_address().items():
             if messages[message]["sent"] and messages[message]["turn"] < first_turn:

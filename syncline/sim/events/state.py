@@ -151,7 +151,7 @@ class CoreState:
         of records.
         """
         kind = TABLES[name]
-        nbytes = -(records * kind.itemsize // -ALIGNED) * ALIGNED
+        nbytes = -(records * kind.itemsize // -ALIGNED) * ALIGNED  # rounded up
         if nbytes <= self._block_bytes_left:
             memory, offset = self._block, len(self._block) - self._block_bytes_left
             self._block_bytes_left -= nbytes
@@ -184,7 +184,7 @@ class CoreState:
         return first, table[first : first + records]
 
     def append(self, name: str, records: Records) -> int:
-        """Add records to a table, and return the index of the first; an empty table becomes the records themselves."""
+        """Add records to a table, and return the index of the first; an empty table takes the array as it is."""
         if not self.used[name] and len(records) and records.dtype == TABLES[name]:
             table = self._tables[name] = np.ascontiguousarray(records)
             self.addresses[AT[name]] = table.ctypes.data

@@ -65,7 +65,10 @@ class PlainInstructions:
 
     def ends(self, code: int, tags: Numbers) -> MessageEnds:
         """Return the senders, receivers and tags of all sends or of all receives; ``code`` says of which."""
-        workers, tag_numbers = self.workers[self.rows[code]], tags.numbers_of(self.column(code, "tag"))
+        workers, tag_numbers = (
+            self.workers[self.rows[code]],
+            tags.numbers_of(self.column(code, "tag")),
+        )  # of each message
         if code == codes.SEND:
             return MessageEnds(senders=workers, receivers=self.numbers(codes.SEND, "to"), tags=tag_numbers)
         return MessageEnds(senders=self.numbers(codes.RECV, "source"), receivers=workers, tags=tag_numbers)
@@ -136,7 +139,7 @@ def _first_ports(assembly: Assembly, plain: PlainInstructions, sent: MessageEnds
     for name, number in streams.items():
         for worker in np.unique(sent.senders[stream_of_send == number]).tolist():
             assembly.note_send_stream(worker, str(name))
-    port_of_stream = np.array([assembly.port(str(name)) for name in streams], dtype=np.int64)
+    port_of_stream = np.array([assembly.first_port(str(name)) for name in streams], dtype=np.int64)
     return port_of_stream[stream_of_send]
 
 
@@ -159,9 +162,9 @@ def _span_names(names: Numbers, plain: PlainInstructions, sent: MessageEnds, rec
     stream[rows[codes.SEND]] = names.numbers_of(plain.column(codes.SEND, "stream"))
     for code, ends, span_name in ((codes.SEND, sent, "send"), (codes.RECV, received, "recv")):
         what[rows[code]] = names[span_name]
-        label[rows[code]] = _tag_names(list(plain.column(code, "tag")), ends.tags, names)  # unless there is a label
+        label[rows[code]] = _tag_names(list(plain.column(code, "tag")), ends.tags, names)
         for row, text in zip(rows[code].tolist(), plain.column(code, "label"), strict=True):
-            if text:
+            if text:  # the message's own label, in place of its tag
                 label[row] = names[text]
     what[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "what"))
     label[rows[codes.COMPUTE]] = names.numbers_of(plain.column(codes.COMPUTE, "label"))

@@ -306,7 +306,7 @@ class _SlowTopology(DerivedTopology):
 
     @property
     def network(self) -> Any:
-        """Return the original network: hierarchical collectives ask for its nodes, which are the same."""
+        """Return the network of the original topology, whose nodes hierarchical collectives use; else the topology."""
         return getattr(self.whole, "network", self.whole)
 
     @cached_property
@@ -318,18 +318,18 @@ class _SlowTopology(DerivedTopology):
         return self.whole.bandwidth_bytes_per_s / divisor
 
     def paths(self, senders: Ints, receivers: Ints) -> Paths:
-        """Return the original routes with the changed latencies."""
+        """Return the original routes with the changed latencies: half of a latency is that of each end's link."""
         paths = self.whole.paths(senders, receivers)
         factor = (self.latency_factor[senders] + self.latency_factor[receivers]) / 2
         return paths._replace(latency_s=paths.latency_s * factor)
 
     def _link_channels(self, worker: int) -> Ints:
-        """Return the first channels of a worker's outgoing routes and the last of its incoming routes, each once."""
+        """Return the channels of a worker's link: the first of its outgoing routes, the last of its incoming ones."""
         other_workers = np.delete(np.arange(self.workers), worker)
         repeated_worker = np.full(len(other_workers), worker)
         outgoing = self.whole.paths(repeated_worker, other_workers).channels  # (P - 1, channels of a route), -1: none
         incoming = self.whole.paths(other_workers, repeated_worker).channels
-        last_hop = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)  # index of a route's last channel
+        last_hop = np.maximum((incoming >= 0).sum(axis=1) - 1, 0)  # index of a route's last channel; 0 without any
         channels = np.concatenate([outgoing[:, 0], incoming[np.arange(len(other_workers)), last_hop]])
         return np.unique(channels[channels >= 0])
 
@@ -357,7 +357,7 @@ class LatencyJitter:
     def delay(self, topology: Topology, rng: np.random.Generator) -> Callable[[int, int], float]:
         """Return a function ``delay(sender, receiver)`` that draws the seconds by which the next message is late.
 
-        `run_events` calls this function once per message in turn.
+        `run_events` calls the returned function once per message, in the order in which messages start.
 
         Args:
             topology: topology with the latencies.

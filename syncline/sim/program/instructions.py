@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -112,10 +112,10 @@ class Collective:
         algorithm: algorithm of the collective; by default the first for this kind.
         group: the workers that take part, in the order in which the algorithm numbers them; all in their order if None.
         stream: network stream on which the collective runs.
-        rounds: rounds to run instead of the algorithm's; workers 0, 1, ... in these rounds number the group's workers.
-        takes_s: seconds of the collective, instead of a simulation message by message. The collective then begins when
-            the last worker of the group enters it, ends for all workers at once, and shares no channel; its spans have
-            ``nbytes`` bytes.
+        rounds: rounds to run instead of the algorithm's; worker i in these rounds is the i-th of the group.
+        takes_s: seconds of the collective, instead of a simulation of its messages. The collective then begins when the
+            last worker of the group enters it, ends for all workers at once, and shares no channel; each worker sends
+            ``nbytes`` in it.
     """
 
     kind: str
@@ -221,9 +221,9 @@ def check_seconds(path: str, seconds: Floats) -> None:
 
 
 def first_if_same(rows: Floats) -> Floats:
-    """Return only the first row, as ``(1, ...)``, if all rows share one row's memory; else return all rows."""
-    is_one_row = rows.ndim > 0 and rows.strides[0] == 0  # the stride of rows that `np.broadcast_to` repeats
-    return rows[:1] if is_one_row else rows
+    """Return the first row, ``(1, ...)``, of an array that `np.broadcast_to` has made from one; of others all rows."""
+    is_broadcast = rows.ndim > 0 and rows.strides[0] == 0
+    return rows[:1] if is_broadcast else rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +259,7 @@ class Queued(Sequence[Any]):
     """A program whose instructions are on streams.
 
     A `Collective` begins when the work before it on its stream is done, after the collectives that were queued before
-    it on its network stream, and holds nothing. A `Wait` holds only its own stream.
+    it on its network stream; its own stream goes on meanwhile. A `Wait` blocks only its own stream.
 
     Args:
         instructions: instructions in the order in which the host queues them.
@@ -294,7 +294,7 @@ class Queued(Sequence[Any]):
 
 
 class _Host:
-    """The host that queues a program: the instructions of each stream, and the waits to put before later ones.
+    """The host that queues a program: it distributes the instructions over the streams.
 
     Work that the host queues after a `HostWait` begins no earlier than the awaited work is done. So each stream makes
     the host's waits itself, before the next instruction that the host queues on this stream.
@@ -303,14 +303,14 @@ class _Host:
     def __init__(self, queued: Queued) -> None:
         self.instructions_of: dict[str, list[OnStream]] = defaultdict(list)
         self.instructions_of[COMPUTING] = []
-        self._shared_network_streams = set(_shared_network_streams(queued))
+        self._shared_network_streams = _shared_network_streams(queued)
         self._stream_of_mark: dict[Hashable, str] = {}
         self._started_collectives: set[Hashable] = set()
         self._pending_collectives: dict[Hashable, None] = {}  # an ordered set
-        self._host_waits: dict[Hashable, OnStream] = {}  # last wait by source, as a later mark implies earlier marks
-        self._num_host_waits = 0
-        self._num_host_waits_made: dict[str, int] = defaultdict(int)  # by stream, as the next attribute
-        self._host_waits_made: dict[str, dict[Hashable, OnStream]] = defaultdict(dict)
+        # The host's last wait for each stream or collective: a stream that is at a later mark has passed the earlier.
+        self._host_waits: dict[Hashable, OnStream] = {}
+        self._waits_made: dict[str, dict[Hashable, OnStream]] = defaultdict(dict)  # the same, as each stream made them
+        self._streams_up_to_date: set[str] = set()  # streams that have made all waits of the host so far
         for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
             self._queue(instruction, stream)
 
@@ -321,9 +321,8 @@ class _Host:
             self._add_host_wait(instruction)
             return
         instructions = self.instructions_of[stream]
-        # A comparison of two numbers, so that the waits themselves are compared only after a new wait of the host.
-        if self._num_host_waits_made[stream] < self._num_host_waits:
-            instructions += self._missing_waits(stream)
+        if stream not in self._streams_up_to_date:
+            self._make_host_waits(stream)
         if kind is StreamMark:
             if self._stream_of_mark.setdefault(instruction.key, stream) != stream:
                 raise SynclineError(f"{instruction} is named twice; expected a different key for each mark")
@@ -342,7 +341,7 @@ class _Host:
             self._started_collectives.add(instruction.key)
             self._pending_collectives[instruction.key] = None
             if instruction.stream in self._shared_network_streams:
-                # A stream of its own joins the collectives in the host's order, each when this stream has come to it.
+                # A further stream joins the collectives in the host's order, each once this stream has come to it.
                 mark = StreamMark(("joins", instruction.key))
                 instructions.append(mark)
                 self.instructions_of[f"joins {instruction.stream}"] += StreamWait(mark.key), instruction
@@ -353,7 +352,7 @@ class _Host:
 
     def _add_host_wait(self, wait: HostWait) -> None:
         """Note what the host waits for: a mark, or the end of all streams and collectives so far."""
-        self._num_host_waits += 1
+        self._streams_up_to_date.clear()
         if wait.key is not None:
             if wait.key not in self._stream_of_mark:
                 raise SynclineError(f"{wait} waits for a mark that is not there; expected one before it")
@@ -361,24 +360,26 @@ class _Host:
             return
         for index, (stream, instructions) in enumerate(self.instructions_of.items()):
             if instructions and is_computing(stream):
-                mark = StreamMark(("all", len(instructions), index))  # a key that no other mark of the worker has
+                mark = StreamMark(("all", len(instructions), index))  # no other mark of the worker has this key
                 instructions.append(mark)
                 self._host_waits[stream] = StreamWait(mark.key, wait.label, wait.step)
-        for key in self._pending_collectives:  # collectives hold no stream, so their ends are awaited by themselves
+        for key in self._pending_collectives:  # which may end after the marks, because they block no stream
             self._host_waits["under way", key] = Wait(key)
         self._pending_collectives.clear()
 
-    def _missing_waits(self, stream: str) -> Iterator[OnStream]:
-        """Yield the waits of the host that a stream has not yet made itself."""
+    def _make_host_waits(self, stream: str) -> None:
+        """Append the waits of the host that a stream has not made yet to the stream's instructions."""
         for source, wait in self._host_waits.items():
-            if source != stream and self._host_waits_made[stream].get(source) != wait:
-                yield wait
-        self._num_host_waits_made[stream], self._host_waits_made[stream] = self._num_host_waits, dict(self._host_waits)
+            if source != stream and self._waits_made[stream].get(source) != wait:
+                self.instructions_of[stream].append(wait)
+        self._waits_made[stream] = dict(self._host_waits)
+        self._streams_up_to_date.add(stream)
 
 
-def _shared_network_streams(queued: Queued) -> Iterator[str]:
-    """Yield the network streams on which several streams queue collectives."""
-    first_stream: dict[str, str] = {}  # by network stream
+def _shared_network_streams(queued: Queued) -> set[str]:
+    """Return the network streams on which several computing streams queue collectives."""
+    computing_streams: defaultdict[str, set[str]] = defaultdict(set)  # by network stream
     for instruction, stream in zip(queued.instructions, queued.streams, strict=True):
-        if type(instruction) is Collective and first_stream.setdefault(instruction.stream, stream) != stream:
-            yield instruction.stream
+        if type(instruction) is Collective:
+            computing_streams[instruction.stream].add(stream)
+    return {network_stream for network_stream, streams in computing_streams.items() if len(streams) > 1}

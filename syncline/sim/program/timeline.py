@@ -37,8 +37,8 @@ class Words:
         if isinstance(column, Words):
             return column
         code_of: dict[str, int] = {}
-        column = column.tolist() if isinstance(column, np.ndarray) else column
-        codes = [code_of.setdefault(word, len(code_of)) for word in column]
+        words = column.tolist() if isinstance(column, np.ndarray) else column
+        codes = [code_of.setdefault(word, len(code_of)) for word in words]
         return cls(np.array(codes, dtype=np.int32), np.array(list(code_of), dtype=np.str_))
 
     @classmethod
@@ -156,7 +156,7 @@ class Timeline:
 
     @classmethod
     def from_columns(cls, columns: dict[str, Any], workers: int) -> Timeline:
-        """Return the timeline of columns by name, in order of time on each stream of each worker."""
+        """Return the timeline of these columns by name, whose rows on each stream of a worker are in order of time."""
         arrays: dict[str, Any] = {}
         for name in ("worker", "step"):
             arrays[name] = np.asarray(columns[name], dtype=np.int64)
@@ -175,11 +175,11 @@ class Timeline:
         return len(self.worker)
 
     def columns(self) -> dict[str, Words | NDArray[Any]]:
-        """Return the columns by name, of text as `Words`."""
+        """Return the columns as the timeline stores them, by name: those of text are `Words`."""
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name != "workers"}
 
     def to_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the timeline's columns as arrays of equal length, by name."""
+        """Return the columns as NumPy arrays, by name: those of text are arrays of strings."""
         return {name: np.asarray(column) for name, column in self.columns().items()}
 
     def head(self, steps: int) -> Timeline:
@@ -237,7 +237,7 @@ class Timeline:
             start_s = self.start_s[worker_rows]
             # The end of the time that spans have covered so far; each span adds only what lies behind it.
             end_s = np.minimum(np.maximum.accumulate(self.end_s[worker_rows]), until_s)
-            covered_until_s = np.concatenate(([0.0], end_s))[:-1]  # by the earlier spans
+            covered_until_s = np.concatenate(([0.0], end_s[:-1]))  # by the earlier spans
             seconds[worker] = np.maximum(end_s - np.maximum(start_s, covered_until_s), 0.0).sum()
         return seconds
 
@@ -303,11 +303,14 @@ STRIP_STEPS_WITH_CALLS, STRIP_LEAD_STEPS, STRIP_WORKERS = 2, 3, 16
 
 
 def strip_of(full_timeline: Timeline) -> tuple[Timeline, str] | None:
-    """Return the part of a timeline around its first collectives, and a title; None for an empty timeline."""
+    """Return the strip that figures show, the part of a timeline around its first collectives, and a title.
+
+    None stands for an empty timeline.
+    """
     timeline = full_timeline[full_timeline.worker < STRIP_WORKERS]
     if not len(timeline):
         return None
-    first_step, last_step = 0, STRIP_LEAD_STEPS
+    first_step, last_step = 0, STRIP_LEAD_STEPS  # without collectives
     steps_with_collectives = np.unique(timeline.step[timeline.stream == "network"])  # ascending
     if len(steps_with_collectives):
         shown_steps = steps_with_collectives[:STRIP_STEPS_WITH_CALLS]
