@@ -38,8 +38,8 @@ from syncline.costmodel.layouts.layout import (
     GIVEN,
     REPLICAS_INSIDE,
     STAGES_INSIDE,
-    by_place,
     position_count,
+    positions_by_place,
     ruled_positions,
 )
 from syncline.costmodel.layouts.pipelines import CENTRAL, gpipe_ends_s
@@ -308,7 +308,7 @@ def _positions(spec: PipelineSpec, schedule: str, network: Network) -> dict[str,
     ranks = spec.stages * spec.replicas
     if not isinstance(spec.placement, str):
         return {NAMED: np.array(spec.positions(network))}
-    ordered_ranks = by_place(network, ranks, spec.message_bytes())
+    ordered_ranks = positions_by_place(network, ranks, spec.message_bytes())
     positions_by_rule = {
         rule: ruled_positions(rule, ordered_ranks, spec.stages, spec.replicas)
         for rule in (STAGES_INSIDE, REPLICAS_INSIDE)

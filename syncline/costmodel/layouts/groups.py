@@ -48,7 +48,7 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
     network it is the time of the slowest of all these messages.
 
     Args:
-        ranks: ranks of the first group.
+        ranks: ranks of the first group, which all groups resemble.
         workers: P, number of workers, all in groups of the same pattern.
         nbytes: n, bytes of the message.
     """
@@ -59,8 +59,9 @@ def message_s(ranks: range, workers: int, nbytes: FloatOrArray, network: Network
     elif level_sizes(network, workers) is not None:
         *_, outermost_level = group_peers(network, ranks, workers)
         link = outermost_level.link
-    else:  # all groups of this pattern, from rank 0 on
-        groups = np.array(groups_like(range(0, len(ranks) * ranks.step, ranks.step), workers))
+    else:
+        first_group = range(0, len(ranks) * ranks.step, ranks.step)  # `groups_like` counts from rank 0
+        groups = np.array(groups_like(first_group, workers))
         senders, receivers = groups[:, :-1].ravel(), groups[:, 1:].ravel()
         return slowest_message_s(network, workers, senders, receivers, nbytes)
     return link.latency_s + link.overhead_s + nbytes / link.goodput_bytes_per_s
@@ -80,11 +81,12 @@ def slowest_message_s(
         receivers: rank of the receiver of each message.
         nbytes: n, bytes of each message.
     """
-    joined = topology(network, workers)
-    paths = joined.paths(senders, receivers)
+    network_topology = topology(network, workers)
+    bandwidth_bytes_per_s = network_topology.bandwidth_bytes_per_s
+    paths = network_topology.paths(senders, receivers)
     channels = paths.channels  # (messages, longest path), -1 after the last channel of a path
-    messages = np.bincount(channels[channels >= 0], minlength=len(joined.bandwidth_bytes_per_s))
-    part_bytes_per_s = joined.bandwidth_bytes_per_s / np.maximum(messages, 1)
+    num_messages = np.bincount(channels[channels >= 0], minlength=len(bandwidth_bytes_per_s))  # by channel
+    part_bytes_per_s = bandwidth_bytes_per_s / np.maximum(num_messages, 1)
     rates = np.append(part_bytes_per_s, np.inf)[channels].min(axis=1)  # index -1 takes the appended infinity
     different_messages = np.unique(np.stack([paths.latency_s + paths.overhead_s, rates], axis=1), axis=0)
     slowest_s: FloatOrArray = 0.0
@@ -145,14 +147,15 @@ def different_groups(ranks: range, workers: int, network: Network) -> NDArray[np
     if levels is None:
         return groups
     shape = levels.shape(workers)
-    units = np.stack([groups // size for size in shape.unit_workers], axis=-1)
-    crossings = np.diff(units, axis=1) != 0  # from a member to the next, of units of each level
+    units = np.stack([groups // size for size in shape.unit_workers], axis=-1)  # (groups, members, levels)
+    leaves_unit = np.diff(units, axis=1) != 0  # whether the message to the next member leaves its unit of each level
     meets_others = np.zeros(len(groups), dtype=np.bool_)
     for number, level in enumerate(levels.levels):
         if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled or level.cross_rail:
-            meets_others |= crossings[:, :, number - 1].any(axis=1)
-    # Of the groups that meet no others, the first with each pattern of crossings stays.
-    patterns = np.packbits(crossings.reshape(len(groups), -1), axis=1)
+            # Workers share links of this level, which messages take that leave a unit of the level below.
+            meets_others |= leaves_unit[:, :, number - 1].any(axis=1)
+    # Of the groups that meet no others, the first with each pattern stays.
+    patterns = np.packbits(leaves_unit.reshape(len(groups), -1), axis=1)
     seen_patterns: set[bytes] = set()
     is_chosen = meets_others.copy()
     for number in np.flatnonzero(~meets_others).tolist():
@@ -183,15 +186,15 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
     """
     groups = different_groups(ranks, workers, network)
     network_topology = topology(network, workers)
+    levels = network_topology.network.levels if isinstance(network_topology, LevelTopology) else ()
     # A row of `features` for each group; equal groups have equal rows.
     if isinstance(network_topology, SitesTopology):
         features = network_topology.site_by_worker[groups]
-    elif isinstance(network_topology, LevelTopology) and not any(
-        level.cross_rail for level in network_topology.network.levels
-    ):
+    elif isinstance(network_topology, LevelTopology) and not any(level.cross_rail for level in levels):
         shape = network_topology.shape
+        # Whether each message to the next member leaves its unit of each level, and the shared channels of members.
         columns: list[NDArray[Any]] = [np.diff(groups // size, axis=1) != 0 for size in shape.unit_workers]
-        for number, level in enumerate(network_topology.network.levels):
+        for number, level in enumerate(levels):
             if shape.rails[number] != shape.rail_sharers[number] or level.is_pooled:
                 columns += network_topology.level_channels(number, groups, down=False)
         features = np.concatenate(columns, axis=1)
@@ -210,7 +213,7 @@ def copies_of_groups(ranks: range, workers: int, network: Network) -> tuple[NDAr
 
 
 def _repeating_workers(block: int, levels: MultiLevel, workers: int) -> int:
-    """Return L of `different_groups`, the workers after which messages repeat, for blocks of ``block`` ranks."""
+    """Return L of `different_groups`: after so many workers the messages of groups repeat, which repeat every block."""
     has_spine = any(level.cross_rail == "spine" for level in levels.levels)
     lower_unit_workers = 1
     for number, unit_workers in enumerate(levels.shape(workers).unit_workers):
@@ -232,7 +235,7 @@ def level_bytes(
     Args:
         collective: name of the collective.
         payload_bytes: n, payload bytes of a member.
-        ranks: ranks of the first group.
+        ranks: ranks of the first group, which all groups resemble.
         workers: P, number of workers, all in groups of the same pattern.
         unit_workers: workers in a unit of each level, by `capacities`.
 
@@ -250,27 +253,27 @@ def level_bytes(
             (level,) = message_levels((ranks[0], ranks[-1]), unit_workers)
             nbytes[level] = payload_bytes * groups
         return nbytes
-    inner_members = 1  # members of the first group in a unit of the level below
+    lower_members = 1  # members of the first group in a unit of the level below
     for level, size in enumerate(unit_workers):
-        outer_members = len(range(0, min(size, ranks.stop), ranks.step))
-        # Units of the level below in a unit of this level, and units of this level, that have members of a group.
-        units, parents = outer_members / inner_members, members / outer_members
-        if units > 1:
-            # Bytes between those units in a unit of this level, over the payload.
+        unit_members = len(range(0, min(size, ranks.stop), ranks.step))  # and in a unit of this level
+        lower_units = unit_members / lower_members  # with members of a group, in a unit of this level
+        units = members / unit_members  # of this level, with members of a group
+        if lower_units > 1:
+            # Bytes between the lower units in a unit of this level, over the payload.
             factors = {
-                "all_reduce": 2 * (units - 1),
-                "reduce_scatter": units - 1,
-                "broadcast": units - 1,
-                "reduce": units - 1,
-                "all_gather": (units - 1) * members,
-                "gather": (units - 1) / units * members,
-                "all_to_all": outer_members * (members - inner_members) / members,
+                "all_reduce": 2 * (lower_units - 1),
+                "reduce_scatter": lower_units - 1,
+                "broadcast": lower_units - 1,
+                "reduce": lower_units - 1,
+                "all_gather": (lower_units - 1) * members,
+                "gather": (lower_units - 1) / lower_units * members,
+                "all_to_all": unit_members * (members - lower_members) / members,
             }
             if collective not in factors:
                 expected = f"one whose bytes are counted: {', '.join([*factors, 'send'])}"
                 raise SpecError("collective", collective, expected)
-            nbytes[level] = payload_bytes * factors[collective] * parents * groups
-        inner_members = outer_members
+            nbytes[level] = payload_bytes * factors[collective] * units * groups
+        lower_members = unit_members
     return nbytes
 
 
@@ -304,7 +307,7 @@ def egress_bytes(collective: str, payload_bytes: float, sizes: Sequence[int]) ->
     Args:
         collective: name of the collective.
         payload_bytes: n, payload bytes of a worker.
-        sizes: m_i, workers of each site; a single site sends nothing.
+        sizes: m_i, workers of each site, the first with the root of a `gather`; a single site sends nothing.
 
     >>> egress_bytes("all_reduce", 100.0, [4, 4]), egress_bytes("all_gather", 100.0, [4, 4])
     (200.0, 800.0)
@@ -329,7 +332,7 @@ def site_sizes(network: Network, workers: int) -> tuple[int, ...] | None:
     """Return the number of workers at each site of a network, or None for a graph.
 
     Sites are the sites or places of a network, or the units of the outermost of several levels. On a network with one
-    link per worker each worker is a site; all nodes of a two-level network are one site.
+    link per worker each worker is a site. A network of nodes is inside one data centre, so that it is one site.
 
     >>> from syncline.costmodel import NETWORKS
     >>> site_sizes(NETWORKS["two-sites"].network, 8), site_sizes(NETWORKS["wan"].network, 3)

@@ -85,15 +85,15 @@ class Layout:
             raise SpecError("layout.expert_tensor", self.expert_tensor, f"a divisor of layout.tensor, {self.tensor}")
         if self.context_by not in CONTEXTS:
             raise SpecError("layout.context_by", self.context_by, one_of(CONTEXTS, self.context_by))
-        expert_sharers = self.tensor // self.expert_tensor_workers * self.gradient_workers
-        for name, sharers in (("expert", expert_sharers), ("copies", self.gradient_workers)):
-            if sharers % getattr(self, name):
-                if sharers == self.data:
+        most_experts = self.tensor // self.expert_tensor_workers * self.gradient_workers  # t c d / f
+        for name, multiple in (("expert", most_experts), ("copies", self.gradient_workers)):
+            if multiple % getattr(self, name):
+                if multiple == self.data:
                     expected = f"a divisor of layout.data, which is {self.data}"
-                elif sharers == self.gradient_workers:
-                    expected = f"a divisor of context times data, {sharers}"
+                elif multiple == self.gradient_workers:
+                    expected = f"a divisor of context times data, {multiple}"
                 else:
-                    expected = f"a divisor of tensor times context times data, {sharers}"
+                    expected = f"a divisor of tensor times context times data, {multiple}"
                 raise SpecError(f"layout.{name}", getattr(self, name), expected)
         if self.chunks > 1 and self.pipeline == 1:
             raise SpecError("layout.chunks", self.chunks, "1 without a pipeline")
@@ -113,10 +113,10 @@ class Layout:
         """
         if self.chunk_layers:
             return self.chunk_layers
-        ends = int(self.ends_as_layers)
-        sizes = [len(part) for part in even_parts(layers + 2 * ends, self.pipeline * self.chunks)]
-        sizes[0] -= ends
-        sizes[-1] -= ends
+        layers_per_end = 1 if self.ends_as_layers else 0  # the embedding and the loss count as layers in the split
+        sizes = [len(part) for part in even_parts(layers + 2 * layers_per_end, self.pipeline * self.chunks)]
+        sizes[0] -= layers_per_end
+        sizes[-1] -= layers_per_end
         return tuple(sizes)
 
     @property
@@ -141,7 +141,7 @@ class Layout:
 
     @property
     def expert_tensor_workers(self) -> int:
-        """Return f, the number of workers that share each matrix of an expert."""
+        """Return f, the number of workers that share each matrix of an expert: ``expert_tensor``, or by default t."""
         return self.tensor if self.expert_tensor is None else self.expert_tensor
 
     @property
@@ -183,11 +183,12 @@ class Layout:
             SpecError: the model is no transformer, or the layout does not divide its sizes.
         """
         if not isinstance(model, ModelShape):
-            name, *_ = [name for name in DEGREES if getattr(self, name) > 1]  # the first that distributes the model
+            name, *_ = [name for name in DEGREES if getattr(self, name) > 1]  # a layout of one worker is not checked
             expected = f"1, as {model.name} is a module: a transformer by name, config or fields can be laid out"
             raise SpecError(f"layout.{name}", getattr(self, name), expected)
         self._check_heads(model)
-        if (model.experts == 1 or model.dense_layers) and model.hidden_width % self.tensor:
+        has_dense_mlp = model.experts == 1 or model.dense_layers > 0
+        if has_dense_mlp and model.hidden_width % self.tensor:
             expected = f"a divisor of the hidden width of {model.name}, {model.hidden_width:,}"
             raise SpecError("layout.tensor", self.tensor, expected)
         if model.experts > 1 and model.expert_width % self.expert_tensor_workers:
@@ -199,7 +200,7 @@ class Layout:
             raise SpecError("layout.context", self.context, expected)
         if self.pipeline > model.layers:
             raise SpecError("layout.pipeline", self.pipeline, f"at most the {model.layers} layers of {model.name}")
-        split_layers = model.layers + 2 * self.ends_as_layers
+        split_layers = model.layers + (2 if self.ends_as_layers else 0)
         if not self.chunk_layers and self.pipeline * self.chunks > split_layers:
             limit, ends = split_layers // self.pipeline, " with the ends" if self.ends_as_layers else ""
             raise SpecError("layout.chunks", self.chunks, f"at most {limit}: there are {split_layers} layers{ends}")
@@ -249,10 +250,10 @@ def possible_layouts(
     max_context: int = 1,
     chunks: tuple[int, ...] = (1,),
 ) -> Iterator[Layout]:
-    """Yield every layout whose replicas use all P workers, with expert parallelism if the model has experts.
+    """Yield every layout of a model whose replicas divide P workers, with expert parallelism if it has experts.
 
-    Workers that share experts do not split their matrices, as most users of Megatron-LM have it; without expert
-    parallelism they split them like all others. The letters are those of `Layout`.
+    Workers that share experts do not split their matrices (f = 1), as most users of Megatron-LM have it; without expert
+    parallelism they split them like all others (f = t). The letters are those of `Layout`.
 
     Args:
         workers: P.
@@ -298,35 +299,36 @@ def position_count(network: Network, ranks: int) -> int:
     return network.workers if isinstance(network, Matrix) else ranks
 
 
-def by_place(network: Network, ranks: int, nbytes: float) -> Ints:
+def positions_by_place(network: Network, ranks: int, nbytes: float) -> Ints:
     """Return the positions of a network, ``(N,)``, ordered so that positions with fast lines are neighbours.
 
-    On a matrix the order follows `place_path`. If there are more positions than ranks, those with the slowest lines
-    come last.
+    A position of a matrix is one of its workers; the order follows `place_path`. If there are more positions than
+    ranks, those with the slowest lines come last.
 
     Args:
+        network: a matrix, or any other network, whose positions stay in order.
         ranks: number of ranks.
         nbytes: n, bytes of a message.
     """
     if not isinstance(network, Matrix):
         return np.arange(ranks)
     place_by_position = np.array(network.ranks)
-    line_s = _line_seconds(network, nbytes)
-    used_workers = np.bincount(place_by_position, minlength=len(line_s))  # of each place
-    for _ in range(network.workers - ranks):  # leave out a worker of the place with the slowest lines to the others
-        others = used_workers - np.eye(len(used_workers), dtype=np.int64)  # of each place, seen from each place
-        total_s = np.where(used_workers > 0, (others * line_s).sum(axis=1), -1.0)  # an empty place is never chosen
-        used_workers[np.argmax(total_s)] -= 1
+    there_and_back_s = _there_and_back_s(network, nbytes)
+    used_by_place = np.bincount(place_by_position, minlength=len(there_and_back_s))  # number of positions
+    for _ in range(network.workers - ranks):  # leave out a position of the place with the slowest lines to the others
+        others_by_place = used_by_place - np.eye(len(used_by_place), dtype=np.int64)  # row: seen from a place
+        total_s = (others_by_place * there_and_back_s).sum(axis=1)
+        used_by_place[np.argmax(np.where(used_by_place > 0, total_s, -1.0))] -= 1  # of a place with positions
     is_used = np.zeros(network.workers, dtype=bool)
-    for place, count in enumerate(used_workers.tolist()):
+    for place, count in enumerate(used_by_place.tolist()):
         is_used[np.flatnonzero(place_by_position == place)[:count]] = True
-    order_of_place = np.argsort(place_path(network, nbytes))
-    order = np.argsort(order_of_place[place_by_position], kind="stable")
+    index_in_path = np.argsort(place_path(network, nbytes))  # of each place
+    order = np.argsort(index_in_path[place_by_position], kind="stable")
     return np.concatenate([order[is_used[order]], order[~is_used[order]]])
 
 
-def _line_seconds(network: Matrix, nbytes: float) -> NDArray[np.float64]:
-    """Return the seconds of n bytes from each place to each and back, ``(S, S)``; 0 where there is no line."""
+def _there_and_back_s(network: Matrix, nbytes: float) -> NDArray[np.float64]:
+    """Return the seconds of n bytes from each place to each plus those back, ``(S, S)``; 0 where there is no line."""
     one_way_s = np.zeros((len(network.lines), len(network.lines)))
     for i, row in enumerate(network.lines):
         for j, line in enumerate(row):
@@ -340,31 +342,32 @@ def place_path(network: Matrix, nbytes: float) -> list[int]:
 
     Each place is inserted where it lengthens the path least, with the seconds of n bytes both ways as the length.
     """
-    line_s = _line_seconds(network, nbytes)
+    length_s = _there_and_back_s(network, nbytes)
     path = [0]
-    for place in range(1, len(line_s)):
-        added_s = []  # by which each insertion lengthens the path
+    for place in range(1, len(length_s)):
+        added_lengths_s = []  # by each insertion
         for index in range(len(path) + 1):
-            length_s = 0.0
+            added_s = 0.0
             if index > 0:
-                length_s += line_s[place, path[index - 1]]
+                added_s += length_s[place, path[index - 1]]
             if index < len(path):
-                length_s += line_s[place, path[index]]
+                added_s += length_s[place, path[index]]
             if 0 < index < len(path):
-                length_s -= line_s[path[index - 1], path[index]]
-            added_s.append(length_s)
-        path.insert(int(np.argmin(added_s)), place)
-    return path if path[0] <= path[-1] else path[::-1]  # of the two directions always the same
+                added_s -= length_s[path[index - 1], path[index]]
+            added_lengths_s.append(added_s)
+        path.insert(int(np.argmin(added_lengths_s)), place)
+    return path if path[0] <= path[-1] else path[::-1]  # both directions are as long; the lower end comes first
 
 
 def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width: int = 1) -> Ints:
     """Return the position on a network of each rank of D replicas of K stages by a placement rule, ``(D K w,)``.
 
-    Rank (r K + k) w + i is worker i of stage k of replica r.
+    Rank (r K + k) w + i is worker i of stage k of replica r. Neighbouring positions get the stages of a replica, or the
+    replicas of a stage.
 
     Args:
         rule: ``stages-inside`` or ``replicas-inside``.
-        ordered: positions, neighbours next to each other, ``(N,)``.
+        ordered: positions, neighbours next to each other, ``(N,)``, by `positions_by_place`.
         stages: K.
         replicas: D.
         width: w, workers of a stage, which are always neighbours.
@@ -375,7 +378,8 @@ def ruled_positions(rule: str, ordered: Ints, stages: int, replicas: int, width:
     chosen = ordered[: stages * replicas * width]
     if rule == STAGES_INSIDE:
         return chosen
-    return chosen.reshape(stages, replicas, width).swapaxes(0, 1).ravel()
+    by_stage = chosen.reshape(stages, replicas, width)
+    return by_stage.swapaxes(0, 1).ravel()  # by replica, as the ranks
 
 
 def placed_network(network: Network, rule: str, layout: Layout, workers: int) -> Network:
@@ -387,7 +391,7 @@ def placed_network(network: Network, rule: str, layout: Layout, workers: int) ->
     """
     if rule == GIVEN or not isinstance(network, Matrix) or workers > network.workers:
         return network
-    ordered = by_place(network, workers, MESSAGE_BYTES)
+    ordered = positions_by_place(network, workers, MESSAGE_BYTES)
     positions = ruled_positions(
         rule,
         ordered,

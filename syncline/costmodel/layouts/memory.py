@@ -120,7 +120,7 @@ def model_memory(
         precision: ``fp32``, or ``mixed`` for 16-bit weights with fp32 copies, gradients and states.
         wire_bytes: see `largest_call_bytes`.
         activations_bytes: see `activation_bytes`.
-        gradient_bytes: bytes of a gradient that accumulates.
+        gradient_bytes: bytes of a parameter's gradient, in the format in which gradients accumulate.
 
     >>> model_memory(1_000, state_elements=2_000, precision="mixed").total_bytes
     18000.0
@@ -251,7 +251,7 @@ class ActivationPolicy(NamedTuple):
 
     @property
     def most_recomputed(self) -> int:
-        """Return the largest number of layers of a chunk that run again in the backward pass; `LARGEST` means all."""
+        """Return the most layers of a chunk that run again in the backward pass; the huge `LARGEST` means all."""
         if self.kind != "recomputed":
             return 0
         return LARGEST if self.recomputed_layers is None else self.recomputed_layers
@@ -284,10 +284,10 @@ class Storage(NamedTuple):
     """The way in which software stores activations.
 
     Attributes:
-        bytes_per_number: w, 2 for bf16 and fp16, 4 for fp32.
+        bytes_per_number: w, bytes of an activation: 2 for bf16 and fp16, 4 for fp32.
         operand_bytes: bytes of a number of a matrix's input, 1 with products in 8 bits; None means w.
         fused: whether kernels are fused (`torch.compile`, Transformer Engine), so that no dropout masks are stored.
-        logit_bytes: bytes of a logit at the peak of the loss.
+        logit_bytes: bytes that the loss takes for each logit at its peak, see `layer_bytes`.
     """
 
     bytes_per_number: int = 2
@@ -307,19 +307,19 @@ class LayerBytes(NamedTuple):
         layers: bytes that all layers keep.
         working: bytes that one layer adds during its backward pass.
         ends: bytes of the embedding, the last norm and the head that are kept until the backward pass.
-        logits: bytes of the loss.
-        mask: the part of ``ends`` that the first stage of a pipeline keeps, the dropout mask of the embedding.
+        logits: bytes of the logits, and of what the loss computes from them.
+        embedding_mask: bytes of the embedding's dropout mask, the part of ``ends`` that a pipeline's first stage keeps.
     """
 
     layers: float
     working: float
     ends: float
     logits: float
-    mask: float
+    embedding_mask: float
 
     @property
     def total(self) -> float:
-        """Return the bytes of activations at the peak of a step."""
+        """Return the bytes of activations at a step's peak: the logits are freed before a layer's backward pass."""
         return self.layers + self.ends + max(self.logits, self.working)
 
 
@@ -383,20 +383,21 @@ def layer_bytes(
 
     # A layer without attention scores: `light`.
     gate = 2 if shape.gated else 1
-    hidden = gate * shape.hidden_width
+    hidden = gate * shape.hidden_width  # numbers of a token between the matrices of the MLP
     if shape.experts > 1:
         hidden = gate * (shape.expert_width * (shape.experts_per_token + shape.shared_experts))
-    per_hidden = w + operand / gate if storage.fused else w + operand  # the input of the activation, and its result
+    # Bytes of such a number: the input of the activation, and its result, of which fused kernels keep only the product.
+    hidden_bytes = w + operand / gate if storage.fused else w + operand
     attention = 2 * (shape.query_width + shape.key_width)  # queries and weighted sums, keys and values
     attention_output = shape.query_width * operand if operand < w else 0  # kept in 8 bits, too
     matrix_inputs = 2 * operand * shape.width  # of the first matrices of attention and of the MLP
-    per_token = matrix_inputs + w * attention + attention_output + per_hidden * hidden
-    light = 2 * inputs + tokens * per_token + 2 * mask  # 2 inputs of norms
+    per_token = matrix_inputs + w * attention + attention_output + hidden_bytes * hidden
+    light = 2 * inputs + tokens * per_token + 2 * mask  # inputs of two norms, and masks of two dropouts
     # The first layers may have a dense MLP instead of experts; this is the difference in bytes.
-    dense_extra = shape.dense_layers * tokens * per_hidden * (gate * shape.hidden_width - hidden)
+    dense_extra = shape.dense_layers * tokens * hidden_bytes * (gate * shape.hidden_width - hidden)
 
     # Recomputed modules store nothing, and add what they rebuild to a layer's backward pass.
-    rebuilt_per_token, rebuilt_per_token_of_dense = _rebuilt_bytes(shape, modules, w, operand, per_hidden)
+    rebuilt_per_token, rebuilt_per_token_of_dense = _rebuilt_bytes(shape, modules, w, operand, hidden_bytes)
     rebuilt, rebuilt_dense = tokens * rebuilt_per_token, tokens * rebuilt_per_token_of_dense
     light -= rebuilt
     dense_extra += shape.dense_layers * (rebuilt - rebuilt_dense)
@@ -407,11 +408,11 @@ def layer_bytes(
     else:
         scores = (2 * w + 1) * shape.heads * shape.sequence * tokens if policy == "stored" else 0.0
         layers, working = shape.layers * (light + scores) + dense_extra, gradients
-    return LayerBytes(layers, working, ends=mask + 2 * inputs, logits=logits, mask=mask)
+    return LayerBytes(layers, working, ends=mask + 2 * inputs, logits=logits, embedding_mask=mask)
 
 
 def _rebuilt_bytes(
-    shape: ModelShape, modules: Collection[Module], w: int, operand: int, per_hidden: float
+    shape: ModelShape, modules: Collection[Module], w: int, operand: int, hidden_bytes: float
 ) -> tuple[float, float]:
     """Return the bytes per token that recomputed modules do not keep, in a layer with experts and in a dense layer.
 
@@ -420,22 +421,24 @@ def _rebuilt_bytes(
         modules: recomputed modules.
         w: bytes of a number.
         operand: bytes of a number of a matrix's input.
-        per_hidden: bytes of a hidden number, of the input of the activation and of its result.
+        hidden_bytes: bytes of a hidden number, of the input of the activation and of its result.
     """
     gate = 2 if shape.gated else 1
-    attention_bytes = 2.0 * operand * shape.width if "layernorm" in modules else 0.0
+    norm_results_bytes = 2.0 * operand * shape.width  # inputs of the first matrices of attention and of the MLP
+    attention_bytes = norm_results_bytes if "layernorm" in modules else 0.0
     if "mla_up_proj" in modules and shape.key_rank is not None:
-        ranks = shape.key_rank + shape.rotary_width
+        # Queries, keys and values are rebuilt from the numbers of lower rank, which are kept.
+        kept_numbers = shape.key_rank + shape.rotary_width
         if shape.query_rank is not None:
-            ranks += shape.query_rank
-        attention_bytes += w * (shape.query_width + 2 * shape.key_width - ranks)
-    mlp_bytes = per_hidden * gate * shape.hidden_width if "mlp" in modules else 0.0
+            kept_numbers += shape.query_rank
+        attention_bytes += w * (shape.query_width + 2 * shape.key_width - kept_numbers)
+    mlp_bytes = hidden_bytes * gate * shape.hidden_width if "mlp" in modules else 0.0
     if shape.experts == 1:
         return attention_bytes + mlp_bytes, attention_bytes + mlp_bytes
     expert_numbers = gate * shape.expert_width
-    expert_bytes = per_hidden * expert_numbers * shape.shared_experts if "shared_experts" in modules else 0.0
-    if "moe_act" in modules:
-        expert_bytes += (per_hidden - w) * expert_numbers * shape.experts_per_token
+    expert_bytes = hidden_bytes * expert_numbers * shape.shared_experts if "shared_experts" in modules else 0.0
+    if "moe_act" in modules:  # the input of the activation is kept
+        expert_bytes += (hidden_bytes - w) * expert_numbers * shape.experts_per_token
     return attention_bytes + expert_bytes, attention_bytes + mlp_bytes
 
 
@@ -469,8 +472,9 @@ def worker_activation_bytes(
         storage: see `layer_bytes`.
     """
     micro_sequences = sequences / micro_batches
-    is_recomputed = policy.kind == "recomputed"  # the layers that it leaves out are kept by ``selective``
-    stored = layer_bytes(model, micro_sequences, "selective" if is_recomputed else policy.kind, storage, policy.modules)
+    is_recomputed = policy.kind == "recomputed"
+    kind_of_stored = "selective" if is_recomputed else policy.kind  # of the layers that recomputation leaves out
+    stored = layer_bytes(model, micro_sequences, kind_of_stored, storage, policy.modules)
     checkpoint_bytes = 0.0  # inputs of all layers, which recomputation starts from
     working_bytes = stored.working
     if is_recomputed:
@@ -491,14 +495,14 @@ def worker_activation_bytes(
             num_checkpoints += math.ceil(num_recomputed / policy.layers_per_checkpoint)
         stage_bytes = (stored.layers * num_kept + checkpoint_bytes * num_checkpoints) / model.layers
         if stage == 0:
-            stage_bytes += stored.mask
+            stage_bytes += stored.embedding_mask
         stages_behind = stages - 1 - stage
         in_flight = min(micro_batches, stages_behind + 1.0)  # micro-batches of the whole stage
-        if chunks > 1:
+        if chunks > 1:  # micro-batches of a chunk, over the chunks of a stage
             in_flight = min(micro_batches * chunks, 2 * stages_behind + (chunks - 1) * stages + 1) / chunks
         peak_bytes = working_bytes
         if stages_behind == 0:  # the last stage has the last norm, the head and the loss
-            stage_bytes += stored.ends - stored.mask
+            stage_bytes += stored.ends - stored.embedding_mask
             peak_bytes = max(stored.logits, working_bytes)
         largest_bytes = max(largest_bytes, in_flight * stage_bytes + peak_bytes)
     return largest_bytes / (layout.tensor * layout.context)

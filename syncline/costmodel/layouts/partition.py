@@ -41,10 +41,10 @@ WHOLE = ("router", "query_down", "key_value_down", "positions")
 
 
 def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
-    """Return the number of a model's blocks on each pipeline stage, ``(K,)``.
+    """Return the number of a model's blocks on each pipeline stage, ``(K,)``, split evenly into K v chunks.
 
     Raises:
-        SpecError: more runs than blocks.
+        SpecError: more chunks than blocks.
 
     >>> from syncline.costmodel import MODELS
     >>> stage_blocks(MODELS["gpt-160m"], 5), stage_blocks(MODELS["gpt-160m"], 2, chunks=5)
@@ -54,16 +54,16 @@ def stage_blocks(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
 
 
 def blocks_of_stages(model: ModelShape, stages: int, chunks: int = 1) -> list[list[int]]:
-    """Return the indices of a model's blocks on each pipeline stage.
+    """Return the indices of a model's blocks on each pipeline stage, split evenly into K v chunks.
 
     Raises:
-        SpecError: more runs than blocks.
+        SpecError: more chunks than blocks.
     """
     return _blocks_by_stage(block_stages(model.layers, stages * chunks), stages)
 
 
 def _blocks_by_stage(runs: Sequence[range], stages: int) -> list[list[int]]:
-    """Return the indices of the blocks of each of K stages, which take the runs of blocks in turn."""
+    """Return the indices of the blocks of each stage; the stages take runs of consecutive blocks (chunks) in turn."""
     blocks_by_stage: list[list[int]] = [[] for _ in range(stages)]
     for number, run in enumerate(runs):
         blocks_by_stage[number % stages] += run
@@ -103,16 +103,17 @@ class StageLayers(NamedTuple):
 
 @lru_cache(maxsize=512)
 def stage_layers(model: ModelShape, layout: Layout, limit: int = LARGEST) -> StageLayers:
-    """Return the layers of each pipeline stage of a layout, of each chunk at most the first ``limit`` layers.
+    """Return the layers of each pipeline stage of a layout, or only the first layers of each chunk.
 
-    A ``limit`` leaves the layers that a recomputation policy applies to.
+    Args:
+        limit: most layers of each chunk, such as those to which a recomputation policy applies.
     """
-    runs = []
+    chunks = []
     first = 0
     for num_layers in layout.layers_of_chunks(model.layers):
-        runs.append(range(first, first + min(num_layers, limit)))
+        chunks.append(range(first, first + min(num_layers, limit)))
         first += num_layers
-    blocks = tuple(tuple(blocks) for blocks in _blocks_by_stage(runs, layout.pipeline))
+    blocks = tuple(tuple(blocks) for blocks in _blocks_by_stage(chunks, layout.pipeline))
     has_experts = model.experts > 1
     return StageLayers(blocks, model.dense_layers if has_experts else model.layers, has_experts)
 
@@ -127,16 +128,15 @@ def stage_flops(
         chunks: v, chunks per stage.
         blocks_by_stage: indices of the blocks of each stage; None: an even split.
     """
-    # Forward and backward; the forward pass is a third.
-    head_flops = 6 * model.vocabulary * model.width
-    block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)
     if blocks_by_stage is None:
         blocks_by_stage = blocks_of_stages(model, stages, chunks)
-    flops = []
+    block_flops, dense_block_flops = model.block_flops(), model.block_flops(dense=True)  # forward and backward
+    head_flops = 6 * model.vocabulary * model.width
+    forward_flops = []
     for blocks in blocks_by_stage:
         num_dense = sum(block < model.dense_layers for block in blocks)
-        flops.append(((len(blocks) - num_dense) * block_flops + num_dense * dense_block_flops) / 3)
-    return _with_ends(flops, last=head_flops / 3)
+        forward_flops.append(((len(blocks) - num_dense) * block_flops + num_dense * dense_block_flops) / 3)
+    return _with_ends(forward_flops, last=head_flops / 3)
 
 
 def stage_parameters(model: ModelShape, stages: int, chunks: int = 1) -> list[int]:
@@ -172,9 +172,9 @@ def stage_activation_bytes(
         bytes_per_number: 2 for bf16 and fp16, 4 for fp32.
     """
     parts = layer_bytes(model, tokens / model.sequence, "selective", Storage(bytes_per_number))
-    counts = stage_blocks(model, stages, chunks)
-    blocks = [count * parts.layers / model.layers for count in counts]
-    return _with_ends(blocks, first=parts.mask, last=parts.ends - parts.mask + max(parts.logits, parts.working))
+    layers_bytes = [count * parts.layers / model.layers for count in stage_blocks(model, stages, chunks)]
+    last_bytes = parts.ends - parts.embedding_mask + max(parts.logits, parts.working)  # the first stage has the mask
+    return _with_ends(layers_bytes, first=parts.embedding_mask, last=last_bytes)
 
 
 def _with_ends(amounts: Sequence[float], first: float = 0, last: float = 0) -> list[float]:
@@ -187,7 +187,9 @@ def _with_ends(amounts: Sequence[float], first: float = 0, last: float = 0) -> l
 
 @dataclass(frozen=True, eq=False)
 class WorkerTensors:
-    """The tensors of one worker of a replica, some of which belong to experts; caches know them by their identity.
+    """The tensors of one worker of a replica, some of which belong to experts.
+
+    Objects are equal only if they are the same, so that caches of their results need not hash all tensors.
 
     Args:
         tensors: n tensors in order.
@@ -215,36 +217,35 @@ class WorkerTensors:
         return WorkerTensors(tuple(trained), tuple(are_experts), frozen=self.elements)
 
 
-def _shard(tensor: TensorShape, t: int) -> TensorShape:
-    """Return a worker's shard of a tensor that t workers share, or the whole tensor if it is not split."""
+def _shard(tensor: TensorShape, sharers: int) -> TensorShape:
+    """Return a worker's shard of a tensor that several workers share, or the whole tensor if it is not split."""
     _, _, name = tensor.name.rpartition(".")  # without the block and the expert
     is_bias = name.endswith("_bias")
     matrix = name.removesuffix("_bias")
-    if t == 1 or matrix in WHOLE or "norm" in matrix or (is_bias and matrix in BY_COLUMNS):
+    is_norm = "norm" in matrix
+    if sharers == 1 or matrix in WHOLE or is_norm or (is_bias and matrix in BY_COLUMNS):
         return tensor
     if matrix in BY_COLUMNS:
         rows, columns = tensor.shape
-        return tensor._replace(shape=(rows, columns // t))
+        return tensor._replace(shape=(rows, columns // sharers))
     rows, *other_sides = tensor.shape
-    return tensor._replace(shape=(math.ceil(rows / t), *other_sides))
+    return tensor._replace(shape=(math.ceil(rows / sharers), *other_sides))
 
 
 def worker_tensors(model: Model, layout: Layout) -> WorkerTensors:
     """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
     if layout.workers > 1:
         model = layout.check(model)
-    # Context, data and copies change no tensor; experts need as many data-parallel workers as share them.
+    # Fields that change no tensor get fixed values, so that more layouts share a cached result: context, data, copies.
+    # The workers that share experts must be among the data-parallel ones.
     layout_of_tensors = replace(layout, context=1, data=layout.expert, copies=1, context_by="gathers")
     return _largest_stage(model, layout_of_tensors)
 
 
 @lru_cache(maxsize=512)
 def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
-    """Return the tensors of a worker in the largest pipeline stage of a layout, from the cache if possible.
-
-    Fields of the layout that change no tensor have fixed values, so that more layouts share a result.
-    """
-    if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:
+    """Return the tensors of a worker in the pipeline stage with the most elements, the first of several."""
+    if not isinstance(model, ModelShape) or layout.tensor * layout.pipeline * layout.expert == 1:  # one stage, whole
         has_experts = isinstance(model, ModelShape) and model.experts > 1
         are_experts = []
         for tensor in model.tensors:
@@ -255,7 +256,7 @@ def _largest_stage(model: Model, layout: Layout) -> WorkerTensors:
 
 
 def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
-    """Return the tensors of the first worker of each pipeline stage of a layout, ``(K,)``."""
+    """Return the tensors of the first worker of each pipeline stage, which has the first experts, ``(K,)``."""
     stages = layout.pipeline
     shards: list[list[TensorShape]] = [[] for _ in range(stages)]
     are_experts: list[list[bool]] = [[] for _ in range(stages)]
@@ -278,9 +279,9 @@ def _stage_tensors(model: ModelShape, layout: Layout) -> list[WorkerTensors]:
                 if is_expert and int(part.removeprefix("expert_")) >= experts_per_worker:
                     continue  # another worker has this expert
                 add(stage, tensor._replace(name=f"{block}.{tensor.name}"), is_expert)
-    for tensor in outside_blocks:
+    for tensor in outside_blocks:  # the last, as tensors stay in the model's order
         if tensor.name not in FIRST_STAGE:
             add(stages - 1, tensor)
-    if model.tied and stages > 1:
+    if model.tied and stages > 1:  # the last stage needs a copy of the embedding
         add(stages - 1, TensorShape("head", (model.vocabulary, model.width)))
     return [WorkerTensors(tuple(tensors), tuple(mask)) for tensors, mask in zip(shards, are_experts, strict=True)]

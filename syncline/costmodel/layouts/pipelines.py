@@ -51,7 +51,7 @@ def pipeline_s(
         backward_s: B, seconds of a backward pass; for ``zb-h1`` only for the gradient of the inputs, with
             W <= B <= F + W.
         weight_s: W, seconds for the gradient of the weights with ``zb-h1``; other schedules include it in B.
-        chunks: v, chunks per stage.
+        chunks: v, chunks per stage; 1 for all schedules but ``interleaved``.
 
     >>> [pipeline_s(name, 4, 8, 1.0, 2.0) for name in ("gpipe", "1f1b", "async-1f1b")]
     [33.0, 33.0, 33.0]
@@ -195,8 +195,8 @@ def gpipe_s(
     total_s = 0.0
     for pass_s in (forward_s, backward_s):
         fill_s = stages * np.asarray(pass_s) + lines * np.add(message_s, latency_s)
-        period_s = np.where(np.greater(lines, 0), np.maximum(pass_s, message_s), pass_s)
         is_line_busy = np.less(pass_s, message_s) & np.greater(lines, 0)
+        period_s = np.where(is_line_busy, message_s, pass_s)  # of a micro-batch
         queue_s = is_line_busy * queued * ((lines - 1) * message_s + pass_s)
         total_s = total_s + fill_s + later_microbatches * period_s + queue_s
     return np.asarray(total_s, dtype=np.float64)[()]  # a number if all arguments are numbers
@@ -211,17 +211,17 @@ def gpipe_ends_s(
     ahead: int = 0,
     flushes: int = 1,
 ) -> NDArray[np.float64]:
-    """Return the end of the last backward pass of each of K stages of a GPipe pipeline on any lines, in seconds.
+    """Return the end of the last backward pass of each of K stages of a GPipe pipeline on unequal lines, in seconds.
 
-    The lines are as in `gpipe_s`, but each has its own times. Flushes before an update follow one another: the first
-    stage, which ends last, begins the next flush.
+    The lines between stages are as in `gpipe_s`, but each has its own times. Flushes before an update follow one
+    another: the first stage, which ends last, begins the next flush.
 
     Args:
         forward_s: F_k, forward seconds of each stage, ``(..., K)``; further axes are independent pipelines.
         backward_s: B_k, backward seconds of each stage, ``(..., K)``.
         messages_s: m of each line, seconds in which a message leaves, ``(..., 2, K - 1)``: to the next stage, and back.
         latencies_s: alpha, latencies of the same lines in seconds, ``(..., 2, K - 1)``.
-        microbatches: M, number of micro-batches.
+        microbatches: M, number of micro-batches of a flush.
         ahead: d, number of messages that travel with the message before them on a busy line.
         flushes: number of flushes before the update.
 
@@ -242,18 +242,20 @@ def gpipe_ends_s(
     pipelines = np.broadcast_shapes(forward.shape[:-1], backward.shape[:-1], messages.shape[:-2], latencies.shape[:-2])
     end_s = np.zeros((*pipelines, stages))
     for direction, passes_s in enumerate((forward, backward)):
+        is_forward = direction == 0
         input_s = np.zeros((*pipelines, microbatches))  # times at which the inputs of a stage's passes arrive
         for position in range(stages):  # in the order in which the direction visits the stages
-            stage = position if direction == 0 else stages - 1 - position
+            stage = position if is_forward else stages - 1 - position
             # A stage begins its backward passes after its last forward pass; forward, the ends are still 0.
             input_s = np.maximum(input_s, end_s[..., stage, None])
             output_s = _completions(input_s, passes_s[..., stage, None])
             end_s[..., stage] = output_s[..., -1]
             if position < stages - 1:
-                line = stage if direction == 0 else stage - 1
+                line = stage if is_forward else stage - 1  # line i joins stages i and i + 1
                 message_s, latency_s = messages[..., direction, line, None], latencies[..., direction, line, None]
                 input_s = _arrivals(output_s, message_s, latency_s, ahead)
-    return end_s + (flushes - 1) * end_s[..., :1]
+    flush_s = end_s[..., :1]  # of the first stage
+    return end_s + (flushes - 1) * flush_s
 
 
 def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -268,16 +270,17 @@ def _completions(ready_s: NDArray[np.float64], task_s: NDArray[np.float64]) -> N
 def _arrivals(
     ready_s: NDArray[np.float64], message_s: NDArray[np.float64], latency_s: NDArray[np.float64], ahead: int
 ) -> NDArray[np.float64]:
-    """Return the times at which a pipeline's messages arrive over a line, from those at which they are ready.
+    """Return the times at which a pipeline's M messages arrive over a line, from those at which they are ready.
 
     A message that has left arrives with the last of up to ``ahead`` messages that were queued behind it.
     """
     departure_s = _completions(ready_s, message_s)
     is_queued = ready_s[..., 1:] < departure_s[..., :-1] - TIE * message_s  # of each message but the first
     complete_s = departure_s.copy()
-    are_all_queued = np.ones_like(is_queued)  # whether the next `distance` messages were all queued
-    for distance in range(1, min(ahead, ready_s.shape[-1] - 1) + 1):
-        are_all_queued = are_all_queued[..., : is_queued.shape[-1] - distance + 1] & is_queued[..., distance - 1 :]
+    num_messages = ready_s.shape[-1]
+    are_all_queued = np.ones_like(is_queued)  # of each message: whether the next `distance` messages were all queued
+    for distance in range(1, min(ahead, num_messages - 1) + 1):
+        are_all_queued = are_all_queued[..., : num_messages - distance] & is_queued[..., distance - 1 :]
         complete_s[..., :-distance] = np.where(are_all_queued, departure_s[..., distance:], complete_s[..., :-distance])
     return complete_s + latency_s
 
@@ -290,7 +293,10 @@ class _Task(NamedTuple):
     microbatch: int
 
     def source(self, stages: int) -> _Task | None:
-        """Return the task at the neighbouring stage that makes this task's input; None if the input is not sent."""
+        """Return the task at the neighbouring stage whose message this task waits for; None if it waits for none.
+
+        The last stage computes the loss itself, so that its backward pass waits for no message.
+        """
         stage = self.stage + 1 if self.is_backward else self.stage - 1
         return self._replace(stage=stage) if 0 <= stage < stages else None
 

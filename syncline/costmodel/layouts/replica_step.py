@@ -49,12 +49,12 @@ class ReplicaCall(NamedTuple):
     layers: Literal["all", "experts", "dense"] = "all"
     copies: int = 1
 
-    def in_layers(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
+    def counts_in_layers(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
         """Return the number of calls per micro-batch in the layers of each stage, ``(k,)``.
 
         Args:
-            layers: layers of the stages.
-            recomputed: layers that the backward pass recomputes.
+            layers: all layers of the stages.
+            recomputed: those of them that the backward pass recomputes.
         """
         return np.asarray(
             self.per_layer * self._calling_layers(layers) + self.per_recomputed * self._calling_layers(recomputed)
@@ -68,9 +68,9 @@ class ReplicaCall(NamedTuple):
 
     def counts(self, layers: StageLayers, recomputed: StageLayers) -> NDArray[np.int64]:
         """Return the number of calls per micro-batch of each of k stages, ``(k,)``, with those at both ends."""
-        counts = self.in_layers(layers, recomputed)
+        counts = self.counts_in_layers(layers, recomputed)
         counts[0] += self.at_ends
-        counts[-1] += self.at_ends
+        counts[-1] += self.at_ends  # a single stage has both ends
         return counts
 
 
@@ -120,6 +120,7 @@ def replica_calls(
     t, c, w = layout.tensor, layout.context, bytes_per_number
     shard_bytes = w * micro_tokens * model.width / (t * c)
     calls: list[ReplicaCall] = []
+    # Whether experts are distributed otherwise than one MLP.
     has_own_experts = model.experts > 1 and (layout.expert > 1 or layout.expert_tensor_workers < t)
     if t > 1:
         sums_in_all_mlps = not has_own_experts or model.shared_experts > 0
@@ -127,19 +128,16 @@ def replica_calls(
         calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer, at_ends=1)
         if not sums_in_all_mlps and model.dense_layers:
             calls += _sums("tensor", layout.tensor_group, shard_bytes, per_layer=2, layers="dense")
-    # The branches below set the payload.
-    context_call = ReplicaCall(
-        "context", "all_gather", layout.context_group, payload_bytes=0.0, per_layer=2, per_recomputed=1
-    )
+    group = layout.context_group
     if c > 1 and layout.context_by == "gathers":
-        key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)
-        calls.append(context_call._replace(payload_bytes=key_bytes))
-        calls.append(ReplicaCall("context", "reduce_scatter", layout.context_group, c * key_bytes, per_layer=1))
+        key_bytes = w * micro_tokens * 2 * model.key_width / (t * c)  # of keys and values
+        calls.append(ReplicaCall("context", "all_gather", group, key_bytes, per_layer=2, per_recomputed=1))
+        calls.append(ReplicaCall("context", "reduce_scatter", group, c * key_bytes, per_layer=1))
     elif c > 1:
         for elements in (model.attention_inputs_width, model.attention_output_width):
             nbytes = w * micro_tokens * elements / (t * c)
-            calls.append(context_call._replace(collective="all_to_all", payload_bytes=nbytes))
-    copies = model.experts_per_token if layout.expert > 1 else 1
+            calls.append(ReplicaCall("context", "all_to_all", group, nbytes, per_layer=2, per_recomputed=1))
+    copies = model.experts_per_token if layout.expert > 1 else 1  # of each token, one for each of its experts
     if layout.expert > 1:
         expert_call = ReplicaCall("expert", "all_to_all", layout.expert_group, shard_bytes * copies, per_layer=4)
         calls.append(expert_call._replace(per_recomputed=2, layers="experts", copies=copies))
@@ -158,23 +156,27 @@ def _sums(
     at_ends: int = 0,
     layers: Literal["all", "experts", "dense"] = "all",
 ) -> list[ReplicaCall]:
-    """Return the all-gathers and reduce-scatters of sums over a group; a recomputed layer has half as many more.
+    """Return the calls of sums over a group: reduce-scatters of the whole, and all-gathers of shards.
 
-    Each sum is a reduce-scatter, whose payload is whole, and an all-gather of the shards, of ``shard_bytes`` each.
+    Half of the ``per_layer`` sums are in the forward pass, so that a recomputed layer has half as many more.
     """
-    gather = ReplicaCall(dimension, "all_gather", ranks, shard_bytes, per_layer, per_layer // 2, at_ends, layers)
+    gather = ReplicaCall(
+        dimension, "all_gather", ranks, shard_bytes, per_layer, per_recomputed=per_layer // 2, at_ends=at_ends,
+        layers=layers,
+    )  # fmt: skip
     return [gather, gather._replace(collective="reduce_scatter", payload_bytes=len(ranks) * shard_bytes)]
 
 
 def distinct_share(units: int, copies: int) -> float:
-    """Return the fraction of a token's copies that remains if each node with its experts gets the token only once.
+    """Return the fraction of a token's messages that remains if each node with its experts gets the token only once.
 
-    Libraries for experts send a token once to each of m nodes (or workers), which forward it. With E' copies for evenly
-    chosen experts the share is ``m (1 - (1 - 1/m)^E') / E'``.
+    A token goes to each of its E' experts. Libraries for experts send it once to each of the nodes (or workers) that
+    have any of them, which forward it: over m nodes and evenly chosen experts the share is
+    ``m (1 - (1 - 1/m)^E') / E'``.
 
     Args:
         units: m, number of nodes or workers that share the experts.
-        copies: E', copies of a token without this saving.
+        copies: E', experts of a token, each of which gets a copy without this saving.
 
     >>> distinct_share(1, 8), round(8 * distinct_share(4, 8), 2)
     (0.125, 3.6)
@@ -229,16 +231,16 @@ def replica_times(
     calls = replica_calls(model, layout, micro_tokens, bytes_per_number)
     num_calls_in_layers: dict[str, int] = {}  # per micro-batch, by dimension
     for call in calls:
-        num_calls = int(call.in_layers(layers, recomputed).sum())
+        num_calls = int(call.counts_in_layers(layers, recomputed).sum())
         num_calls_in_layers[call.dimension] = num_calls_in_layers.get(call.dimension, 0) + num_calls
 
     waits_s: dict[str, list[FloatOrArray]] = {}  # seconds per micro-batch of each stage, by dimension
     for call in calls:
         call_s = collective_s(call)
         if call.dimension in overlapped:
-            # Computing of a micro-batch in all stages, per call.
+            # Computing of a micro-batch in all stages, per call: y.
             beside_s = stages * compute_s / micro_batches / num_calls_in_layers[call.dimension]
-            least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0
+            least_s = call_s / layout.tensor if call.dimension == "tensor" else 0.0  # of the last of t pieces
             call_s = np.maximum(least_s, call_s - beside_s)
         stage_waits_s = waits_s.setdefault(call.dimension, [0.0] * stages)
         for stage, count in enumerate(call.counts(layers, recomputed).tolist()):
@@ -259,8 +261,9 @@ def replica_times(
     tensor_s = micro_batches * waits_s.get("tensor", no_waits_s)[slowest]
     context_s = micro_batches * waits_s.get("context", no_waits_s)[slowest]
     expert_s = micro_batches * waits_s.get("expert", no_waits_s)[slowest]
-    # Without a pipeline 0, in the shape of the other times.
-    pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s if stages > 1 else 0.0 * compute_s
+    pipeline_s = 0.0 * compute_s  # without a pipeline: zeros in the shape of the other times
+    if stages > 1:
+        pipeline_s = step_s - compute_s - tensor_s - context_s - expert_s
     return ReplicaTimes(step_s, compute_s, tensor_s, context_s, expert_s, pipeline_s)
 
 
@@ -268,7 +271,7 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
     """Return the seconds of a pipeline's step by the schedule 1F1B over k unequal stages.
 
     Stage i takes s_i seconds for a micro-batch, and a message to the next stage takes p seconds. The slowest loop of
-    1F1B decides the period tau of a micro-batch:
+    1F1B decides the period tau of a micro-batch, over the stages i with k - i < M:
 
         tau = max over i of max(s_i, (s_i + ... + s_k + 2 (k - i) p) / (k - i + 1))
         step = (M - 1) tau + sum s_i + 2 (k - 1) p                                     without chunks
@@ -285,15 +288,15 @@ def _pipeline_s(stage_s: list[FloatOrArray], microbatches: int, message_s: Float
         chunks: v, chunks of a stage.
     """
     stages = len(stage_s)
-    total_s: FloatOrArray = 0.0
-    period_s: FloatOrArray = 0.0
+    total_s: FloatOrArray = 0.0  # of the stages from this one on, in the end of all
+    period_s: FloatOrArray = 0.0  # tau
     largest_s: FloatOrArray = 0.0
-    for behind, seconds in enumerate(reversed(stage_s)):  # number of stages behind this one
+    for stages_behind, seconds in enumerate(reversed(stage_s)):
         total_s = total_s + seconds
         largest_s = np.maximum(largest_s, seconds)
         period_s = np.maximum(period_s, seconds)
-        if behind < microbatches:  # a stage has at most M micro-batches in flight
-            period_s = np.maximum(period_s, (total_s + 2 * behind * message_s) / (behind + 1))
+        if stages_behind < microbatches:  # a stage has at most M micro-batches in flight
+            period_s = np.maximum(period_s, (total_s + 2 * stages_behind * message_s) / (stages_behind + 1))
     if chunks == 1:
         return (microbatches - 1) * period_s + total_s + 2 * (stages - 1) * message_s
     messages = 2 * (stages * chunks - 1) * message_s + 2 * (microbatches - 1) * message_s

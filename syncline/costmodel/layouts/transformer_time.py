@@ -90,8 +90,8 @@ class Layouts:
         names = [field.name for field in fields(self)]
         arrays = np.broadcast_arrays(*(np.atleast_1d(getattr(self, name)) for name in names))
         for name, array in zip(names, arrays, strict=True):
-            minimum = 0 if name == "recomputed" else 1  # a flag can be false
-            require(array >= minimum, name, array, "at least 1")
+            if name != "recomputed":  # a flag
+                require(array >= 1, name, array, "at least 1")
             object.__setattr__(self, name, array)
         require(self.layers >= self.stages, "layers", self.layers, "a layer at least for each stage")
 
@@ -123,8 +123,8 @@ class Layouts:
         inputs = 1.0 * self.sequence * self.micro_batch * self.width
         activation_bytes = inputs * (10 + (24 + 5 * self.heads * self.sequence / self.width) / self.tensor)
         in_flight = np.minimum(self.microbatches, self.stages) * self.layers_of(0)
-        states = 4 + (STATE_BYTES - 4) / self.data
-        return np.asarray(states * self.parameters_of(0) + in_flight * activation_bytes)
+        parameter_bytes = 4 + (STATE_BYTES - 4) / self.data  # weight and gradient, and the share of optimizer states
+        return np.asarray(parameter_bytes * self.parameters_of(0) + in_flight * activation_bytes)
 
 
 @dataclass(frozen=True)
@@ -159,10 +159,11 @@ class StepConstants:
         link_bytes_per_s: B_link, bandwidth between replicas and between stages.
         tensor_call_s: call, latency of a sum between devices that share a layer.
         tensor_bytes_per_s: B_t, bandwidth of the links between devices that share a layer.
-        tensor_times: T, measured all-reduces between such devices.
-        tensor_calibrated_bytes: bytes of the largest sum that B_t was fitted to; T replaces B_t above it.
+        tensor_times: T, measured all-reduces between such devices; None without measurements.
+        tensor_calibrated_bytes: bytes of the largest sum that B_t was fitted to; for larger sums T is used instead.
         node: node of the devices; None means that all devices are in one node.
-        calibrated_on: ``(folds, fold)`` of the measurements that the constants were fitted to; None if unknown.
+        calibrated_on: ``(folds, fold)``: the constants were fitted to part ``fold`` of the measurements, which were
+            divided into ``folds`` parts; None if unknown.
         name: display name.
         source: origin of the numbers.
     """
@@ -213,8 +214,8 @@ def layer_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     passes = np.where(layouts.recomputed, 4, 3)
     # Two sums in a forward pass, two in the backward pass, and two in a recomputed forward pass.
     sums_s = 2 * (passes - 1) * np.where(layouts.tensor > 1, _all_reduce_s(layouts, constants), 0.0)
-    launched_s = np.maximum(constants.launch_s, 3 * device_s)  # forward and backward, without recomputation
-    return np.asarray(passes / 3 * (constants.serial_s + launched_s) + sums_s)
+    both_ways_s = constants.serial_s + np.maximum(constants.launch_s, 3 * device_s)  # three passes, as the constants
+    return np.asarray(passes / 3 * both_ways_s + sums_s)
 
 
 def _all_reduce_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
@@ -240,20 +241,21 @@ def step_s(layouts: Layouts, constants: StepConstants) -> NDArray[np.float64]:
     is_split = layouts.tensor > 1
     head_flops_per_s = np.where(is_split, constants.matmul_flops, constants.head_flops)  # of the output layer
     activations = 1.0 * layouts.micro_batch * layouts.sequence * layouts.width
-    one_layer_s, head_s, send_s, after_s = np.broadcast_arrays(
+    one_layer_s, head_s, send_s, first_after_s = np.broadcast_arrays(
         layer_s(layouts, constants),
         constants.head_s + 6.0 * activations * layouts.vocabulary / (layouts.tensor * head_flops_per_s),
         WORD_BYTES * activations / constants.link_bytes_per_s,
         _after_passes_s(layouts, constants, stage=0),
     )
-    seconds = np.empty(after_s.shape)
+    seconds = np.empty(first_after_s.shape)  # all constants' axes, and N
     # Trainings with equally many stages and micro-batches are computed together.
     shapes, inverse = np.unique(np.stack([layouts.stages, layouts.microbatches]), axis=1, return_inverse=True)
     for number, (stages, microbatches) in enumerate(shapes.T.tolist()):
         index = np.flatnonzero(np.ravel(inverse) == number)
         group = layouts.select(index)
         blocks_s = np.stack([one_layer_s[..., index] * group.layers_of(stage) for stage in range(stages)])
-        backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)  # it takes two forward passes, or three
+        # A backward pass takes as long as two forward passes, and as three if it first recomputes the layer.
+        backward_fraction = np.where(group.recomputed, 3 / 4, 2 / 3)
         forward_s, backward_s = blocks_s * (1 - backward_fraction), blocks_s * backward_fraction
         forward_s[-1] += head_s[..., index] / 3
         backward_s[-1] += head_s[..., index] * 2 / 3
@@ -271,9 +273,9 @@ def _after_passes_s(layouts: Layouts, constants: StepConstants, stage: int) -> N
     wire_bytes = 2 * (layouts.data - 1) / layouts.data * WORD_BYTES * parameters
     rate, node = constants.link_bytes_per_s, constants.node
     if node is not None:
-        rings = np.minimum(layouts.tensor, node.devices)  # that share the network cards of a node
+        num_rings = np.minimum(layouts.tensor, node.devices)  # that share the network cards of a node
         crosses_nodes = layouts.tensor * layouts.data > node.devices
-        rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / rings), rate)
+        rate = np.where(crosses_nodes, np.minimum(rate, node.bytes_per_s / num_rings), rate)
     return np.asarray(constants.step_s + update_s + wire_bytes / rate)
 
 

@@ -106,7 +106,7 @@ def _is_byte_count(nbytes: Any) -> bool:
 @lru_cache(maxsize=256)
 def group_ranks(group: Ranks | None, workers: int) -> tuple[int, ...] | None:
     """Return the ranks of a group, or None if the group is all P workers in order."""
-    if group is None or group == range(workers):
+    if group is None or group == range(workers):  # the usual cases, without a tuple
         return None
     ranks = tuple(group)
     if not ranks or len(set(ranks)) < len(ranks) or min(ranks) < 0 or max(ranks) >= workers:
@@ -158,7 +158,7 @@ class CallsByStep:
 
     def __init__(self, calls: Iterable[Call], steps: int) -> None:
         """Check the collectives, and sort them by step."""
-        num_calls = [0] * (steps + 1)  # of step t at index t + 1, so that running sums are the begins of steps
+        num_calls = [0] * (steps + 1)  # entry t + 1 counts the calls of step t
         self.calls = list(calls)
         for index, call in enumerate(self.calls):
             if not 0 <= call.step < steps:
@@ -166,6 +166,7 @@ class CallsByStep:
             call.check(f"calls[{index}]")
             num_calls[int(call.step) + 1] += 1
         self.calls.sort(key=attrgetter("step"))
+        # Entry t is the index at which step t begins. An array takes less memory than a list for millions of steps.
         self._begins = array("q", accumulate(num_calls))
 
     def __getitem__(self, step: int) -> list[Call]:

@@ -31,6 +31,8 @@ from syncline.errors import SpecError
 class Exchange:
     """A periodic collective, which runs after step t (from 0) when ``(t + 1 - offset) % period == 0``.
 
+    In steps before ``start`` and from ``stop`` on it does not run.
+
     Args:
         payload_bytes: bytes that a worker contributes, see `Call`.
         period: K, steps between two runs; at least 1. Without an offset the first run is after step K - 1.
@@ -64,7 +66,7 @@ class Exchange:
 
     def __post_init__(self) -> None:
         """Raise ``SpecError`` for fields of the wrong type, out of range, or in contradiction."""
-        self.call(0).check("exchange")
+        self.call(0).check("exchange")  # the fields that a call has, too
         if self.period != int(self.period) or self.period < 1:
             raise SpecError("exchange.period", self.period, "a whole number of steps, at least 1")
         if self.offset != int(self.offset):
@@ -111,7 +113,12 @@ def _is_due(step: IntOrArray, period: int, offset: int, start: int, stop: int | 
 
 
 class CallPattern(NamedTuple):
-    """The collectives after the first training step with a pattern, and the number of steps with that pattern."""
+    """The collectives that follow a training step, and the number of steps that they follow.
+
+    Attributes:
+        calls: the calls, with the first of these steps.
+        steps: the number of steps.
+    """
 
     calls: tuple[Call, ...]
     steps: int
@@ -130,27 +137,27 @@ def join_exchanges(exchanges: Iterable[Exchange], step: int = 0, group: Ranks | 
             group that divides ``group``. If ``group`` is None it gives only the call of the first group, because a
             worker makes one of these calls.
     """
-    calls: dict[object, Call] = {}
+    call_by_key: dict[object, Call] = {}
     for index, exchange in enumerate(exchanges):
         if exchange.first_group is not None:
             subgroups = [exchange.first_group] if group is None else groups_like(exchange.first_group, len(group))
             for subgroup_index, subgroup in enumerate(subgroups):
-                calls[index, subgroup_index] = exchange.call(step, subgroup)
+                call_by_key[index, subgroup_index] = exchange.call(step, subgroup)
             continue
-        times = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
+        point_of_step = exchange.wait_steps, exchange.in_backward, exchange.ready, exchange.needed
         # Exchanges of equal key share a call; an index is a key of its own.
-        key = (exchange.collective, times, exchange.spans) if exchange.shares_call else index
+        key = (exchange.collective, point_of_step, exchange.spans) if exchange.shares_call else index
         call = exchange.call(step, group)
-        if key in calls:
-            shared_call = calls[key]
+        if key in call_by_key:
+            shared_call = call_by_key[key]
             labels = [label for label in (*shared_call.label.split("+"), call.label) if label]
             call = shared_call._replace(
                 payload_bytes=shared_call.payload_bytes + call.payload_bytes,
                 encoded_bytes=shared_call.encoded_bytes + call.encoded_bytes,
                 label="+".join(dict.fromkeys(labels)),  # each label once, in order
             )
-        calls[key] = call
-    return tuple(calls.values())
+        call_by_key[key] = call
+    return tuple(call_by_key.values())
 
 
 def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = None) -> tuple[Call, ...]:
@@ -159,9 +166,10 @@ def calls_at(exchanges: Sequence[Exchange], step: int, group: Ranks | None = Non
 
 
 def calls_of(exchanges: Sequence[Exchange], steps: int, group: Ranks | None = None) -> list[Call]:
-    """Return all calls of a training of ``steps`` steps with these exchanges, as its ledger records them."""
+    """Return all calls of a training of ``steps`` steps, as the ledger of a group's ranks (None: all) records them."""
+    _check_steps(steps)
     calls: list[Call] = []
-    for step in due_steps(exchanges, begin=0, end=_checked(steps)):
+    for step in due_steps(exchanges, begin=0, end=steps):
         calls += calls_at(exchanges, step, group)
     return calls
 
@@ -207,19 +215,20 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
         For each phase its first step, the step after its last, and the number of steps after which its calls repeat:
         the least common multiple of the periods of the exchanges, at most the whole phase.
     """
-    edges = {0, _checked(steps)}
+    _check_steps(steps)
+    boundaries = {0, steps}
     for exchange in exchanges:
-        for edge in (exchange.start, exchange.stop):
-            if edge is not None and edge < steps:
-                edges.add(edge)
+        for step in (exchange.start, exchange.stop):
+            if step is not None and step < steps:
+                boundaries.add(step)
     phases = []
-    for begin, end in itertools.pairwise(sorted(edges)):
+    for begin, end in itertools.pairwise(sorted(boundaries)):
         periods = [
             exchange.period
             for exchange in exchanges
             if exchange.start <= begin and (exchange.stop is None or end <= exchange.stop)
         ]
-        phases.append((begin, end, min(math.lcm(*periods), end - begin)))
+        phases.append((begin, end, min(math.lcm(*periods), end - begin)))  # 1 without exchanges
     return phases
 
 
@@ -227,7 +236,7 @@ def phase_cycles(exchanges: Sequence[Exchange], steps: int) -> list[tuple[int, i
 def _due_masks(
     timings: tuple[tuple[int, int, int, int | None], ...], begin: int, end: int, cycle: int
 ) -> list[tuple[tuple[bool, ...], int, int]]:
-    """Return the different sets of periodic exchanges that are due after the same step of a phase.
+    """Return the different sets of exchanges that are due together after some step of a phase.
 
     Args:
         timings: period, offset, start and stop of each exchange.
@@ -239,14 +248,15 @@ def _due_masks(
         For each set a mask over the exchanges, its first step and its number of steps in the phase.
     """
     steps = np.arange(begin, begin + cycle)
-    recurrences = -((steps - end) // cycle)  # ceil((end - t) / cycle) times the step t of the first cycle recurs
+    recurrences = -((steps - end) // cycle)  # step t of the first cycle recurs ceil((end - t) / cycle) times
     # Exchanges of equal timings are due at the same steps, so each timing is computed once.
     due_by_timing = {timing: _is_due(steps, *timing) for timing in timings}
     due = np.zeros((cycle, len(timings)), dtype=bool)
     for column, timing in enumerate(timings):
         due[:, column] = due_by_timing[timing]
 
-    # Number the different masks, one timing after another: np.unique along the rows of `due` is slow.
+    # Number the different masks, one timing after another: np.unique along the rows of `due` is slow. Two steps have
+    # equal numbers if all timings so far are due at both or at neither.
     mask_numbers: NDArray[Any] = np.zeros(cycle, dtype=np.int64)
     for is_due in due_by_timing.values():
         _, mask_numbers = np.unique(2 * mask_numbers + is_due, return_inverse=True)
@@ -289,7 +299,7 @@ def call_s(
         algorithm: see `algorithm_for`; ``nccl`` needs scalars for P and the link, ``auto`` needs a scalar P.
         rule: start rule of a message; ``auto`` chooses as if it were eager.
     """
-    has_many_links = np.ndim(getattr(link, "bandwidth_bytes_per_s", 0.0)) > 0
+    has_many_links = np.ndim(link.bandwidth_bytes_per_s) > 0
     # The fastest algorithm may differ among the links of an array, and `algorithm_for` returns a single name.
     if rule == "eager" and has_many_links and algorithm_of(algorithm, kind) == "auto":
         return link_prices(kind, int(workers), nbytes, link, algorithms="auto", rule=rule).seconds
@@ -298,7 +308,8 @@ def call_s(
 
 def bytes_per_step(exchanges: Sequence[Exchange], steps: int) -> float:
     """Return the mean payload bytes per worker and step over T steps; 0 if T is 0."""
-    total_bytes = sum(exchange.payload_bytes * exchange.num_runs(_checked(steps)) for exchange in exchanges)
+    _check_steps(steps)
+    total_bytes = sum(exchange.payload_bytes * exchange.num_runs(steps) for exchange in exchanges)
     return total_bytes / max(steps, 1)
 
 
@@ -352,18 +363,17 @@ def half_life_period(beta: float, min_period: int = 1) -> int:
     return max(min_period, half_life_steps)
 
 
-def _checked(steps: int) -> int:
-    """Return ``steps`` unchanged; raise ``SpecError`` for a negative number of steps."""
+def _check_steps(steps: int) -> None:
+    """Raise ``SpecError`` for a negative number of steps."""
     if steps < 0:
         raise SpecError("steps", steps, "at least 0")
-    return steps
 
 
 def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:
     """Yield the intervals between refreshes of 0/1 Adam's second moment, without end.
 
-    DeepSpeed refreshes the second moment after step t if ``(t + 1) % interval == 0``. After ``kappa`` refreshes the
-    interval doubles. Step 0 belongs to no interval, because DeepSpeed prepares buffers in it.
+    DeepSpeed refreshes the second moment after step t (from 0) if ``(t + 1) % interval == 0``. After ``kappa``
+    refreshes the interval doubles. Step 0 belongs to no interval, because DeepSpeed prepares buffers in it.
 
     Yields:
         The interval in steps, its first step, and the step after its last.
@@ -376,6 +386,7 @@ def refresh_intervals(kappa: int) -> Iterator[tuple[int, int, int]]:
     """
     interval, begin = 1, 1
     while True:
-        end = (begin // interval + kappa) * interval
+        refreshes_before = begin // interval  # steps t < begin with (t + 1) % interval == 0
+        end = (refreshes_before + kappa) * interval
         yield interval, begin, end
         interval, begin = 2 * interval, end

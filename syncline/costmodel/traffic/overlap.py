@@ -74,7 +74,7 @@ def gradient_buckets(
 
     Buckets are filled from the last tensor to the first, because a backward pass computes gradients in this order. A
     bucket is full when it holds ``bucket_bytes`` or more. If ``bucket_bytes`` is the default, the first bucket is full
-    at 1 MiB. The backward pass spends time on each tensor in proportion to its elements.
+    at 1 MiB, as in PyTorch. The backward pass spends time on each tensor in proportion to its elements.
 
     Args:
         elements: number of elements of each tensor, in the order of the forward pass.
@@ -99,7 +99,7 @@ def gradient_buckets(
 def _gradient_buckets(
     elements: tuple[int, ...], bucket_bytes: float, element_bytes: float, forward_share: float
 ) -> tuple[Bucket, ...]:
-    """Return the buckets of `gradient_buckets`, from a cache, which needs ``elements`` as a tuple."""
+    """Return the buckets of `gradient_buckets`; a cache, which needs ``elements`` as a tuple, keeps them."""
     total_elements = sum(elements)
     if not total_elements:
         return WHOLE  # one empty bucket: a worker without parameters takes part in the call
@@ -162,7 +162,7 @@ def split_call(call: Call, overlap: str, buckets: Sequence[Bucket] = WHOLE) -> l
         return [call._replace(wait_steps=max(call.wait_steps, 1))]
     if overlap == "none" or not call.in_backward or buckets == WHOLE:
         return [call]
-    if call.spans:
+    if call.spans:  # the payload covers only these parts of the gradient
         buckets = covered_buckets(buckets, call.spans)
     parts = []
     for number, bucket in enumerate(buckets, start=1):

@@ -66,7 +66,8 @@ def sharded_exchanges(
         units: buckets of the gradient of one micro-batch, see `gradient_buckets`; one collective carries a unit.
         micro_batches: B, number of micro-batches, one after another in a step.
         overlapped: whether collectives overlap with computing; otherwise all follow the computing.
-        update_exchanges: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``.
+        update_exchanges: exchanges after the update that replace the gathers of ``optimizer`` and ``gradients``; not
+            used with ``full``.
 
     >>> half = [Bucket(0.5, 2 / 3), Bucket(0.5, 1.0)]
     >>> sent = sharded_exchanges(8.0, 8.0, 4, "full", half)
@@ -95,6 +96,7 @@ def sharded_exchanges(
     length = 1.0 / micro_batches  # of a micro-batch, as a fraction of the step's computing
     for number in range(micro_batches):
         begin = number * length
+        # The fractions `ready` and `needed` of units are of the micro-batch's computing.
         # Each unit is gathered while the unit before it computes. With `full` no worker keeps gathered units, so that
         # each micro-batch gathers them again. The forward pass computes units from the last bucket to the first.
         if sharding == "full" or (number == 0 and update_exchanges is None):
@@ -103,7 +105,7 @@ def sharded_exchanges(
                 needed = FORWARD_SHARE * computed_share
                 shard_bytes = unit.share * parameter_bytes / workers
                 send("all_gather", "parameters, forward", shard_bytes, begin + length * ready, begin + length * needed)
-                ready = needed
+                ready = needed  # the next unit is gathered while this one computes
                 computed_share += unit.share
         if sharding == "full":
             # The gather of the backward pass's first unit starts, and is awaited, when the forward pass ends.
@@ -111,11 +113,12 @@ def sharded_exchanges(
             for unit in units:
                 shard_bytes = unit.share * parameter_bytes / workers
                 send("all_gather", "parameters, backward", shard_bytes, begin + length * ready, begin + length * needed)
-                ready, needed = needed, unit.ready
+                ready, needed = needed, unit.ready  # the next unit is needed when this one has computed
         # With `optimizer` a worker sums the gradients of its micro-batches, and scatters the sum in the last one.
         if sharding != "optimizer" or number == micro_batches - 1:
             for unit in units:
-                send("reduce_scatter", "gradient", unit.share * gradient_bytes, begin + length * unit.ready, 1.0)
+                gradient_ready = begin + length * unit.ready
+                send("reduce_scatter", "gradient", unit.share * gradient_bytes, gradient_ready, needed=1.0)
     if sharding != "full" and update_exchanges is not None:
         exchanges += update_exchanges
     return exchanges

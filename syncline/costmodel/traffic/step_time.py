@@ -11,6 +11,7 @@ A worker that needs the result of collective k before it continues waits ``max(0
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -113,24 +114,24 @@ class Worker:
             points: points in the computing where collectives start or the worker waits for them, by `way_points`.
         """
         begin_s = self.now_s
-        encoded_s = waited_s = 0.0 * begin_s  # zeros of the clock's shape
-        needed_s: FloatOrArray = begin_s  # end of the collectives that must end before the next step
+        encoding_s = waiting_s = 0.0 * begin_s  # seconds so far in this step: zeros of the clock's shape
+        end_of_needed_s: FloatOrArray = begin_s  # end of the collectives that must end before the next step
         call_ends_s: dict[int, FloatOrArray] = {}
         for fraction, is_wait, index in points:
             priced_call = priced_calls[index]
             if is_wait:
-                point_s = begin_s + fraction * self.compute_s + encoded_s + waited_s
+                point_s = begin_s + fraction * self.compute_s + encoding_s + waiting_s
                 wait_s = np.maximum(0.0, call_ends_s[index] - point_s)
                 self._expose(point_s, wait_s)
-                waited_s = waited_s + wait_s
+                waiting_s = waiting_s + wait_s
                 continue
-            encoded_s = encoded_s + priced_call.encode_s
-            self._start(priced_call, begin_s + fraction * self.compute_s + encoded_s + waited_s, step)
+            encoding_s = encoding_s + priced_call.encode_s
+            self._start(priced_call, begin_s + fraction * self.compute_s + encoding_s + waiting_s, step)
             call_ends_s[index] = self.free_s
             if not priced_call.call.wait_steps and not is_awaited_in_step(priced_call.call):
-                needed_s = self.free_s
-        self.now_s = begin_s + self.compute_s + encoded_s + waited_s + self.trigger_s
-        self._wait(needed_s)
+                end_of_needed_s = self.free_s
+        self.now_s = begin_s + self.compute_s + encoding_s + waiting_s + self.trigger_s
+        self._wait(end_of_needed_s)
 
         # Collectives that are ready only at the end of the computing follow one another.
         for priced_call in priced_calls:
@@ -151,7 +152,7 @@ class Worker:
         """
         begin_s = np.maximum(self.free_s, ready_s)
         if priced_call.after_idling is not None:
-            idle_s = begin_s - self.free_s
+            idle_s = begin_s - self.free_s  # since the last call ended
             extra_s = priced_call.after_idling.opening_s(idle_s)
             self.slow_start_s = self.slow_start_s + extra_s
             begin_s = begin_s + extra_s
@@ -161,24 +162,24 @@ class Worker:
             self.pending.setdefault(wait_step, []).append(self.free_s)
 
     def _wait(self, until_s: FloatOrArray) -> None:
-        """Let the worker wait until a time, if that time is not over."""
-        after_s = np.maximum(self.now_s, until_s)
-        self._expose(self.now_s, after_s - self.now_s)
-        self.now_s = after_s
+        """Let the worker wait until a time, if that time is still to come."""
+        end_s = np.maximum(self.now_s, until_s)
+        self._expose(self.now_s, end_s - self.now_s)
+        self.now_s = end_s
 
     def _expose(self, at_s: FloatOrArray, wait_s: FloatOrArray) -> None:
-        """Count ``wait_s`` seconds of waiting as exposed communication; a subclass may record their begin ``at_s``."""
+        """Count ``wait_s`` seconds as exposed communication; a subclass records that they begin at ``at_s``."""
         self.exposed_s = self.exposed_s + wait_s
 
     def rebase(self) -> None:
         """Shift the clocks so that the worker's time is 0 s."""
-        # A longer idle time changes nothing, so it is cut: states that act alike then compare equal.
+        # An idle time beyond `idle_s` changes nothing, so it is cut: states that act alike then compare equal.
         self.free_s = np.maximum(self.free_s - self.now_s, 0.0 - self.idle_s)
         self.pending = {step: [end_s - self.now_s for end_s in ends_s] for step, ends_s in self.pending.items()}
         self.now_s = 0.0
 
     def future_state(self, next_step: int) -> list[tuple[int, FloatOrArray]]:
-        """Return the state that decides all steps from ``next_step`` on, for a worker whose time is 0 s.
+        """Return the state that decides all steps from ``next_step`` on, for a worker whose time is 0 s (`rebase`).
 
         Returns:
             Pairs of a number of steps and a time in seconds. The first pair is -1 with the time at which the network is
@@ -199,14 +200,15 @@ def stepper(worker: Worker, exchanges: Sequence[Exchange], price: Price) -> Call
     for exchange in exchanges:
         timing = exchange.period, exchange.offset, exchange.start, exchange.stop
         exchange_by_timing.setdefault(timing, exchange)
-    timing_exchanges = list(exchange_by_timing.values())  # one of all exchanges that are due at the same steps
+    # Exchanges of equal timing are due at the same steps, so that one of them stands for all.
+    representatives = list(exchange_by_timing.values())
     calls_by_pattern: dict[tuple[bool, ...], tuple[list[PricedCall], list[WayPoint]]] = {}
 
     def advance(begin: int, end: int) -> None:
         next_step = begin
-        for step in _steps_with_calls(timing_exchanges, begin, end, worker):
+        for step in _steps_with_calls(representatives, begin, end, worker):
             worker.skip(step - next_step)
-            pattern = tuple(bool(exchange.is_due(step)) for exchange in timing_exchanges)
+            pattern = tuple(bool(exchange.is_due(step)) for exchange in representatives)
             if pattern not in calls_by_pattern:
                 priced_calls: list[PricedCall] = []
                 for call in join_exchanges(exchange for exchange in exchanges if exchange.is_due(step)):
@@ -246,23 +248,23 @@ def worker_after(
     advance = stepper(worker, exchanges, price)
     tolerance_s = 1e-12 * float(np.max(compute_s)) if idle_s else 0.0  # an idle time may be only a rounding error
     step = 0
-    for _, end, cycle in phase_cycles(exchanges, steps):
+    for _, end, cycle_steps in phase_cycles(exchanges, steps):
         previous_state: list[tuple[int, FloatOrArray]] = []  # before the last cycle; empty if there is none
         previous_exposed_s = previous_slow_start_s = worker.exposed_s  # placeholders until a cycle has run
         while step < end:
             worker.rebase()
             state, exposed_s, slow_start_s = worker.future_state(step), worker.exposed_s, worker.slow_start_s
             if previous_state and _equal_states(previous_state, state, tolerance_s):
-                cycles = (end - step) // cycle
-                skipped_steps = cycles * cycle
-                worker.exposed_s = exposed_s + cycles * (exposed_s - previous_exposed_s)
-                worker.slow_start_s = slow_start_s + cycles * (slow_start_s - previous_slow_start_s)
+                num_cycles = (end - step) // cycle_steps
+                skipped_steps = num_cycles * cycle_steps
+                worker.exposed_s = exposed_s + num_cycles * (exposed_s - previous_exposed_s)
+                worker.slow_start_s = slow_start_s + num_cycles * (slow_start_s - previous_slow_start_s)
                 worker.pending = {wait_step + skipped_steps: ends_s for wait_step, ends_s in worker.pending.items()}
                 step += skipped_steps
                 previous_state = []  # fewer steps than a cycle are left, which run one by one
                 continue
             previous_state, previous_exposed_s, previous_slow_start_s = state, exposed_s, slow_start_s
-            cycle_end = min(end, step + cycle)
+            cycle_end = min(end, step + cycle_steps)
             advance(step, cycle_end)
             step = cycle_end
     return worker
@@ -273,20 +275,17 @@ def _steps_with_calls(exchanges: Sequence[Exchange], begin: int, end: int, worke
 
     The caller advances the worker after each step, which changes the pending calls.
     """
-    due = [*due_steps(exchanges, begin, end), end]  # the last entry ends the loop
-    index = 0
-    step = min([due[index], *worker.pending])
-    while step < end:
+    due = deque([*due_steps(exchanges, begin, end), end])  # the last entry ends the loop
+    while (step := min([due[0], *worker.pending])) < end:
         yield step
-        if step == due[index]:
-            index += 1
-        step = min([due[index], *worker.pending])
+        if step == due[0]:
+            due.popleft()
 
 
 def _equal_states(
     state: list[tuple[int, FloatOrArray]], other: list[tuple[int, FloatOrArray]], tolerance_s: float
 ) -> bool:
-    """Return whether two states of `Worker.future_state` are equal up to rounding; nan equals nan."""
+    """Return whether two states of `Worker.future_state` agree to ``tolerance_s`` and rounding; nan equals nan."""
     if [step for step, _ in state] != [step for step, _ in other]:
         return False
     for (_, time_s), (_, other_s) in zip(state, other, strict=True):
@@ -306,8 +305,8 @@ class StepTime:
         encode_s: computing that encodes payloads into their wire format, and decodes them.
         trigger_s: computing that decides whether to send.
         hidden_communication_s: the part of the communication during which the worker computes.
-        inside_s: waiting for other workers of the same replica, see `syncline.costmodel.layouts.replica_step`, and for
-            the slowest worker, see `syncline.costmodel.numerics.slowest`.
+        inside_s: waiting inside a step for other workers of the same replica, see
+            `syncline.costmodel.layouts.replica_step`, and for the slowest, see `syncline.costmodel.numerics.slowest`.
         optimizer_s: the update, where it is counted separately.
     """
 
@@ -429,7 +428,8 @@ def priced_step(
                     depends_on_idling = True
                     longest_idle_s = max(longest_idle_s, priced_call.after_idling.longest_s)
     hidden_s: FloatOrArray = 0.0
-    if overlaps or depends_on_idling:  # the sums tell neither the waits of the worker nor the idle times of the network
+    if overlaps or depends_on_idling:
+        # Only the clocks of a worker tell its waits, and the idle times of the network.
         worker = worker_after(
             compute_s, exchanges, steps, price, trigger_s, idle_s=longest_idle_s, optimizer_s=optimizer_s
         )

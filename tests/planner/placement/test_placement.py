@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from syncline.costmodel import Link, Matrix
-from syncline.costmodel.layouts.layout import by_place, place_path, ruled_positions
+from syncline.costmodel.layouts.layout import place_path, positions_by_place, ruled_positions
 from syncline.planner.pipeline_placement import PlacementClock, pipeline_work, run_placed, search_placement
 from syncline.sim import run_pipeline
 from syncline.specs import PipelineSpec, validate
@@ -65,7 +65,7 @@ def test_a_placement_is_the_network_with_its_workers_in_another_order():
 
 def test_rules_put_stages_or_replicas_next_to_each_other():
     network = spec_of().networks[0]
-    ordered = by_place(network, 6, 2e6)
+    ordered = positions_by_place(network, 6, 2e6)
     assert sorted(ordered.tolist()) == list(range(6))
     stages = ruled_positions("stages-inside", ordered, 3, 2).reshape(2, 3)
     replicas = ruled_positions("replicas-inside", ordered, 3, 2).reshape(2, 3)
@@ -86,7 +86,10 @@ def test_the_search_is_repeatable_and_uses_workers_that_no_rank_has():
     network = Matrix(("far", "near"), ((slow, slow), (slow, fast)), (0,) * 4 + (1,) * 4)
     spec = spec_of(stages=2, networks=[PLACES])
     clock = PlacementClock(pipeline_work(spec, "gpipe"), network.among(8))
-    starts = {"given": np.arange(4), "stages-inside": ruled_positions("stages-inside", by_place(network, 4, 2e6), 2, 2)}
+    starts = {
+        "given": np.arange(4),
+        "stages-inside": ruled_positions("stages-inside", positions_by_place(network, 4, 2e6), 2, 2),
+    }
     found, again = (search_placement(clock, starts, np.array(network.ranks)) for _ in range(2))
     assert sorted(found.positions.tolist()) == [4, 5, 6, 7] and found.swaps == again.swaps > 0
     np.testing.assert_array_equal(found.positions, again.positions)
