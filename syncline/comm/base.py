@@ -222,7 +222,7 @@ class Communicator:
     def reduce_scatter(
         self, x: PerPeer, op: ReduceOp = "mean", wire: WireFormat = DENSE, label: str = "", details: Details = PLAIN
     ) -> PerWorker:
-        """Return on worker j the reduction of block j over all workers."""
+        """Return, on worker j, the reduction of the j-th blocks of all workers, which have M blocks each."""
         check_op(op, [x])
         self._record_call("reduce_scatter", [x], wire, label, details)
         return self._reduce_scatter(x, op, wire)
@@ -356,7 +356,10 @@ class Communicator:
         raise NotImplementedError
 
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        """Return a reduce-scatter, as an all-to-all and a local reduction; a worker sends the bytes of a ring."""
+        """Return the reduction of each worker's block, ``(R, *s)``, from the blocks of all workers, ``(R, M, *s)``.
+
+        An all-to-all and a local reduction send as many bytes as a ring.
+        """
         return reduce_along(self._all_to_all(x, wire), dim=1, op=op).squeeze(1)
 
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
@@ -451,4 +454,5 @@ def first_row_per_replica(x: Tensor, comm: Communicator) -> Tensor:
 
 def repeat_for_workers(x: Tensor, num_rows: int) -> Tensor:
     """Return a tensor ``(S, *s)`` of S replicas repeated for their workers, ``(R, *s)``; it may be a read-only view."""
-    return x.unsqueeze(1).expand(len(x), num_rows // len(x), *x.shape[1:]).flatten(0, 1)
+    replicas, workers = len(x), num_rows // len(x)
+    return x.unsqueeze(1).expand(replicas, workers, *x.shape[1:]).flatten(0, 1)

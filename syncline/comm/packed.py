@@ -36,9 +36,9 @@ def pack(values: Tensor, bits: int) -> Tensor:
     if 8 % bits == 0:  # no integer crosses the border of a byte
         one_byte_values = values.view(torch.uint8) if values.dtype == torch.bool else values.to(torch.uint8)
         return _join_fields(one_byte_values, bits)
-    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":  # the machine's own layout
+    if _is_machine_type(bits):
         return values.to(WORDS[bits // 8]).contiguous().view(torch.uint8)
-    if bits % 8 == 0:  # whole bytes
+    if bits % 8 == 0:  # whole bytes of no integer type
         shifts = torch.arange(0, bits, 8, device=values.device)
         return ((values.unsqueeze(-1) >> shifts) & 0xFF).to(torch.uint8).flatten(-2)
     shifts = torch.arange(bits, device=values.device)
@@ -51,15 +51,14 @@ def unpack(packed: Tensor, bits: int, count: int, dtype: torch.dtype = torch.int
     _check_width(bits)
     if 8 % bits == 0:  # no integer crosses the border of a byte
         return look_up(packed, fields_of_bytes(bits, packed.device), count).to(dtype)
-    if bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little":  # the machine's own layout
+    if _is_machine_type(bits):
         # Copied, because a view as wider numbers must start at a multiple of their size.
         payload = packed[..., : count * bits // 8].clone(memory_format=torch.contiguous_format)
         words = payload.view(WORDS[bits // 8]).long()
-        # A signed word reads a minus sign from its highest bit, which a mask undoes.
-        if bits < 64:
+        if bits < 64:  # a mask removes the copies of the highest bit, which `long` takes for a sign
             words &= 2**bits - 1
         return words.to(dtype)
-    if bits % 8 == 0:  # whole bytes
+    if bits % 8 == 0:  # whole bytes of no integer type
         shifts = torch.arange(0, bits, 8, device=packed.device)
         return (packed.unflatten(-1, (count, bits // 8)).long() << shifts).sum(-1).to(dtype)
     single_bits = look_up(packed, fields_of_bytes(1, packed.device), count * bits)
@@ -94,7 +93,8 @@ def padded_to(values: Tensor, multiple: int) -> Tensor:
 def _join_fields(fields: Tensor, bits: int) -> Tensor:
     """Pack numbers of ``bits`` bits, one per byte ``(..., n)``, so that each byte has ``8 // bits`` of them.
 
-    ``bits`` divides 8. A word of ``8 // bits`` bytes is packed by one multiplication, see `multiplier`.
+    ``bits`` divides 8. A multiplication moves all fields of a word of ``8 // bits`` bytes into its most significant
+    byte, see `multiplier`.
     """
     per_byte = 8 // bits
     if per_byte == 1:
@@ -132,6 +132,11 @@ def look_up(packed: Tensor, table: Tensor, count: int) -> Tensor:
     whole_rows = table.view(WORDS[table.shape[1]]).view(256)  # a row is moved as one word
     fields = whole_rows.index_select(0, packed.reshape(-1).int()).view(table.dtype)
     return fields.view(*packed.shape[:-1], packed.shape[-1] * table.shape[1])[..., :count]
+
+
+def _is_machine_type(bits: int) -> bool:
+    """Return whether packed integers of this width are as those of an integer type in the machine's memory."""
+    return bits % 8 == 0 and bits // 8 in WORDS and sys.byteorder == "little"
 
 
 def _check_width(bits: int) -> None:
@@ -270,10 +275,6 @@ class SparsePairs:
         if self.value_format not in VALUE_DTYPES:
             raise SpecError("value_format", self.value_format, one_of(VALUE_DTYPES, self.value_format))
 
-    def bits(self, chunk: int) -> int:
-        """Return the bits of an index into ``chunk`` entries; raise a SpecError if ``index_bits`` are too few."""
-        return index_width(self.index_bits, chunk)
-
     def nbytes(self, pairs: int, chunk: int) -> int:
         """Return the bytes of ``pairs`` pairs whose indices are within chunks of ``chunk`` entries."""
         return pairs_bytes(pairs, chunk, self.index_bits, self.value_format)
@@ -281,15 +282,17 @@ class SparsePairs:
     def encode(self, index: Tensor, value: Tensor, chunk: int) -> Tensor:
         """Encode indices ``(..., n)`` and values ``(..., n)`` as bytes ``(..., nbytes(n))``."""
         rounded = value.to(VALUE_DTYPES[self.value_format]).contiguous()
-        return torch.cat([pack(index, self.bits(chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1)
+        return torch.cat(
+            [pack(index, index_width(self.index_bits, chunk)), rounded.view(torch.uint8).flatten(-1)], dim=-1
+        )
 
     def rounded(self, value: Tensor) -> Tensor:
         """Return the values that the receiver decodes: rounded to the type on the wire, in their own type."""
         return value.to(VALUE_DTYPES[self.value_format]).to(value.dtype)
 
     def decode(self, encoded: Tensor, pairs: int, chunk: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Return indices and values in ``dtype``, ``(..., pairs)`` each, from bytes ``(..., nbytes(pairs))``."""
-        bits = self.bits(chunk)
+        """Return the indices into ``chunk`` entries, and the values in ``dtype``, ``(..., pairs)`` each, from bytes."""
+        bits = index_width(self.index_bits, chunk)
         index_bytes = packed_bytes(pairs, bits)
         # Copied, because a view as wider numbers must start at a multiple of their size.
         packed_values = encoded[..., index_bytes:].clone(memory_format=torch.contiguous_format)

@@ -53,13 +53,12 @@ class ProcessGroupCommunicator(Communicator):
     ) -> None:
         """Join a process group in which each process holds ``workers_per_process`` workers."""
         if membership is not None:
-            expected = "none: only simulated workers leave and come back"
-            raise SpecError("membership", "given", expected)
+            raise SpecError("membership", "given", "none: only simulated workers leave and come back")
         check_count("workers_per_process", workers_per_process)
         self.ledger = Ledger()
         self._transport = transport or TorchTransport(group)
         self._reproducible = reproducible
-        self._rows = workers_per_process
+        self._rows = workers_per_process  # R
         self._processes, self._rank = self._transport.processes, self._transport.rank
         self.world_size = self._processes * workers_per_process
         self.local_workers = range(self._rank * workers_per_process, (self._rank + 1) * workers_per_process)
@@ -75,16 +74,16 @@ class ProcessGroupCommunicator(Communicator):
         wait = self._transport.all_to_all(_bytes(received), _bytes(sent))
 
         def finish() -> Tensor:
-            wait()  # then ``received`` is (P, R senders, R receivers, *s)
-            return received.movedim(2, 0).reshape(rows, processes * rows, *blocks.shape[2:])
+            wait()
+            by_receiver = received.movedim(2, 0)  # from (P, R senders, R receivers, *s)
+            return by_receiver.reshape(rows, processes * rows, *blocks.shape[2:])
 
         return finish
 
     def _start_gather(self, x: Tensor) -> Callable[[], Tensor]:
         """Start an all-gather of ``(R, *s)``; return the function that waits for a view ``(R, M, *s)``."""
-        contiguous_x = x.contiguous()
         gathered = torch.empty(self.world_size, *x.shape[1:], dtype=x.dtype, device=x.device)
-        wait = self._transport.all_gather(_bytes(gathered), _bytes(contiguous_x))
+        wait = self._transport.all_gather(_bytes(gathered), sent=_bytes(x.contiguous()))
 
         def finish() -> Tensor:
             wait()
@@ -135,9 +134,11 @@ class ProcessGroupCommunicator(Communicator):
         exchange = self._start_exchange(padded.unflatten(1, (self.world_size, block)))
 
         def finish() -> Tensor:
-            owned = reduce_along(wire.decode(exchange(), x.dtype), dim=1, op=op).squeeze(1)
-            gathered = self._start_gather(wire.encode(owned))()
-            return wire.decode(gathered.flatten(1)[:, :elements], x.dtype).view(x.shape)
+            sent_blocks = wire.decode(exchange(), x.dtype)  # of all workers, for the local workers' blocks
+            reduced_blocks = reduce_along(sent_blocks, dim=1, op=op).squeeze(1)
+            gather = self._start_gather(wire.encode(reduced_blocks))
+            all_blocks = gather().flatten(1)[:, :elements]  # without the padding
+            return wire.decode(all_blocks, x.dtype).view(x.shape)
 
         return finish
 
@@ -180,7 +181,7 @@ class ProcessGroupCommunicator(Communicator):
         """Return the tensor of worker ``source`` in the row of worker ``target``, and zeros in the other rows."""
         source_process, source_row = divmod(source, self._rows)
         target_process, target_row = divmod(target, self._rows)
-        # The encoded source row, ``(1, *s)``; on the target the transport writes into it.
+        # The encoded row to send, ``(1, *s)``; in the target's process, memory into which the transport writes.
         message = wire.encode(x)[source_row : source_row + 1].contiguous().clone()
         if source_process != target_process:
             self._transport.send(_bytes(message), source_process, target_process)
@@ -191,7 +192,8 @@ class ProcessGroupCommunicator(Communicator):
 
     @override
     def _all_to_all(self, x: Tensor, wire: WireFormat) -> Tensor:
-        return wire.decode(self._start_exchange(wire.encode(x))(), x.dtype)
+        exchange = self._start_exchange(wire.encode(x))
+        return wire.decode(exchange(), x.dtype)
 
     @override
     def _broadcast_from(self, x: Tensor, root: int, wire: WireFormat) -> Tensor:
@@ -211,7 +213,7 @@ class ProcessGroupCommunicator(Communicator):
         for x in xs:  # blocks are no process groups: gather the rows of all workers
             by_block = self._all_gather(x, wire)[0].unflatten(0, (-1, size))
             block_means = reduce_along(by_block, dim=1, op="mean").squeeze(1)
-            means.append(wire.decode(wire.encode(block_means), x.dtype)[own_blocks])
+            means.append(wire.decode(wire.encode(block_means), x.dtype)[own_blocks])  # the result is rounded, too
         return means
 
     @override
@@ -220,7 +222,8 @@ class ProcessGroupCommunicator(Communicator):
         subgroup_comm = self._subgroup_communicator(subgroup)
         if subgroup_comm is not None:
             return subgroup_comm.all_gather(x)
-        gathered = self._start_gather(x)()[0]  # of all M workers, (M, *s), equal in all rows
+        gather = self._start_gather(x)
+        gathered = gather()[0]  # of all M workers, (M, *s), equal in all rows
         if subgroup.step == 1:  # a block of neighbours
             size = len(subgroup)
             return gathered.unflatten(0, (-1, size))[[worker // size for worker in self.local_workers]]
@@ -229,10 +232,10 @@ class ProcessGroupCommunicator(Communicator):
         return by_position[[worker % subgroup.step for worker in self.local_workers]]
 
     def _subgroup_communicator(self, subgroup: range) -> ProcessGroupCommunicator | None:
-        """Return the communicator of this process's subgroup, if subgroups are shaped like ``subgroup`` of worker 0.
+        """Return the communicator of this process's subgroup; ``subgroup`` is that of worker 0.
 
         Return None if several workers share a process or if the transport is not ``torch.distributed``. All processes
-        create the groups of all subgroups.
+        create the groups of all subgroups, as torch demands.
         """
         if self._rows > 1 or not isinstance(self._transport, TorchTransport):
             return None

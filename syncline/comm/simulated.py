@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from typing_extensions import override
 
-from syncline.comm.base import Communicator, Details, Ledger, ReduceOp, check_count, reduce_along
+from syncline.comm.base import Communicator, Details, Ledger, ReduceOp, check_count, reduce_along, repeat_for_workers
 from syncline.comm.wire import WireFormat
 from syncline.costmodel.traffic.call import Ranks
 from syncline.errors import SpecError
@@ -58,7 +58,7 @@ class Membership:
     def __init__(
         self, workers: int, absences: Sequence[Absence] = (), joined: Mapping[int, Collection[int]] | None = None
     ) -> None:
-        """Store the absences; refuse a step in which no worker would be present."""
+        """Store the absences, which must leave a worker in every step, and the workers that start anew."""
         check_count("workers", workers)
         if not isinstance(absences, list | tuple) or not all(isinstance(item, Absence) for item in absences):
             raise SpecError("absences", absences, "a list of syncline.comm.Absence")
@@ -80,11 +80,11 @@ class Membership:
         return tuple(worker for worker in range(self.workers) if worker not in self.present(step))
 
     def joining(self, step: int) -> tuple[int, ...]:
-        """Return the workers present in a step and absent from the step before; in step 0 there are none."""
+        """Return the workers that begin with a step, after an absence or anew (``joined``); none in step 0."""
         if step == 0:
             return ()
-        started_before = set(self.present(step - 1)) - set(self.joined.get(step, ()))
-        return tuple(worker for worker in self.present(step) if worker not in started_before)
+        continuing = set(self.present(step - 1)) - set(self.joined.get(step, ()))
+        return tuple(worker for worker in self.present(step) if worker not in continuing)
 
     def table(self, steps: int) -> NDArray[np.bool_]:
         """Return whether each worker takes part in each of the first ``steps`` steps, ``(steps, M)``."""
@@ -134,10 +134,10 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _participants(self, collective: str, op: ReduceOp | None) -> Ranks:
-        """Return the workers present in this step; refuse a collective that absences would change."""
+        """Return the workers present in this step; with absences, refuse collectives other than means and maxima."""
         if self.membership is None:
             return range(self.world_size)
-        if op not in ("mean", "max"):  # absences would change the collective into another
+        if op not in ("mean", "max"):  # absences would change the result's scale or shape
             collective_name = collective if op is None else f"{collective} ({op})"
             raise SpecError("membership", collective_name, "only means and maxima, if workers may be absent")
         return self.membership.present(self.ledger.step)
@@ -159,13 +159,13 @@ class SimulatedCommunicator(Communicator):
         """Return the reduction of a tensor over each replica's present workers, in all rows, ``(R, *s)``."""
         if wire.exact_dtype and self.replicas == 1 and self.membership is None:  # the common case, without copies
             return reduce_along(x, dim=0, op=op).expand(x.shape)
-        received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)
+        received = self._by_replica(x) if wire.exact_dtype else self._decode_received(x, wire)  # (replicas, M, *s)
         if self.membership is not None:
             received = received[:, list(self.membership.present(self.ledger.step))]
-        reduced = reduce_along(received, dim=1, op=op)
+        reduced = reduce_along(received, dim=1, op=op).squeeze(1)  # (replicas, *s)
         if not wire.exact_dtype:  # the result travels too, and is rounded as the tensors were
-            reduced = wire.decode(wire.encode(reduced.flatten(0, 1)), x.dtype).unflatten(0, (self.replicas, 1))
-        return reduced.expand(self.replicas, len(x) // self.replicas, *x.shape[1:]).flatten(0, 1)
+            reduced = wire.decode(wire.encode(reduced), x.dtype)
+        return repeat_for_workers(reduced, num_rows=len(x))
 
     @override
     def _all_gather(self, x: Tensor, wire: WireFormat) -> Tensor:
@@ -197,7 +197,7 @@ class SimulatedCommunicator(Communicator):
 
     @override
     def _reduce_scatter(self, x: Tensor, op: ReduceOp, wire: WireFormat) -> Tensor:
-        # By sender, (replicas, senders, receivers, *s); reduced over the senders without a copy of the blocks.
+        # The blocks are (replicas, senders, receivers, *s), and 1 long in the senders after the reduction.
         return reduce_along(self._decode_received(x, wire), dim=1, op=op).flatten(0, 2)
 
     @override
@@ -217,7 +217,7 @@ class SimulatedCommunicator(Communicator):
     def _gather_in_subgroups(self, x: Tensor, subgroup: range) -> Tensor:
         if subgroup.step == 1:  # a block of neighbours
             return self._block_communicator(len(subgroup)).all_gather(x)
-        block_size = subgroup.step
+        block_size = subgroup.step  # the subgroup has one worker of each block, at the same position
         by_block = self._by_replica(x).unflatten(1, (-1, block_size))
         by_position = by_block.transpose(1, 2)  # (replicas, block_size, number of blocks, *s)
         # A worker of any block, the new axis, gets the tensors at its own position.

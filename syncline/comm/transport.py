@@ -60,7 +60,7 @@ class Transport(Protocol):
 
 
 def global_rank(group: dist.ProcessGroup | None, rank: int) -> int:
-    """Return the rank in the default group of a rank in ``group``; torch takes ranks of a group since 2.6 only."""
+    """Return the rank in the default group, which every version of torch takes, of a rank in ``group``."""
     return rank if group is None else dist.get_global_rank(group, rank)
 
 
@@ -140,9 +140,9 @@ class SharedMemory(Transport):
 
     This transport exchanges the same values as any other, so the training is the same. It times its own work
     separately: the copies and the waiting for other processes, which stand in for the network. A step's time minus this
-    time is the time of encoding, decoding, local reduction and everything else, in the rhythm of the training.
-    Processes that share a core compute at the same moments as in the training. If ``idle_s`` returns a network's
-    seconds, the processes also idle for as long, and their caches are as cold.
+    time is that of computing, encoding, decoding and local reduction. If ``idle_s`` returns the seconds of a network,
+    the processes also idle for as long as in a training on this network, so that they compute at the same moments, and
+    with as little in their caches.
 
     Args:
         file: the same file for all processes, in a folder that no other group uses. Rank 0 creates it; the others wait
@@ -151,7 +151,7 @@ class SharedMemory(Transport):
         rank: rank of this process.
         capacity_bytes: bytes of the largest tensor.
         timeout_s: seconds to wait for the other processes.
-        idle_s: returns the seconds that a network would take for a collective.
+        idle_s: function of a collective that returns the seconds that a network would take for it; 0 by default.
 
     Attributes:
         stood_in_ns: nanoseconds of copies, waiting and idling so far, which stand in for the network.
@@ -172,7 +172,7 @@ class SharedMemory(Transport):
         if not 0 <= rank < processes:
             raise SpecError("rank", rank, f"a number from 0 to {processes - 1}")
         self.processes, self.rank = processes, rank
-        self.stood_in_ns = 0  # see the class
+        self.stood_in_ns = 0
         self._capacity_bytes, self._timeout_s, self._barrier = capacity_bytes, timeout_s, 0
         self._idle_s = idle_s
         self._carried: list[CarriedCollective] = []
@@ -217,7 +217,8 @@ class SharedMemory(Transport):
         nbytes = x.numel() * x.element_size()
         if nbytes > self._capacity_bytes:
             raise SpecError("tensor", f"{nbytes} bytes", f"at most {self._capacity_bytes}")
-        buffers = self._buffers[self._barrier % 2, :, :nbytes]  # the two sets of buffers in turn
+        # Each exchange counts one barrier more, so that the two sets of buffers take turns.
+        buffers = self._buffers[self._barrier % 2, :, :nbytes]
         buffers[self.rank].copy_(x.reshape(-1).view(torch.uint8))
         self.barrier()
         return [buffer.view(x.dtype).view(x.shape) for buffer in buffers]
@@ -225,7 +226,7 @@ class SharedMemory(Transport):
     def _exchange_and_wait(self, collective: str, x: Tensor, read: Callable[[list[Tensor]], object]) -> Completion:
         """Exchange ``x``, call ``read`` with the tensors of all processes, and idle for the network's seconds.
 
-        The function that it returns has nothing left to wait for.
+        Return a function that returns at once, because the exchange is over.
         """
         call = CarriedCollective(collective, x.numel() * x.element_size())
         self._carried.append(call)
