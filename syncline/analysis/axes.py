@@ -45,13 +45,13 @@ MOST_POINTS = 2000  # points per line: more than the dots of a printed panel, fe
 def panel_grid(fig: Figure, count: int, num_columns: int, shared: bool = True) -> list[Axes]:
     """Return ``count`` axes in rows of ``num_columns``; the empty places of the last row are invisible.
 
-    With ``shared`` all axes have the same limits, and only those below and at the left have tick labels.
+    With ``shared`` all axes have the same limits, and only the lowest and the leftmost have tick labels.
     """
     num_rows = math.ceil(count / num_columns)
     axes = fig.subplots(num_rows, num_columns, sharex=shared, sharey=shared, squeeze=False).ravel()
     for index, ax in enumerate(axes):
         ax.set_visible(index < count)
-        if shared:
+        if shared:  # Matplotlib labels the last row alone, although places in it may be empty
             is_lowest_of_column = index + num_columns >= count
             ax.tick_params(labelbottom=is_lowest_of_column)
     return list(axes[:count])
@@ -100,7 +100,8 @@ def draw_line(ax: Axes, x: ArrayLike, y: ArrayLike, style: MethodStyle, label: s
     if xs.size:
         # Lines of methods; auxiliary ones, such as targets, have labels with an underscore.
         num_lines = sum(not str(line.get_label()).startswith("_") for line in ax.lines)
-        phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)  # steps of the golden section never fall together
+        # Place of the markers in a line's intervals, from 0.1 to 0.9: steps of the golden section never fall together.
+        phase = 0.1 + 0.8 * ((0.5 + 0.382 * num_lines) % 1)
         # Positions on the scaled axis, where equal distances are equally long in the figure.
         positions = ax.transScale.transform(np.column_stack([xs, np.ones_like(xs)]))[:, 0]
         axis_start, axis_end = ax.transScale.transform([(limit, 1.0) for limit in ax.get_xlim()])[:, 0]
@@ -165,11 +166,13 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
         share: the approximate share of the figure's height that the axes take, without labels and titles.
     """
     _, figure_height_in = fig.get_size_inches()
-    text_height = 10.5 / (share * 72 * float(figure_height_in))  # of a line of text, in units of the axes' height
+    # Of a line of text, 10.5 points, in units of the axes' height; an inch has 72 points.
+    text_height = 10.5 / (share * 72 * float(figure_height_in))
     points = ax.transScale.transform([(ax.get_xlim()[1], y) for y, _, _ in ends])
     wanted_heights = ax.transLimits.transform(points)[:, 1]
     heights = spread_positions(wanted_heights, gap=text_height, lowest=text_height / 2, highest=1.0)
     for height, (_, name, style) in zip(heights, ends, strict=True):
+        # A short line at the right of the axes, with a marker in its middle, then the name.
         ax.plot([1.02, 1.055, 1.09], [height] * 3, transform=ax.transAxes, clip_on=False, markevery=[1],
                 label="_key", **line_properties(style))  # fmt: skip
         ax.text(1.11, height, name, transform=ax.transAxes, va="center", fontsize=7.5)
@@ -178,7 +181,7 @@ def label_ends(fig: Figure, ax: Axes, ends: Sequence[tuple[float, str, MethodSty
 def line_properties(style: MethodStyle) -> dict[str, Any]:
     """Return matplotlib's properties of a line in a style; stars and crosses are larger than other markers."""
     size = float(matplotlib.rcParams["lines.markersize"])
-    if style.marker == "*" or isinstance(style.marker, tuple):
+    if style.marker == "*" or isinstance(style.marker, tuple):  # a tuple is a star
         size = STAR_SIZE
     elif style.marker in ("P", "X", "d"):
         size = CROSS_SIZE
@@ -237,10 +240,11 @@ def log_time_axis(ax: Axes, first_s: float, last_s: float) -> None:
     So the figure shows the start of a training, which no logarithm reaches.
     """
     decades = np.log10(last_s / first_s)
-    # symlog draws its linear part as long as linscale / (1 - 1 / base) decades.
+    # symlog draws its linear part as long as linscale / (1 - 1 / base) decades, with the base 10.
     ax.set_xscale("symlog", linthresh=first_s, linscale=0.9 * decades * START_SHARE / (1 - START_SHARE))
     ax.set_xlim(0, last_s)
-    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s, TICK_GAP / (1 - START_SHARE))])
+    gap = TICK_GAP / (1 - START_SHARE)  # as a share of the logarithmic part
+    place_ticks(ax.xaxis, [(0.0, "0"), *time_ticks(first_s, last_s, gap)])
     minor_ticks = [seconds for seconds, _ in _round_times(range(1, 10)) if seconds >= first_s]
     ax.xaxis.set_minor_locator(FixedLocator(minor_ticks))
     ax.xaxis.set_minor_formatter(NullFormatter())
@@ -259,12 +263,13 @@ def time_ticks(first_s: float, last_s: float, gap: float = TICK_GAP) -> list[tup
     """Return the ticks of a logarithmic time axis as (seconds, text): the roundest times, none too close to another.
 
     The roundest are 1 s, 10 s, 1 min and the like; then come threes, which halve a decade; then the rest. Less round
-    times are added until there are three ticks.
+    times are added until there are three ticks. ``gap`` is the least distance of ticks as a share of the axis.
     """
     ticks: list[tuple[float, str]] = []
+    least_ratio_log = gap * np.log(last_s / first_s)
     for factors in ((1,), (3,), (2, 5), (4, 6, 7, 8, 9)):
         for seconds, text in _round_times(factors):
-            fits = all(abs(np.log(seconds / tick_s)) >= gap * np.log(last_s / first_s) for tick_s, _ in ticks)
+            fits = all(abs(np.log(seconds / tick_s)) >= least_ratio_log for tick_s, _ in ticks)
             if first_s <= seconds <= last_s and fits:
                 ticks.append((seconds, text))
         if len(ticks) >= 3:
@@ -279,8 +284,9 @@ def _round_times(factors: Iterable[int]) -> list[tuple[float, str]]:
         next_unit_s = TIME_UNITS[index + 1][1] if index + 1 < len(TIME_UNITS) else float("inf")
         for decade in decades:
             for factor in factors:
-                if decade * factor * unit_s < 0.99 * next_unit_s:  # 60 s are 1 min, in spite of rounding
-                    times.append((decade * factor * unit_s, f"{decade * factor:,} {unit}"))
+                number = decade * factor
+                if number * unit_s < 0.99 * next_unit_s:  # 60 s are 1 min, in spite of rounding
+                    times.append((number * unit_s, f"{number:,} {unit}"))
     return times
 
 

@@ -64,7 +64,7 @@ def cost_against_size(panels: Sequence[SizePanel], *, at_nbytes: float = 0.0, ti
 
     Args:
         panels: the panels, at least one; all have the same sizes.
-        at_nbytes: a size in bytes to mark by a thin vertical line; none unless positive.
+        at_nbytes: a size in bytes to mark by a thin vertical line; 0 for none.
     """
     if not panels:
         raise SpecError("panels", [], "at least one panel")
@@ -160,7 +160,8 @@ def speedup_over_bandwidth(
     speedups: list[NDArray[np.float64]] = []
     for panel in panels:
         speedups += panel.curves.values()
-        speedups += [np.array(points).reshape(-1, 2)[:, 1] for points in panel.points.values()]
+        for points in panel.points.values():
+            speedups.append(np.array([speedup for _, speedup in points]))
     values = np.concatenate(speedups)
     lowest = min(0.9, float(values.min()) / 1.1)
     highest = max(1.2, float(values.max()) * 1.15)
@@ -174,8 +175,8 @@ def speedup_over_bandwidth(
             ax.axhline(1.0, color="#333333", linewidth=0.8, zorder=1)
             for name, curve in panel.curves.items():
                 draw_line(ax, bandwidths, y=curve, style=replace(styles[name], marker=""), label=name)
-                single_points = np.array(panel.points.get(name, ())).reshape(-1, 2)
-                ax.plot(single_points[:, 0], single_points[:, 1], linestyle="none", marker=styles[name].marker,
+                point_bandwidths, point_speedups = np.array(panel.points.get(name, ())).reshape(-1, 2).T
+                ax.plot(point_bandwidths, point_speedups, linestyle="none", marker=styles[name].marker,
                         color=styles[name].color, markersize=4.5,
                         markeredgecolor="white", markeredgewidth=0.5, zorder=4)  # fmt: skip
             ax.set_title(panel.title, loc="left", pad=14)  # above the names of the marks
@@ -193,7 +194,7 @@ def bandwidth_axis(ax: Axes, lowest: float, highest: float, label: str = "bandwi
     ax.set_xscale("log")
     ax.set_xlim(lowest, highest)
     decades = np.log10(highest / lowest)
-    label_period = 3
+    label_period = 3  # every third power of ten has a label
     if decades <= 3.5:
         label_period = 1
     elif decades <= 6:

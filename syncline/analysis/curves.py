@@ -85,8 +85,8 @@ class Curve:
 def median_and_range(values: ArrayLike) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the median over all seeds, with a diverged seed counted as the worst, and the range of the finite seeds.
 
-    The median takes a value that is not finite as plus infinity. It is finite while more than half of the seeds are:
-    a lost seed is not silently left out. The range covers the other seeds; ``lost_seeds`` counts the lost ones.
+    The median takes a value that is not finite as plus infinity, so it is finite while more than half of the seeds are.
+    The range is that of the seeds that are finite; ``lost_seeds`` counts the others.
 
     Args:
         values: (S, n), or (n,) for one seed.

@@ -53,7 +53,7 @@ def distance_over_steps(series: Sequence[SeedSeries], *, log: bool = True) -> Fi
 
     Args:
         series: one per method, with values (S, n).
-        log: a logarithmic axis of distances (values at or below zero are left out).
+        log: whether the axis of distances is logarithmic, which leaves out values at or below zero.
     """
     styles = method_styles(run.label for run in series)
     with figure_style():

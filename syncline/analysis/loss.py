@@ -151,10 +151,10 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     median, lowest, highest = median_and_range(curve.loss)
     shown = np.flatnonzero(curve.shown)  # indices of the evaluations before the curve diverged
     drawn = shown[thinned(shown.size)]
-    has_diverged = curve.diverged_at is not None or not shown.size
+    has_diverged = curve.diverged_at is not None or not shown.size  # also if it never had a finite loss
     crossings = []  # positions on the x axis where the curve reaches a target, with the target
     for target in targets:
-        reached_at = time_to_target_s(x, median, target)
+        reached_at = time_to_target_s(x, median, target)  # in the units of x
         if np.isfinite(reached_at) and not has_diverged:
             crossings.append((reached_at, target))
     # Without points at the targets, a line would not pass through its rings on a logarithmic axis, because the rings
@@ -171,7 +171,7 @@ def _draw_curve(ax: Axes, curve: Curve, x: FloatArray, style: MethodStyle, targe
     if has_diverged:
         _draw_cross(ax, x[shown], loss=median[shown], style=style)
         return float(ax.get_ylim()[1])
-    marker_size = 5.5 if len(targets) == 1 else 4.5
+    marker_size = 5.5 if len(targets) == 1 else 4.5  # several rings of a line may be close
     for reached_at, target in sorted(crossings):
         # White discs lie below all rings, so that both rings are visible where two methods are close.
         for face, edge, layer, name in (("white", "white", 5, "_disc"), ("none", style.color, 6, "_reached")):
@@ -191,7 +191,8 @@ def _draw_band(ax: Axes, x: FloatArray, lowest: FloatArray, highest: FloatArray,
     gaps = np.flatnonzero(np.diff(too_high) > 1) + 1
     for neighbours in np.split(too_high, gaps):  # one mark at the peak of each group of neighbouring points
         peak = neighbours[int(np.argmax(highest[neighbours]))]
-        ax.plot(x[peak], top, marker=(3, 0, 0), markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
+        triangle = (3, 0, 0)  # upwards
+        ax.plot(x[peak], top, marker=triangle, markersize=3.5, color=style.color, markeredgewidth=0, clip_on=False,
                 zorder=4, label="_cut")  # fmt: skip
 
 
@@ -230,7 +231,7 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
 
     Bands of seeds have room for up to `BAND_ROOM` of that range above the worst start.
     """
-    scale = np.log if logarithmic else np.asarray
+    scale = np.log if logarithmic else np.asarray  # the limits are computed on the axis's scale
     starts, lowest_losses, highest_in_bands = [], [], []
     for curve in curves:
         values = np.stack(median_and_range(curve.loss))[:, curve.shown]
@@ -242,7 +243,7 @@ def loss_limits(curves: Sequence[Curve], logarithmic: bool = False) -> tuple[flo
             lowest_losses.append(float(lowest.min()))
             if len(curve.loss) > 1:
                 highest_in_bands.append(float(highest.max()))
-    default = float(scale(1.0))  # without a loss that the axis can show
+    default = float(scale(1.0))  # both limits, without a loss that the axis can show
     low, high = min(lowest_losses, default=default), max(starts, default=default)
     margin = 0.05 * (high - low)
     if not margin:  # all losses are equal
@@ -302,8 +303,8 @@ def _draw_targets(ax: Axes, targets: Sequence[float]) -> None:
         ax.axhline(target, color="#666666", linewidth=0.8, zorder=1, label="_target")
         _, share_of_height = (ax.transScale + ax.transLimits).transform((ax.get_xlim()[1], target))
         height = float(share_of_height) * panel_height
-        shares_height = previous_height - height < NAME_HEIGHT
-        name_x = name_x + NAME_WIDTH if shares_height else 0.0  # to the right of the name at the same height
+        stands_beside = previous_height - height < NAME_HEIGHT  # too close to the name above to stand below it
+        name_x = name_x + NAME_WIDTH if stands_beside else 0.0
         previous_height = height
         # Below the line at the left: curves come from above it.
         ax.annotate(f"target {target:.4g}", (0, target), xycoords=ax.get_yaxis_transform(), xytext=(3 + name_x, -2),

@@ -20,7 +20,7 @@ Marker = str | tuple[int, Literal[1], int]
 
 @dataclass(frozen=True, slots=True)
 class MethodStyle:
-    """The line style of one method: lightness or dashes differ in grey print, and the marker always does."""
+    """The line style of one method; two methods differ in their markers, and in grey print in lightness or dashes."""
 
     color: str
     linestyle: Dashes
@@ -136,10 +136,10 @@ def method_styles(labels: Iterable[str], families: Mapping[str, str] | None = No
         if label in family_styles:
             styles[label] = family_styles[label]
             continue
-        # The first lap of the cycle leaves out the colours of the families in this figure.
-        while (cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors) or (
-            _cycle_style(cycle_place) in family_styles.values()
-        ):
+        while True:
+            is_family_color = cycle_place < len(CYCLE) and CYCLE[cycle_place].color in family_colors  # in the first lap
+            if not is_family_color and _cycle_style(cycle_place) not in family_styles.values():
+                break
             cycle_place += 1
         styles[label] = _cycle_style(cycle_place)
         cycle_place += 1
@@ -153,6 +153,7 @@ def _family_style(family: MethodFamily, place: int) -> MethodStyle:
     """
     lap, index = divmod(place, len(family.shades))
     family_index = list(METHOD_FAMILIES.values()).index(family)
+    # In a further lap the same shades have other dashes and markers.
     dashes = DASHES[(family_index + index + 2 * lap) % len(DASHES)]
     return MethodStyle(family.shades[index], dashes, family.markers[(index + lap) % len(family.markers)])
 

@@ -83,7 +83,7 @@ def timeline_strip(
     rows = np.searchsorted(workers, columns["worker"])  # of each span
     unit, unit_s = time_unit(last_s - first_s)
     with figure_style():
-        fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))
+        fig = new_figure(7.0, 0.95 + min(0.34 * workers.size, 4.5))  # a row of 0.34 inches for each worker, up to 4.5
         ax = fig.add_subplot()
         for kind in BAR_STYLES:
             is_kind = kinds == kind
@@ -197,15 +197,15 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     heights = [max(2, panel.stages) for panel in panels]
     row_in = min(ROW_IN, MOST_ROWS_IN / sum(heights))
     is_last_of_group = [panel.group != below.group for panel, below in pairwise(panels)] + [True]
-    room_in = sum(0.55 if last else 0.35 for last in is_last_of_group)
+    room_in = sum(0.55 if last else 0.35 for last in is_last_of_group)  # of titles, and of the labels of time axes
     with figure_style():
         fig = new_figure(width_in, 0.55 + room_in + row_in * sum(heights))
         axes = fig.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
         for ax, panel, last in zip(axes, panels, is_last_of_group, strict=True):
             end_s = ends_s[panel.group] or 1.0  # without tasks, any length
             ax.set_xlim(0, end_s)
-            has_numbers = row_in >= LEAST_NUMBERED_ROW_IN
-            _draw_schedule(ax, panel, seconds_per_inch=end_s / (width_in - 0.9), has_numbers=has_numbers)
+            seconds_per_inch = end_s / (width_in - 0.9)  # without the labels and margins at the sides
+            _draw_schedule(ax, panel, seconds_per_inch, shows_numbers=row_in >= LEAST_NUMBERED_ROW_IN)
             unit, unit_s = time_unit(end_s)
             # The distance of ticks is round, so that about eight of them fit.
             min_distance = end_s / unit_s / 8
@@ -228,12 +228,12 @@ def draw_schedules(panels: Sequence[SchedulePanel]) -> Figure:
     return fig
 
 
-def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, has_numbers: bool) -> None:
+def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, shows_numbers: bool) -> None:
     """Draw a schedule's tasks as boxes, their micro-batches' numbers where they fit, and the updates.
 
     Args:
         seconds_per_inch: scale of the time axis.
-        has_numbers: whether the tasks show the numbers of their micro-batches.
+        shows_numbers: whether tasks that are long enough show the numbers of their micro-batches.
     """
     for parity, colors in ((0, COLORS), (1, LATER_CHUNKS)):  # of even and of odd chunks
         for kind, color in colors.items():
@@ -249,7 +249,7 @@ def _draw_schedule(ax: Axes, panel: SchedulePanel, seconds_per_inch: float, *, h
     number_s = num_digits * DIGIT_WIDTH_IN * seconds_per_inch * 1.3  # on the time axis, with a margin
     for task in panel.tasks:
         number, length_s = str(task.microbatch + 1), task.end_s - task.start_s
-        if has_numbers and length_s >= number_s:
+        if shows_numbers and length_s >= number_s:
             ax.text(task.start_s + length_s / 2, task.stage, number, ha="center", va="center_baseline", fontsize=6,
                     color="white" if task.chunk % 2 else "black")  # fmt: skip
     update_times_s = [task.end_s for task in panel.tasks if task.updates]

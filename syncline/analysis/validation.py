@@ -32,7 +32,7 @@ Points = Mapping[str, tuple[Sequence[float], Sequence[float]]]
 def predicted_against_measured(
     points: Points, errors: Mapping[str, Mapping[str, Sequence[float]]], *, title: str = "", measured: str = "step time"
 ) -> Figure:
-    """Draw times over each other with a 10 % band, errors of every kind of point, and a panel per grouping.
+    """Draw predicted against measured times with a 10 % band, errors of every kind of point, and a panel per grouping.
 
     Args:
         points: kind of point -> measured and predicted seconds, above 0; one marker for each kind.
@@ -44,7 +44,6 @@ def predicted_against_measured(
     if not any(len(measured_s) for measured_s, _ in points.values()):
         raise SpecError("points", [], "at least one point")
     styles = method_styles(points)
-    # Use as many rows as leave at most one place empty.
     num_rows = 1 if len(errors) <= PANELS_PER_ROW else 2
     num_columns = math.ceil(len(errors) / num_rows)
     with figure_style():
@@ -52,7 +51,7 @@ def predicted_against_measured(
         letters = 0
         for groups in errors.values():
             letters = max(letters, sum(len(group) + 4 for group in groups))
-        panel_in = max(1.8, 0.8 + LETTER_IN * letters)
+        panel_in = max(1.8, 0.8 + LETTER_IN * letters)  # with 0.8 for the vertical axis and the margins
         fig = new_figure(5.0 + panel_in * num_columns, 3.2 if num_rows == 1 else 4.4)
         widths_in = [5.0, panel_in * num_columns] if errors else [5.0]
         parts = fig.subfigures(1, len(widths_in), width_ratios=widths_in, squeeze=False)[0]
@@ -110,7 +109,7 @@ def _draw_errors_by_kind(ax: Axes, points: Points, styles: Mapping[str, MethodSt
             ax.hlines(float(np.median(errors)), index - 0.38, index + 0.38, color="#333333", linewidth=1.5, zorder=3)
     ax.set_xlim(-0.6, len(points) - 0.4)
     _error_axis(ax, largest)
-    ax.set_xticks([])
+    ax.set_xticks([])  # the legend of the figure has the kinds
     ax.set_xlabel("all kinds")
     ax.set_ylabel("error (bar: median)")
     ax.set_title("errors of all", loc="left")

@@ -137,7 +137,8 @@ class Question:
     @classmethod
     def summary(cls) -> str:
         """Return the class's docstring without its sections on returned values and errors and its examples."""
-        return re.split(r"\n(?=(?:Returns|Raises):|>>> )", inspect.cleandoc(cls.__doc__ or ""))[0].strip()
+        paragraphs, *_ = re.split(r"\n(?=(?:Returns|Raises):|>>> )", inspect.cleandoc(cls.__doc__ or ""))
+        return paragraphs.strip()
 
     @classmethod
     def docstring(cls) -> str:
@@ -149,8 +150,8 @@ class Question:
             text = f"{name_with_stars}: {appearances[name].description or appearances[name].help}"
             descriptions.append(textwrap.fill(text, width=112, subsequent_indent="    "))
         arguments = "Args:\n" + textwrap.indent("\n".join(descriptions), "    ")
-        ending = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
-        sections, prompt, example = ending.partition(">>> ")
+        after_summary = inspect.cleandoc(cls.__doc__ or "")[len(cls.summary()) :].strip()
+        sections, prompt, example = after_summary.partition(">>> ")
         errors = "" if "Raises:" in sections else RAISES
         parts = [cls.summary(), arguments, sections.strip(), errors, prompt + example]
         return "\n\n".join(part for part in parts if part)
@@ -164,7 +165,7 @@ class Question:
             kind = inspect.Parameter.POSITIONAL_OR_KEYWORD if in_order else inspect.Parameter.KEYWORD_ONLY
             default = inspect.Parameter.empty if declared.default is MISSING else declared.default
             parameter = inspect.Parameter(declared.name, kind, default=default, annotation=declared.type)
-            if declared.name == REST:
+            if declared.name == REST:  # ``**fields``
                 parameter = inspect.Parameter(REST, inspect.Parameter.VAR_KEYWORD, annotation="Any")
             parameters.append(parameter)
         parameters.sort(key=lambda parameter: parameter.kind)  # positional ones first, ``**fields`` last
@@ -174,7 +175,8 @@ class Question:
         """Replace the value of each repeatable field by a list, unless the field has a mapping."""
         for declared in fields(self):  # type: ignore[arg-type]
             value = getattr(self, declared.name)
-            if appearance_of(declared).repeatable and value is not None and "Mapping" not in str(declared.type):
+            is_mapping = "Mapping" in str(declared.type)
+            if appearance_of(declared).repeatable and value is not None and not is_mapping:
                 object.__setattr__(self, declared.name, listed(value))  # the dataclass is frozen
 
 
