@@ -113,9 +113,8 @@ def step_parts(
         offload_s=_offload_s(spec, layout, micro_batches) if policy.offloaded_layers else 0.0,
     )  # fmt: skip
     software, recomputed_modules = spec.compute.kernels.build(), policy.modules
-    keeps_no_scores = policy.kind == "selective" or policy.recomputed_layers is not None
-    # Eager attention stores its scores unless they are recomputed; fused attention never does.
-    if software.attention == "eager" and keeps_no_scores:
+    recomputes_scores = policy.kind == "selective" or policy.recomputed_layers is not None
+    if software.attention == "eager" and recomputes_scores:  # fused attention never stores its scores
         recomputed_modules = tuple(sorted({*recomputed_modules, "core_attn"}))
     software = replace(software, recomputed=recomputed_modules, adapters=spec.adapters)
     return step_seconds(model, work, software=software, hardware=spec.compute.machine)
@@ -130,16 +129,17 @@ def step_s_by_flops(spec: ProjectSpec, layout: Layout, micro_batches: int, polic
     model, step_s = spec.model, flops_s(spec)
     if not isinstance(model, ModelShape):
         return step_s
+    seconds = step_s
     num_recomputed = sum(stage_layers(model, layout, policy.most_recomputed).totals)
-    # The forward pass of a layer, a third of its seconds, is computed twice.
-    seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3) if num_recomputed else step_s
+    if num_recomputed:  # the forward pass of a layer, a third of its seconds, is computed twice
+        seconds = flops_s(spec, 1 + num_recomputed / model.layers / 3)
     if policy.offloaded_layers:
         offload_s = _offload_s(spec, layout, micro_batches)
-        layer_s = step_s * layout.pipeline / micro_batches / model.layers
+        layer_s = step_s * layout.pipeline / micro_batches / model.layers  # of a micro-batch; a stage has fewer layers
         # A layer's forward pass takes a third of its seconds, its backward pass two thirds.
         waits_s = max(0.0, offload_s - layer_s / 3) + max(0.0, offload_s - layer_s * 2 / 3)
         num_offloaded = sum(stage_layers(model, layout, policy.offloaded_layers).totals)
-        seconds += micro_batches / layout.pipeline * num_offloaded * waits_s
+        seconds += micro_batches / layout.pipeline * num_offloaded * waits_s  # of the mean stage
     return seconds
 
 
@@ -163,12 +163,12 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
     """Return the computing seconds of a step, from its FLOPs and the hardware's utilisation.
 
     Args:
-        spec: spec of the setting; seconds of a step in the spec replace those by FLOPs.
+        spec: spec of the setting; if it sets the seconds of a step, these are returned.
         factor: factor on the FLOPs, for layers that are computed twice.
     """
-    shape, tokens = spec.model, spec.worker_tokens
+    model, tokens = spec.model, spec.worker_tokens
     flops = factor * spec.flops_per_token * tokens
-    return float(spec.compute.base_s(flops, shape.name, samples=tokens / shape.sequence, tokens=tokens))
+    return float(spec.compute.base_s(flops, model.name, samples=tokens / model.sequence, tokens=tokens))
 
 
 class _EqualSettings(NamedTuple):
@@ -207,6 +207,7 @@ class IntraReplica:
         self.worker_tensors = worker_tensors(spec.model, layout)
         if spec.adapters is not None:
             self.worker_tensors = self.worker_tensors.with_adapters(spec.adapters)
+        # The workers of a data-parallel rank compute their tokens together.
         self.tokens = spec.worker_tokens * layout.workers // layout.data
         self.kernels = spec.compute.kernels
         self.bytes_per_number = bytes_per_number(spec.number_format)
@@ -231,10 +232,10 @@ class IntraReplica:
         layout, model = self.layout, self.model
         computes_alone = layout.workers == layout.data and layout.expert == 1  # whole sequences of a whole model
         if not isinstance(model, ModelShape) or computes_alone:
-            return ReplicaTimes(compute_s, compute_s)
+            return ReplicaTimes(step_s=compute_s, compute_s=compute_s)
         settings, network, ndim = selection.settings, selection.network, selection.ndim
         # Settings with equal workers, micro-batches and recomputed layers have the same step, on links that may differ.
-        rows_by_step: dict[tuple[int, int, int], list[int]] = {}
+        rows_by_step: dict[tuple[int, int, int], list[int]] = {}  # rows: indices into the selected settings
         for row, setting in enumerate(settings.tolist()):
             recomputed_layers = memory_plan.policy(setting).most_recomputed
             step = int(workers[setting]), int(memory_plan.micro_batches[setting]), recomputed_layers
@@ -244,7 +245,7 @@ class IntraReplica:
         for (num_workers, micro_batches, recomputed_layers), rows in rows_by_step.items():
             row_network = network if len(rows_by_step) == 1 else links_of_rows(network, np.array(rows))
             factor = factor_of_rows(selection.factors.communication, rows, count=len(settings), ndim=ndim)
-            cache = selection.cache if row_network is network else PriceCache()
+            cache = selection.cache if row_network is network else PriceCache()  # which is for one network
             equal_settings = _EqualSettings(num_workers, row_network, factor, ndim, cache)
             try:
                 times = replica_times(
@@ -271,14 +272,15 @@ class IntraReplica:
     def _call_s(self, settings: _EqualSettings, algorithm: Algorithms, call: ReplicaCall) -> FloatOrArray:
         """Return the seconds of a collective among workers of one replica."""
         nbytes = call.payload_bytes
-        if call.copies > 1 and self.kernels.once_per_node:
-            nbytes *= distinct_share(_nodes_or_members(call.ranks, settings.network, settings.workers), call.copies)
+        if call.copies > 1 and self.kernels.once_per_node:  # a token goes once to each node that has one of its experts
+            receivers = _nodes_or_members(call.ranks, settings.network, settings.workers)
+            nbytes *= distinct_share(receivers, call.copies)
         key = call.collective, nbytes, settings.workers, call.ranks, algorithm
         if key not in settings.cache:
+            workers = np.full((1,) * settings.ndim, settings.workers)  # one number, with the axes of the prices
             settings.cache[key] = collective_prices(
-                call.collective, np.full((1,) * settings.ndim, settings.workers), nbytes, settings.network, algorithm,
-                timer=simulated_s, groups=[call.ranks],
-            )  # fmt: skip
+                call.collective, workers, nbytes, settings.network, algorithm, timer=simulated_s, groups=[call.ranks]
+            )
         return settings.factor * settings.cache[key].seconds
 
     def _message_s(self, settings: _EqualSettings, nbytes: float) -> FloatOrArray:

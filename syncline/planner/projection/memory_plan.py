@@ -147,13 +147,14 @@ def plan_memory(
     else:
         max_micro_batches = np.maximum(np.floor(sequences), 1)
 
-    # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies.
+    # Choose the first kind of sharding that fits under the first policy for activations, else under the next policies;
+    # where nothing fits, the pair of both that needs the least memory.
     micro_bytes = budget.activations_bytes / max_micro_batches
     # All pairs of a policy and a kind, in this order, along the first axis.
     least_bytes = (state_bytes[None] + micro_bytes[:, None]).reshape(-1, *limit.shape)
     fits = least_bytes <= limit
-    candidate = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
-    policy_index, kind_index = np.divmod(candidate, len(kinds))
+    pair_index = np.where(fits.any(axis=0), fits.argmax(axis=0), least_bytes.argmin(axis=0))
+    policy_index, kind_index = np.divmod(pair_index, len(kinds))
 
     # Divide the batch into as few micro-batches as fit beside the states.
     settings = np.arange(len(limit))
@@ -166,13 +167,13 @@ def plan_memory(
         needed = np.clip(np.ceil(needed), 1, max_micro_batches)
         micro_batches = _next_divisor(needed.astype(np.int64), sequences)
     parts_of_kinds = [memory.parts for memory in memories]
-    parts: dict[str, Any] = {}
+    parts: dict[str, Any] = {}  # those of the chosen kind of sharding in each setting
     for name, unsharded_part in unsharded.parts.items():
-        kind_parts = [kind_part[name] for kind_part in parts_of_kinds]
-        if all(part is unsharded_part for part in kind_parts):
+        part_by_kind = [kind_parts[name] for kind_parts in parts_of_kinds]
+        if all(part is unsharded_part for part in part_by_kind):
             parts[name] = np.broadcast_to(unsharded_part, limit.shape)
         else:
-            parts[name] = np.choose(kind_index, [np.broadcast_to(part, limit.shape) for part in kind_parts])
+            parts[name] = np.choose(kind_index, [np.broadcast_to(part, limit.shape) for part in part_by_kind])
     parts["activations_bytes"] = activations_bytes / micro_batches
     return MemoryPlan(
         np.array([SHARDINGS.index(kind) for kind in kinds])[kind_index],

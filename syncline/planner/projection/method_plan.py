@@ -5,6 +5,7 @@ A *setting* is a number of workers on some hardware, see `syncline.planner.proje
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
@@ -94,23 +95,22 @@ class PlannedSettings:
         key = size_key(states), size_key(errors), buffer_bytes.tobytes(), shares
         if key in self._memory_plans:
             return self._memory_plans[key]
-        spec, layout, elements = self.specs[0], self.layout, self.worker_tensors.elements
-        precision = spec.memory.memory_precision(spec.number_format)
+        spec, layout, elements, options = self.specs[0], self.layout, self.worker_tensors.elements, self.specs[0].memory
+        precision = options.memory_precision(spec.number_format)
         memory = model_memory(
             elements, states - errors, errors, precision, buffer_bytes,
-            gradient_bytes=2 if spec.memory.gradients == "bf16" else FP32_BYTES,
+            gradient_bytes=2 if options.gradients == "bf16" else FP32_BYTES,
         )  # fmt: skip
         frozen_bytes = MODEL_BYTES[precision] * self.worker_tensors.frozen
         memory = replace(memory, weights_bytes=memory.weights_bytes + frozen_bytes)
         state_share = sum(shard.elements / shard.sharers for shard in self.shards) / elements
         # The number of workers over which states are sharded.
         sharers = np.full(len(self.specs), 1 / state_share) if layout.gradient_workers > 1 else self.replicas
-        options = spec.memory
         if layout.pipeline > 1 and options.micro_batches is None:
             # A pipeline has micro-batches of one sequence, so that its stages are idle for the least time.
             options = options.model_copy(update={"micro_batches": max(1, int(self.budget.sequences[0]))})
         # In a pipeline, practitioners do not scatter gradients, or gather weights, for each of the many micro-batches;
-        # frozen weights are not sharded.
+        # frozen weights are not sharded. Then only the optimizer is, or nothing.
         choices = SHARDINGS[:2] if layout.pipeline > 1 or spec.lora is not None else SHARDINGS
         self._memory_plans[key] = plan_memory(
             options, self.budget, unsharded=memory, workers=sharers, shares=shares,
@@ -212,15 +212,14 @@ class MethodPlan:
         _add_call_buffers(
             buffer_bytes, self._traffic_between, replicas=settings.replicas, together=sends_together(method)
         )
-        errors, states = (
-            value_per_setting(partial(count, settings.tensors), method, workers=settings.replicas, mask=self.mask)
-            for count in (method.error_feedback_elements, method.kept_elements)
-        )
+        per_setting = partial(value_per_setting, method=method, workers=settings.replicas, mask=self.mask)
+        errors = per_setting(partial(method.error_feedback_elements, settings.tensors))
+        states = per_setting(partial(method.kept_elements, settings.tensors))
         return settings.plan_memory(states, errors, buffer_bytes, shares=has_sharers or method.can_shard_states)
 
     @cached_property
     def traffic(self) -> list[Traffic]:
-        """Return the traffic of a worker between replicas and inside its replica, in groups of settings."""
+        """Return the traffic of a worker, between replicas and inside its replica, of each group of alike settings."""
         settings, layout, traffic_between = self.settings, self.settings.layout, self._traffic_between
         has_sharers = layout.gradient_workers > 1
         sends_in_backward = any(exchange.in_backward for traffic in traffic_between for exchange in traffic.exchanges)
@@ -236,7 +235,7 @@ class MethodPlan:
         for sharding, micro_batches in sorted(plans):
             selected = mask & (memory_plan.sharding == sharding) & (memory_plan.micro_batches == micro_batches)
             kind, last_buckets = SHARDINGS[sharding], after_micro_batches(buckets, micro_batches)
-            if not has_sharers and kind == "none":  # nothing is added inside replicas; only the buckets are missing
+            if not has_sharers and kind == "none":  # the traffic between replicas lacks only its buckets
                 for traffic in traffic_between:
                     row_of_setting = np.where(selected, traffic.row_of_setting, -1)
                     if (row_of_setting >= 0).any():
@@ -265,8 +264,8 @@ def _optimizer_s(method: MethodBase, tensors: Sequence[TensorShape], spec: Proje
     """Return the seconds of the optimizer's update in a step; 0 if the spec does not count them."""
     if not (spec.compute.optimizer_time or spec.compute.prices_updates):
         return 0.0
-    flops = spec.model.flops_per_token * spec.worker_tokens
-    return spec.compute.optimizer_s(method, tensors, flops_s(spec), flops, spec.model.name)
+    step_flops = spec.model.flops_per_token * spec.worker_tokens
+    return spec.compute.optimizer_s(method, tensors, flops_s(spec), step_flops, spec.model.name)
 
 
 def _add_call_buffers(buffer_bytes: Floats, traffics: Sequence[Traffic], replicas: Indices, together: bool) -> None:
@@ -298,9 +297,9 @@ def _gathered_units(spec: ProjectSpec, layout: Layout, counts: Sequence[int]) ->
     """
     if not isinstance(spec.model, ModelShape):
         return gradient_buckets(counts, spec.bucket_size)
-    layers = -(-spec.model.layers // layout.pipeline)
-    # With one "byte" per element, the limit of a unit is a number of elements.
-    return gradient_buckets(counts, max(1.0, sum(counts) / layers), element_bytes=1)
+    stage_layers = math.ceil(spec.model.layers / layout.pipeline)
+    # With one "byte" per element, the size of a bucket is a number of elements.
+    return gradient_buckets(counts, bucket_bytes=max(1.0, sum(counts) / stage_layers), element_bytes=1)
 
 
 def activation_policies(spec: ProjectSpec, layout: Layout) -> tuple[ActivationPolicy | None, ...]:

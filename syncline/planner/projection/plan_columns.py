@@ -94,6 +94,7 @@ def plan_columns(
     speedup = speedup_ratio(step_s[:, :, :1], step_s)
     speedup_variants = [speedup_ratio(variant_s[:, :, :1], variant_s) for variant_s in prices.variants]
     speedup_low, speedup_high = combined_bounds(speedup, speedup_variants)
+    takes_time = ~(step_s <= 0)  # also true for an unknown time, nan
     first_reason = len(TIME_SOURCES)  # code of the first reason why a time is unknown
     hardware = [setting.compute.hardware for setting in plan.specs]
     peak_s = value_per_spec(plan.specs, _peak_s)
@@ -116,9 +117,7 @@ def plan_columns(
             np.maximum(evaluators.codes - first_reason + 1, 0), (None, *evaluators.values[first_reason:])
         ),
         **{name: times[name] for name in (*STEP_TIMES[:-1], *INSIDE_TIMES)},
-        "communication_share": np.divide(
-            times["communication_s"], step_s, out=np.zeros_like(step_s), where=~(step_s <= 0)
-        ),
+        "communication_share": np.divide(times["communication_s"], step_s, out=np.zeros_like(step_s), where=takes_time),
         "exposed_communication_s": times["exposed_communication_s"],
         "utilisation": np.array(peak_s)[:, None, None] / np.where(step_s > 0, step_s, np.nan),
         "bytes_per_worker": _bytes_per_worker(plan)[:, None, :],
@@ -165,7 +164,7 @@ def _price_methods(
         cache = PriceCache()
         group_communication = communication.select(network_indices)
         for method_index in range(len(plan.methods)):
-            cells = np.s_[:, network_indices, method_index]
+            cells = np.s_[:, network_indices, method_index]  # of all settings, the group's networks and the method
             step = plan.step(method_index, network, cache=cache)
             for name in STEP_TIMES:
                 times[name][cells] = by_link(getattr(step, name))
@@ -216,10 +215,10 @@ def _bytes_per_worker(plan: ProjectionPlan) -> Floats:
     nbytes = np.zeros((len(plan.specs), len(plan.methods)))
     for index, method_plan in enumerate(plan.method_plans):
         for traffic in method_plan.traffic:
-            sent_exchanges = [
-                exchange for exchange in traffic.exchanges if plan.layout.workers == 1 or exchange.first_group is None
-            ]
-            nbytes[traffic.settings, index] = bytes_per_step(sent_exchanges, plan.spec.steps)
+            exchanges = traffic.exchanges
+            if plan.layout.workers > 1:  # without those inside a replica, which have a group
+                exchanges = [exchange for exchange in exchanges if exchange.first_group is None]
+            nbytes[traffic.settings, index] = bytes_per_step(exchanges, plan.spec.steps)
     return nbytes
 
 
@@ -228,7 +227,7 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
     settings_of_machine: dict[int, list[int]] = {}
     for setting, spec in enumerate(plan.specs):
         settings_of_machine.setdefault(id(spec.memory_machine), []).append(setting)
-    columns_of_methods: dict[str, list[NDArray[Any]]] = {}
+    method_columns: dict[str, list[NDArray[Any]]] = {}  # by name, a column ``(S,)`` for each method
     for method_plan in plan.method_plans:
         memory_plan = method_plan.memory_plan
         columns: dict[str, NDArray[Any]] = {}
@@ -241,8 +240,8 @@ def _memory_columns(plan: ProjectionPlan) -> Columns:
                 column[settings] = values[settings]
         columns |= {name: getattr(memory_plan, name) for name in ("micro_batches", "sharding", "activations")}
         for name, column in columns.items():
-            columns_of_methods.setdefault(name, []).append(column)
-    stacked = {name: np.stack(columns, axis=1)[:, None, :] for name, columns in columns_of_methods.items()}
+            method_columns.setdefault(name, []).append(column)
+    stacked = {name: np.stack(columns_of_name, axis=1)[:, None, :] for name, columns_of_name in method_columns.items()}
     policies = [None if policy is None else policy.describe() for policy in plan.method_plans[0].memory_plan.policies]
     values_by_code = {"fits": FITS, "sharding": SHARDINGS, "activations": policies}
     return stacked | {name: Categorical(stacked[name], tuple(values)) for name, values in values_by_code.items()}

@@ -26,7 +26,7 @@ from syncline.units import format_bandwidth, format_bytes, format_seconds
 
 def training_columns(rows: Sequence[Record]) -> list[str]:
     """Return the columns of a whole training that the rows have: time, tokens, loss, goodput, cost and energy."""
-    fields = rows[0].keys() if rows else ()
+    fields = rows[0].keys() if rows else ()  # all rows have the same
     columns = []
     if "training_s" in fields:
         columns.append("training_s")
@@ -72,12 +72,14 @@ def training_note(rows: Sequence[Record], specs: Sequence[ProjectSpec]) -> str:
 def _loss_lines(rows: Sequence[Record], spec_by_model: dict[str, ProjectSpec]) -> list[str]:
     """Return lines on the fits that predict the rows' losses, and on the reasons for losses that are unknown."""
     lines: list[str] = []
-    methods_by_reason: dict[str, dict[str, None]] = {}
+    methods_by_reason: dict[str, dict[str, None]] = {}  # each method once, in order
     for row in rows:
         if row.get("loss") is not None:
             bounds = "" if row["loss_low"] is None else f" ({row['loss_low']:.2f} to {row['loss_high']:.2f})"
-            mark = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}" if row["extrapolation"] else "seen"
-            lines.append(f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {mark}.")
+            range_text = "seen"  # the training is inside the range of the fit
+            if row["extrapolation"]:
+                range_text = f"{EXTRAPOLATED.strip()}: extrapolation, {row['beyond']}"
+            lines.append(f"\nLoss of {row['method']}: fit {row['loss_fit']}{bounds}, {range_text}.")
         elif row.get("loss_unknown"):
             reason = _unknown_loss_reason(row, spec_by_model[row["model"]])
             methods_by_reason.setdefault(reason, {})[row["method"]] = None
@@ -203,10 +205,11 @@ def _subject(spec: ProjectSpec) -> tuple[str, str | None, str | None]:
 
 def _threshold_text(row: Record) -> str | None:
     """Return the bandwidths at which a method is 5 % faster: ``< 10 Gbit/s``, ``any``, or None if unknown."""
-    when, rate = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
-    if when is None or rate is None:
-        return THRESHOLD_SIGNS.get(when)
-    return f"{THRESHOLD_SIGNS[when]} {format_bandwidth(rate)}"
+    when, threshold = row["faster_by_5_percent"], row["faster_by_5_percent_bandwidth_bytes_per_s"]
+    if when is None:
+        return None
+    sign = THRESHOLD_SIGNS[when]
+    return sign if threshold is None else f"{sign} {format_bandwidth(threshold)}"
 
 
 def simulation_note(rows: Sequence[Record]) -> str:
@@ -254,12 +257,12 @@ MOST_NAMED = 8
 
 def memory_note(rows: list[Record], specs: Sequence[ProjectSpec]) -> str:
     """Return the note that explains the mark of memory that does not fit; empty if all memory fits."""
-    if all(row["fits"] is not False for row in rows):
+    if all(row["fits"] is not False for row in rows):  # None: unknown
         return ""
-    sizes = {}
+    limits = {}
     for spec in specs:
         machine = spec.memory_machine
         if machine is not None and machine.memory_bytes is not None:
-            sizes[machine.name] = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
-    limits = " or ".join(f"{USABLE:.0%} of the {size} of {name}" for name, size in sizes.items())
-    return f"\n{TOO_LARGE.strip()}: does not fit into {limits}."
+            size = f"{format_bytes(machine.memory_bytes)} ({machine.memory_bytes / 2**30:g} GiB)"
+            limits[machine.name] = f"{USABLE:.0%} of the {size} of {machine.name}"
+    return f"\n{TOO_LARGE.strip()}: does not fit into {' or '.join(limits.values())}."

@@ -108,8 +108,8 @@ def _layout_bytes(
         message_bytes = intra_replica.bytes_per_number * micro_tokens * model.width  # of all workers that share it
         pipelines = workers // (stages * layout.tensor * layout.context)
         ranks = layout.pipeline_group
+        # Each message's levels, once per chunk. After each chunk but the last, the last stage sends to the first one.
         crossed_levels = layout.chunks * message_levels(ranks, unit_sizes)
-        # After each chunk but the last, the last stage sends to the first one.
         crossed_levels += (layout.chunks - 1) * message_levels((ranks[0], ranks[-1]), unit_sizes)
         for level in crossed_levels:
             totals[level] += 2 * micro_batches * pipelines * message_bytes  # forward and backward
@@ -127,24 +127,24 @@ def with_training(rows: Sequence[Mapping[str, Any]], specs: Sequence[Experiment]
     Raises:
         SpecError: the specs are those of a study.
     """
-    spec_by_key: dict[tuple[Any, ...], ProjectSpec] = {}
+    spec_by_row_key: dict[tuple[Any, ...], ProjectSpec] = {}
     for spec in specs:
         if not isinstance(spec, ProjectSpec):
             raise SpecError("spec", spec.name, "a projection: a paper's table has no training to pay for")
         machine, layout = spec.compute.hardware, spec.layout.build()
         layout_name = layout.describe() if layout.workers > 1 else None
-        spec_by_key[spec.model.name, machine.name if machine else None, spec.workers, layout_name] = spec
-    totals = [
-        _training(row, spec_by_key[row["model"], row["hardware"], row["workers"], row["layout"]], options)
-        for row in rows
-    ]
+        spec_by_row_key[spec.model.name, machine.name if machine else None, layout_name, spec.workers] = spec
+    totals = []
+    for row in rows:
+        row_key = row["model"], row["hardware"], row["layout"], row["workers"]
+        totals.append(_training(row, spec_by_row_key[row_key], options))
     if not isinstance(rows, ColumnRows):  # plain dictionaries
         return ColumnRows([columns_of_rows([{**row, **total} for row, total in zip(rows, totals, strict=True)])])
-    parts, num_rows = [], 0
+    parts, begin = [], 0
     for part in rows.parts:
-        part_totals = totals[num_rows : num_rows + length(part)]
-        parts.append(part | columns_of_rows(part_totals))
-        num_rows += length(part)
+        end = begin + length(part)
+        parts.append(part | columns_of_rows(totals[begin:end]))
+        begin = end
     return ColumnRows(parts)
 
 
@@ -157,17 +157,18 @@ def loss_fit_method(method: MethodBase) -> str:
     method_fields = dict(method)
     rule_kind = getattr(method_fields.get("rule"), "kind", None)
     is_plain_adam = rule_kind == "adam" and method_fields.get("compressor") is None
-    has_nesterov_step = is_plain_adam and method_fields.get("outer_momentum") == FITTED_OUTER_MOMENTUM
+    has_fitted_outer_step = is_plain_adam and method_fields.get("outer_momentum") == FITTED_OUTER_MOMENTUM
     fragment_delay = getattr(method_fields.get("stream"), "tau", 0)
     is_covered = {
         "ddp": is_plain_adam,
-        "diloco": has_nesterov_step and method.wire in (None, "dense"),
-        "streaming-diloco": has_nesterov_step and fragment_delay == 1,
+        "diloco": has_fitted_outer_step and method.wire in (None, "dense"),
+        "streaming-diloco": has_fitted_outer_step and fragment_delay == 1,
     }
     if is_covered.get(method.kind):
         return "ddp-adam" if method.kind == "ddp" else method.kind
-    # A method that no fit covers must not have the name of a fit's method by chance.
-    return f"{method.name}, otherwise" if method.name in (*is_covered, "ddp-adam") else method.name
+    if method.name in (*is_covered, "ddp-adam"):  # not the name of a fit's method, which a label may be by chance
+        return f"{method.name}, otherwise"
+    return method.name
 
 
 FITTED_OUTER_MOMENTUM = 0.9
@@ -182,7 +183,7 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
     steps = float(spec.steps) if options.tokens is None else options.tokens / tokens_per_step
     columns: dict[str, Any] = {}
     step_s, low_s, high_s = row["step_time_s"], row["step_time_low_s"], row["step_time_high_s"]
-    seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)
+    seconds = None if step_s is None else (steps * step_s, steps * low_s, steps * high_s)  # time and its bounds
     has_loss = options.tokens is not None or options.target_loss is not None
     if has_loss:
         columns, tokens_to_target = _losses(method, spec, options)
@@ -194,9 +195,9 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
             if step_s is not None:
                 tokens_per_s = tokens_per_step / step_s
                 seconds = time_to_loss_s(reached_loss, tokens_per_s, low=low_s / step_s, high=high_s / step_s)
-                factor = token_factor.factor
+                data_parallel_steps = steps / token_factor.factor
                 columns["below_computing"] = below_computing(
-                    seconds[0], steps / factor * row["compute_s"], factor,
+                    seconds[0], data_parallel_steps * row["compute_s"], token_factor.factor,
                     bounds=(token_factor.low, token_factor.high), source=token_factor.source,
                 )  # fmt: skip
     if options.failures is not None:
@@ -207,8 +208,8 @@ def _training(row: Mapping[str, Any], spec: ProjectSpec, options: WholeTraining)
         else:
             columns |= goodput.fields() | {"stuck": goodput.stuck}
     if has_loss or options.failures is not None:
-        value_s, low_s, high_s = seconds or (None, None, None)
-        columns |= {"training_s": value_s, "training_low_s": low_s, "training_high_s": high_s}
+        names = ("training_s", "training_low_s", "training_high_s")
+        columns |= dict.fromkeys(names) if seconds is None else dict(zip(names, seconds, strict=True))
     if options.prices is not None:
         step_bytes = egress_per_step(method, spec, network, row)
         sent_bytes = None if step_bytes is None else step_bytes * steps
@@ -263,13 +264,13 @@ def _losses(
     """
     training = training_at_scale(method, spec, options.tokens)
     columns: dict[str, Any] = {"tokens": options.tokens} | dict.fromkeys(LOSS_FIELDS)
-    tokens_to_target: tuple[LossReached, TokenFactor] | None = None
+    tokens_to_target = None
     try:
         if options.target_loss is None:
             prediction = predicted_loss(training, extrapolate=options.extrapolate)
         else:
-            tokens_to_target = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
-            reached_loss, token_factor = tokens_to_target
+            reached_loss, token_factor = tokens_for_equal_loss(options.target_loss, training, options.extrapolate)
+            tokens_to_target = reached_loss, token_factor
             prediction = reached_loss.prediction
             columns |= {"tokens": reached_loss.value, "tokens_factor": token_factor.factor}
     except SpecError as error:
@@ -295,8 +296,8 @@ LOSS_FIELDS = (
 def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row: Mapping[str, Any]) -> float | None:
     """Return the mean bytes of a step that leave sites, all sites together, or None if they cannot be counted.
 
-    Without a layout and sharding, the bytes that a worker sends in a step, from the row, are multiplied by the ratio of
-    the bytes that its collectives send out of the sites to the bytes that it passes to them.
+    Without a layout and sharding, they are the bytes that a worker sends in a step, from the row, times the ratio of
+    the bytes that its collectives send out of all sites to the bytes that it passes to these collectives.
 
     Args:
         method: the method.
@@ -304,10 +305,10 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
         network: network with the sites.
         row: row of the method on that network.
     """
-    sizes = site_sizes(network, spec.workers)
-    if sizes is None:
+    workers_of_sites = site_sizes(network, spec.workers)
+    if workers_of_sites is None:
         return None
-    if len(sizes) == 1:
+    if len(workers_of_sites) == 1:
         return 0.0
     if spec.layout.build().workers > 1 or row["sharding"] != "none":  # then workers also gather inside replicas
         plan = ProjectionPlan([spec], [method])
@@ -320,7 +321,7 @@ def egress_per_step(method: MethodBase, spec: ProjectSpec, network: Network, row
     for exchange in exchanges:
         payload_bytes = exchange.payload_bytes * exchange.num_runs(spec.steps)
         total_bytes += payload_bytes
-        leaving_bytes += egress_bytes(exchange.collective, payload_bytes, sizes)
+        leaving_bytes += egress_bytes(exchange.collective, payload_bytes, workers_of_sites)
     return float(row["bytes_per_worker"] * leaving_bytes / total_bytes) if total_bytes else 0.0
 
 
@@ -340,7 +341,7 @@ def training_cost(
         seconds: duration with its lower and upper bound; None if it is unknown.
         egress_bytes: bytes that leave sites in the whole training, all sites together; None if unknown.
     """
-    board_power_w, _ = BOARD_POWER_W.get(row["hardware"], (None, ""))
+    board_power_w, _source = BOARD_POWER_W.get(row["hardware"], (None, ""))
     busy_power_w = prices.busy_power_w(board_power_w)
     busy_s = steps * (row["compute_s"] or 0.0)  # unknown for a layout without a closed form
     columns: dict[str, Any] = {"currency": prices.currency, "egress_bytes": None if seconds is None else egress_bytes}
