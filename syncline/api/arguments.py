@@ -111,9 +111,8 @@ def _error_with_parameter(error: SpecError, parameters: Mapping[str, Any], flags
     if not error.path.startswith("--"):
         return error
     flag, dot, inner_path = error.path.partition(".")
-    name = flag.removeprefix("--").replace("-", "_")
-    for candidate in (flags.get(flag, name), f"{name}s"):  # a list may have the plural as its name
-        if candidate in parameters:
-            name = candidate
-            break
-    return SpecError(name + dot + inner_path, error.value, error.expected)
+    flag_name = flag.removeprefix("--").replace("-", "_")
+    parameter = flags.get(flag, flag_name)
+    if parameter not in parameters:  # a parameter for a list may have the plural as its name
+        parameter = f"{flag_name}s" if f"{flag_name}s" in parameters else flag_name
+    return SpecError(parameter + dot + inner_path, error.value, error.expected)

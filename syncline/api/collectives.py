@@ -37,10 +37,11 @@ def collectives_result(question: CostQuestion, answer: dict[str, Any] | None = N
     transfers = transferred_parts(question)
     refuse_transfers(transfers, strict)
     answer = compute_costs(question) if answer is None else answer
-    tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
+    make_tables = later("syncline.planner.collective_tables:collectives_tables", answer["rows"], question)
     record = {"transferred": [transfer.record() for transfer in transfers]} | answer
     return Result(
-        "collectives", record, tables=partial(tables_after, transfers, tables), figure=partial(costs_figure, question),
+        "collectives", record, tables=partial(tables_after, transfers, make_tables),
+        figure=partial(costs_figure, question),
         asked=lambda: {"question": question_fields(question)},
     )  # fmt: skip
 

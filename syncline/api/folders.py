@@ -74,7 +74,8 @@ def answer_report(question: Report) -> ReportPage:
             pages.append(reported(source))
         else:
             result = load(source)
-            pages.append(reported(result, result.folder.name if result.folder is not None else ""))
+            # A result that is computed again from its record, such as a projection, has no folder.
+            pages.append(reported(result, "" if result.folder is None else result.folder.name))
     from syncline.runs.report.page import write_page
 
     return write_page(pages, question.out, question.title)
@@ -122,14 +123,12 @@ def _run_result(record: dict[str, Any], path: Path) -> Result:
         kind = kind_of_model(type(spec))
     elif (path / "spec.yaml").is_file():  # a spec that cannot be read completely still states its kind
         kind = kind_of(path / "spec.yaml")
-    command = kind if kind in ("compare", "pipeline") else "run"
+    command = kind if kind in ("compare", "pipeline") else "run"  # a study has a kind of its own, and is run
     if "launch" in record:
         command = "launch"
     is_study = command == "run" and not isinstance(spec, RunSpec)
-    columns = ROWS.get(command, {})
-    if is_study or record.get("failed"):  # a study has its own columns; processes that failed have no times
-        columns = {}
-    check_rows(rows, path / "run.json", columns)
+    has_own_columns = is_study or record.get("failed")  # processes that failed have no times
+    check_rows(rows, path / "run.json", {} if has_own_columns else ROWS.get(command, {}))
     if command == "launch":
         answer |= {name: record.get(name) for name in ("simulated", "failed")}
     if "measured_step_s" in record:
@@ -144,7 +143,7 @@ def _validation(record: dict[str, Any], spec: Any, path: Path) -> Result:
     names = ("rows", "summary", "constants", "cross_validation")
     answer = {name: record[name] for name in names if name in record} | {"folder": str(path)}
     module = "syncline.measure.validation.tables"
-    if not isinstance(spec, VALIDATIONS):
+    if not isinstance(spec, VALIDATIONS):  # of launched trainings
         return Result("validate", answer, tables=later(f"{module}:validation_tables", answer), folder=path)
     answer = {"spec": spec.name} | answer
     return Result("validate", answer, spec, tables=later(f"{module}:validate_tables", answer, spec), folder=path)

@@ -38,21 +38,21 @@ def projection_options(question: Projection, studies_of: str = "") -> tuple[Expe
     networks, machines, workers = resolve_cluster_options(
         question.cluster, question.networks, machines=question.hardware, workers=question.workers
     )
-    networks, count = with_matrices(networks)
+    networks, num_places = with_matrices(networks)
     question = dataclasses.replace(question, networks=networks)
     # A matrix of places decides the workers of a bundled spec; a user's own spec states them.
     is_bundled = isinstance(question.spec, str) and not question.spec.endswith(".yaml")
     if workers is None and is_bundled and not any(change.path == "workers" for change in changes_of(question)):
-        workers = count
-    names, batch, period = ["networks"], None, None
+        workers = num_places
+    names, batch_tokens, period = ["networks"], None, None
     if isinstance(question, Project):
-        names, batch, period = ["networks", "placement"], question.batch_tokens, question.period
+        names, batch_tokens, period = ["networks", "placement"], question.batch_tokens, question.period
     spec: Experiment = spec_of(question, names, ProjectSpec, kind="project", studies_of=studies_of)
     options = projections.Options(
         workers, question.model or (), hardware=machines or (), methods=question.methods or (),
         overlap=question.overlap, algorithm=question.algorithm,
-        sequence=question.sequence, precision=question.precision, layouts=question.layout or (), batch_tokens=batch,
-        period=period,
+        sequence=question.sequence, precision=question.precision, layouts=question.layout or (),
+        batch_tokens=batch_tokens, period=period,
     )  # fmt: skip
     return spec, options
 

@@ -108,14 +108,11 @@ class Result:
     @property
     def tables(self) -> list[Group]:
         """Return the tables that the command prints; `rich` draws them."""
-        with self._as_written():
+        with self._blame_changed_folder():
             return list(self._tables())
 
-    def _as_written(self) -> AbstractContextManager[None]:
-        """Return a context for code that reads files or rows of the result.
-
-        If the result was loaded from a folder, an error in this context says that the folder was changed.
-        """
+    def _blame_changed_folder(self) -> AbstractContextManager[None]:
+        """Return a context in which errors say that the folder was changed, if the result was loaded from one."""
         return nullcontext() if self.read_from is None else refuse_changed_files(self.read_from)
 
     @property
@@ -199,13 +196,13 @@ class Result:
     def _drawn(self) -> Figure:
         """Draw the result's figure, and return it."""
         if self._figure is not None:
-            with self._as_written():
+            with self._blame_changed_folder():
                 return self._figure()
         if self._has("curves"):
             from syncline.runs.training.results import figure_of_file
 
             assert self.folder is not None
-            with self._as_written():
+            with self._blame_changed_folder():
                 return figure_of_file(self.folder)
         raise SynclineError(f"a result of {self.command!r} has no picture of its own")
 
@@ -254,8 +251,8 @@ class Result:
             with suppress(OSError):
                 working.unlink(missing_ok=True)
             reason = error.strerror
-            if isinstance(error, shutil.Error):  # it has a list of (source, target, reason)
-                ((_, _, reason), *_) = error.args[0]
+            if isinstance(error, shutil.Error):
+                _source, _target, reason = error.args[0][0]  # the first file that could not be copied
             raise SpecError("save", str(target), f"a place that can be written to ({reason})") from None
         return target
 
@@ -281,11 +278,13 @@ class Result:
 
     def __repr__(self) -> str:
         name = f" {self.spec.name!r}" if hasattr(self.spec, "name") else ""
-        ending = ", failed" if self.failed else ""
+        state = ""
         if self.interrupted:
-            ending = ", interrupted"
-        where = f", {self.folder}" if self.folder is not None else ""
-        return f"<{self.command}{name}: {len(self.record['rows'])} rows{ending}{where}>"
+            state = ", interrupted"
+        elif self.failed:
+            state = ", failed"
+        folder = f", {self.folder}" if self.folder is not None else ""
+        return f"<{self.command}{name}: {len(self.record['rows'])} rows{state}{folder}>"
 
     def __str__(self) -> str:
         """Return the tables as text; without tables, medians over the seeds from the summary, or else the rows."""

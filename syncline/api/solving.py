@@ -27,13 +27,13 @@ def answer_solve(question: Solve) -> Result:
     if isinstance(question.spec, list | tuple):
         specs = question.spec
     else:
-        own_methods = question.spec != Solve.spec  # the methods of the default spec are not the user's choice
-        specs = inputs.specs(*projection_options(question), own_methods=own_methods)
+        has_own_spec = question.spec != Solve.spec  # the methods of the default spec are not the user's choice
+        specs = inputs.specs(*projection_options(question), own_methods=has_own_spec)
         warn_lines(left_out(specs))
     problem = inputs.question(question.variable, specs, own_methods=bool(question.methods))
     if specs is not question.spec:  # specs that the user gives as objects keep their steps
-        timed = with_steps_of_tokens(problem.specs, question)
-        problem = replace(problem, specs=[spec for spec in timed if isinstance(spec, ProjectSpec)])
+        specs_with_steps = with_steps_of_tokens(problem.specs, question)
+        problem = replace(problem, specs=[spec for spec in specs_with_steps if isinstance(spec, ProjectSpec)])
     transfers = transfers_of(problem.specs)
     refuse_transfers(transfers, question.strict)
     rows = solve_rows(problem)

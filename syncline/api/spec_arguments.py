@@ -29,7 +29,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
     field_by_name = {field.name: field for field in question.declared(SHELL if by_command else PYTHON)}
     for name in names:
         value, path = getattr(question, name), (paths or {}).get(name, name)
-        if path == "network" and isinstance(value, list):
+        if path == "network" and isinstance(value, list):  # an option that may be repeated for other commands
             if len(value) > 1:
                 expected = "one network, as this trains on one; 'syncline compare' takes several"
                 raise SpecError("--network", value, expected)
@@ -38,7 +38,7 @@ def changes_of(question: Question, names: Sequence[str] = (), paths: Mapping[str
             option = flag_of(field_by_name[name]) if by_command else path
             changes.append(Override.option(option, path, value))
     field_values: Any = question.fields or ()  # type: ignore[attr-defined]
-    if not isinstance(field_values, Mapping):
+    if not isinstance(field_values, Mapping):  # texts of --set, over which the options have precedence
         return [*map(Override.parse, field_values), *changes]
     for path, value in field_values.items():
         if value is not None:
@@ -65,7 +65,8 @@ def spec_of(
     changes = changes_of(question, names, paths)
     if isinstance(base_spec, Experiment):
         spec_kind = kind_of_model(type(base_spec))
-        if not (isinstance(base_spec, classes) or (spec_kind in STUDIES and study_of(base_spec).command == studies_of)):
+        is_accepted_study = spec_kind in STUDIES and study_of(base_spec).command == studies_of
+        if not (isinstance(base_spec, classes) or is_accepted_study):
             raise SpecError("spec", base_spec.name, f"a spec of kind {kind}; this one is of kind {spec_kind}")
         if not changes:
             return base_spec

@@ -126,9 +126,9 @@ def answer_launch(question: Launch, watch: Watch = unwatched) -> Result:
     If a process fails, `Result.failed` names it; a function called from Python warns, and a command ends with an error.
     """
     names = ("problem", "method", "network", "workers", "steps", "seeds")
-    texts = question.fields if isinstance(question.fields, list) else ()
-    is_pipeline = isinstance(question.spec, str | Path) and kind_of(question.spec, texts) == "pipeline"
-    paths = {"network": "networks", "workers": "stages"} if is_pipeline else {}
+    texts_of_set = question.fields if isinstance(question.fields, list) else ()
+    is_pipeline = isinstance(question.spec, str | Path) and kind_of(question.spec, texts_of_set) == "pipeline"
+    paths = {"network": "networks", "workers": "stages"} if is_pipeline else {}  # a worker is a stage there
     spec: RunSpec | PipelineSpec = spec_of(question, names, RunSpec, PipelineSpec, kind="run", paths=paths)
     from syncline.measure.launching.launch import launch, launch_warnings
     from syncline.measure.launching.pipeline import launch_pipeline
@@ -222,7 +222,7 @@ def answer_sweep(question: Sweep, listener: Listener | None = None) -> SweepResu
     from syncline.runs.sweep.sweep import sweep
 
     names = ("problem", "method", "network", "workers", "steps", "compute")
-    with result_place(question, "sweep", folder=None) as target:  # a command's sweep chooses runs/NAME-sweep by itself
+    with result_place(question, "sweep", folder=None) as target:  # without --out `sweep` chooses runs/NAME-sweep
         swept = sweep(
             {"kind": "run", "name": "sweep"} if question.spec is None else question.spec, question.grid or {},
             seeds=question.seeds, overrides=changes_of(question, names), out=target.path,

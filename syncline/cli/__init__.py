@@ -2,10 +2,3 @@
 
 ``answers``, ``trainings``, ``results``, ``replays`` and ``catalogues`` print answers; ``shell`` has what they share.
 """
-
-
-def main() -> None:
-    """Run ``syncline`` with the arguments of this process."""
-    from syncline.cli.application import main as run
-
-    run()

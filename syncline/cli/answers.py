@@ -11,8 +11,8 @@ from syncline.planner.csv_rows import write_csv
 
 def print_answer(question: Any) -> None:
     """Answer a question, print the result as tables or JSON, and write the files that ``--csv`` and the like name."""
-    options = vars(question)
-    if options.get("grid"):  # of `Project`
+    options = vars(question)  # which of grid, columns, csv, parquet and plot there are depends on the question
+    if options.get("grid"):
         from syncline.cli.grids import write_grid
 
         write_grid(question)

@@ -55,7 +55,7 @@ class Commands(TyperGroup):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Read the command line and run its command, without pydantic's plugins; errors name options, not arguments."""
         plugins_before, token = os.environ.get(PLUGINS), called_by_command.set(True)
-        os.environ.setdefault(PLUGINS, "__all__")
+        os.environ.setdefault(PLUGINS, "__all__")  # disables all, unless the user has chosen
         try:
             return super().main(*args, **kwargs)
         finally:
@@ -124,12 +124,12 @@ def _value_error(error: Any, parameter: Any, hint: str) -> SynclineError:
     """Return the error for a missing or wrong value of an option or argument; ``hint`` names the help."""
     options = [name for name in parameter.opts if name.startswith("--")]
     path = options[0] if options else str(parameter.metavar or parameter.name).lower()
-    if type(error).__name__ == "MissingParameter":
-        help_ = _sentence(str(getattr(parameter, "help", None) or "a value"))
-        return Missing(path, help_ + ("" if "see '" in help_ else hint))
-    problems: list[Any] = getattr(error.__cause__, "errors", list)()
-    if problems:
-        return SpecError(path, problems[0]["input"], _accepted_values(problems[0]))
+    if type(error).__name__ == "MissingParameter":  # a class of click, see `UsageError`
+        expected = _sentence(str(getattr(parameter, "help", None) or "a value"))
+        return Missing(path, expected if "see '" in expected else expected + hint)
+    if hasattr(error.__cause__, "errors"):  # pydantic's ValidationError
+        problem = error.__cause__.errors()[0]
+        return SpecError(path, problem["input"], _accepted_values(problem))
     return SynclineError(f"{path}: {_sentence(error.message)}")
 
 
@@ -138,7 +138,7 @@ def _option_error(error: Any, option: str, hint: str) -> SynclineError:
     if type(error).__name__ == "NoSuchOption" and error.ctx is not None:
         names = [name for parameter in error.ctx.command.params for name in parameter.opts if name.startswith("--")]
         return SpecError("option", option, one_of([*names, "--help"], option) + hint)
-    if "requires" in error.message:
+    if "requires" in error.message:  # "Option '--steps' requires an argument."
         return Missing(option, "a value")
     return SynclineError(f"{option}: {_sentence(error.message)}")
 
@@ -239,7 +239,7 @@ def _exit_code() -> int:
         if code == 1:
             try:
                 sys.stdout.flush()
-            except (OSError, ValueError):  # the disk is full, so that the buffer cannot be written at exit either
+            except (OSError, ValueError):  # a full disk: Python writes the buffer again at exit, to nowhere then
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return code
 

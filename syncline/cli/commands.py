@@ -195,7 +195,8 @@ def _completion_names(completion: str | tuple[str, ...]) -> Iterable[str]:
         return sorted(str(path) for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else ()
     module, _, name = CATALOGUES[source].partition(":")
     catalogue: Any = getattr(import_module(module), name)
-    catalogue = catalogue() if callable(catalogue) else catalogue
+    if callable(catalogue):
+        catalogue = catalogue()
     return catalogue.names() if hasattr(catalogue, "names") else list(catalogue)
 
 
@@ -249,7 +250,7 @@ def callback_of(question: type[Question], printer: Callable[[Any], None], **hidd
     Args:
         question: class of the question.
         printer: function that prints the answer to a question.
-        **hidden_flags: type of each flag that acts by itself, such as ``--no-code``; its value is no field.
+        **hidden_flags: type of each flag that acts by itself, such as ``--no-code``; typer does not pass its value on.
     """
     fields, annotations = question.declared(SHELL), get_type_hints(question)
     parameters = [_typer_parameter(field, annotations[field.name]) for field in fields]
@@ -285,7 +286,7 @@ def _typer_parameter(field: Field[Any], annotation: Any) -> inspect.Parameter:
     """
     appearance = appearance_of(field)
     shell_type = _shell_type(appearance, annotation)
-    # An ellipsis stands for the default of the function, because None is a default of its own.
+    # An ellipsis in the place of a command's default stands for the function's: None is a default like others.
     default = field.default if appearance.shell_default is ... else appearance.shell_default
     if shell_type is str and default is not MISSING and default is not None:
         default = str(default)
@@ -333,12 +334,13 @@ def _read_option(field: Field[Any], value: Any, annotation: Any) -> Any:
         annotation: type of the field in Python.
     """
     reader = appearance_of(field).reader
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str) and not text.isascii():
+    items = value if isinstance(value, list) else [value]
+    for item in items:
+        if isinstance(item, str) and not item.isascii():
             try:  # bytes of the command line that are not UTF-8 cannot be encoded again
-                text.encode()
+                item.encode()
             except UnicodeEncodeError:
-                raise SpecError(field.name, text, "text in Unicode") from None
+                raise SpecError(field.name, item, "text in Unicode") from None
     if value is None or not reader:
         return value
     value = READERS[reader](flag_of(field), value)
@@ -359,6 +361,7 @@ def _error_with_option(error: SpecError, question: type[Question], set_options: 
     for field in question.declared(SHELL):
         flag = flag_of(field)
         is_named = first_name in (field.name, flag.removeprefix("--").replace("-", "_"))
-        if is_named and (field.name in set_options or error.value is None):
+        is_missing = error.value is None
+        if is_named and (field.name in set_options or is_missing):
             return SpecError(flag + dot + inner_path, error.value, error.expected)
     return error

@@ -98,7 +98,7 @@ def show_files(console: Console, folder: str | Path) -> None:
 
 
 def show_tables(console: Console, result: Result, columns: str | None = None) -> None:
-    """Print the tables of a run, and a warning for each method that diverged.
+    """Print the tables of a run, the seconds of a step if they were measured, and a warning for each divergence.
 
     Args:
         result: the run's result.
@@ -107,8 +107,9 @@ def show_tables(console: Console, result: Result, columns: str | None = None) ->
     Raises:
         SpecError: there is no such column; the run's own tables are printed before.
     """
+    column_error = None
     try:
-        tables, column_error = tables_of(result, columns), None
+        tables = tables_of(result, columns)
     except SpecError as error:
         tables, column_error = result.tables, error
     print_each(console, tables)

@@ -69,10 +69,8 @@ def option_origins(
     if period is not None:
         origins["period"] = PRESET if period == SAME_AS_PRESET else GIVEN
     elif methods:
-        period_origins: dict[str, None] = {}
-        for method in methods:
-            if exchanges_now_and_then(method_from(method)):
-                period_origins[GIVEN if has_own_period(method) else DEFAULT] = None
+        periodic_methods = [method for method in methods if exchanges_now_and_then(method_from(method))]
+        period_origins = dict.fromkeys(GIVEN if has_own_period(method) else DEFAULT for method in periodic_methods)
         origins["period"] = ", ".join(period_origins) or EACH_STEP
     return origins
 
@@ -84,16 +82,16 @@ def projection_assumptions(
 
     Args:
         specs: the projections.
-        rows: their rows, or each combination of the columns `ASSUMPTION_COLUMNS` once: the memory plan of each method,
-            and the repairs if machines fail.
+        rows: their rows, which have the memory plan of each method and the repairs of failed machines; it is enough
+            to give each combination of the columns `ASSUMPTION_COLUMNS` once.
         origins: origins of the period and the sequence, of `option_origins`, if options set them.
     """
     origins = origins or {}
     by_name: dict[str, dict[str, Assumption]] = {}
     keys: set[tuple[Any, ...]] = set()
     for spec in specs:
-        traffic = spec.precision, spec.overlap, spec.algorithm
-        key = id(spec.model), id(spec.compute), id(spec.memory), spec.placement, *traffic
+        key = (id(spec.model), id(spec.compute), id(spec.memory), spec.placement, spec.precision, spec.overlap,
+               spec.algorithm)  # fmt: skip
         # Specs with one key differ in the number of workers, on which the batch alone depends.
         spec_assumptions = [spec_batch(spec)] if key in keys else _spec_assumptions(spec, origins)
         for assumption in spec_assumptions:
@@ -110,15 +108,15 @@ def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable
     """Yield the assumptions that the fields of a spec decide."""
     model = spec.model
     text = f"{model.name}, {model.parameters:,} parameters"
-    source = getattr(model, "source", "") or ""
+    source = getattr(model, "source", "") or ""  # a preset has one
     yield Assumption("model", model.name, unit="", text=text, origin=PRESET if source else GIVEN, source=source)
     yield spec_batch(spec)
     if isinstance(model, ModelShape):
         yield sequence_assumption(model, origins.get("sequence"))
     origin = _origin_of_field(spec, "precision")
-    machine = spec.compute.hardware or spec.memory.hardware
-    if spec.precision is None and machine is not None:
-        origin = f"the format of the peak of {machine.name}"
+    format_hardware = spec.compute.hardware or spec.memory.hardware
+    if spec.precision is None and format_hardware is not None:
+        origin = f"the format of the peak of {format_hardware.name}"
     text = f"gradients in {spec.number_format}"
     yield Assumption("wire format", spec.number_format, unit="", text=text, origin=origin)
     text = OVERLAP_TEXTS[spec.overlap]
@@ -136,11 +134,11 @@ def _spec_assumptions(spec: ProjectSpec, origins: Mapping[str, str]) -> Iterable
         text = PLACEMENT_TEXTS[spec.placement]
         yield Assumption("placement", spec.placement, unit="", text=text, origin=origins.get("placement", GIVEN))
     yield _computing_assumption(spec)
-    tensors, machine = model.tensors, spec.compute.machine
+    tensors, compute = model.tensors, spec.compute
     # Updates that take no longer than Adam's are part of the computing.
-    if spec.compute.prices_updates and any(method.added_update_s(tensors, machine) > 0 for method in spec.methods):
-        text = UPDATE_TEXTS[spec.compute.kernels.updates]
-        is_default = spec.compute.optimizer_time is None and spec.compute.kernels.updates == "eager"
+    if compute.prices_updates and any(method.added_update_s(tensors, compute.machine) > 0 for method in spec.methods):
+        text = UPDATE_TEXTS[compute.kernels.updates]
+        is_default = compute.optimizer_time is None and compute.kernels.updates == "eager"
         yield Assumption("updates", text, unit="", text=text, origin=DEFAULT if is_default else GIVEN)
     precision = spec.memory.memory_precision(spec.number_format)
     activations = _activation_text(spec.memory)
@@ -290,9 +288,10 @@ def _memory_plan_assumptions(rows: Sequence[Mapping[str, Any]]) -> Iterable[Assu
         for value, methods in methods_by_value.items():
             text = SHARDING_TEXTS[value] if name == "sharding" else f"{value:,} in a step"
             texts.append(f"{text} ({first_of(methods, MOST_NAMED)})" if len(methods_by_value) > 1 else text)
-        values: Any = list(methods_by_value)
-        value = values[0] if len(values) == 1 else values
-        yield Assumption(name.replace("_", "-"), value, "", "; ".join(texts), "the least that fits into memory")
+        values = list(methods_by_value)
+        value_or_values = values[0] if len(values) == 1 else values
+        text, origin = "; ".join(texts), "the least that fits into memory"
+        yield Assumption(name.replace("_", "-"), value_or_values, unit="", text=text, origin=origin)
 
 
 def _repair_assumptions(rows: Iterable[Mapping[str, Any]]) -> Iterable[Assumption]:

@@ -57,10 +57,10 @@ class LowAndHigh(Protocol):
 
 
 def at_bounds(computing: LowAndHigh, communication: LowAndHigh) -> tuple[Factors, Factors, Factors, Factors]:
-    """Return the factors of the four variants in `StepTimeVariants`, from the bounds of both factors."""
+    """Return the factors of the four variants in `StepTimeVariants`: one factor at a bound, the other one 1."""
     return (
-        Factors(computing.low), Factors(computing.high), Factors(1.0, communication.low),
-        Factors(1.0, communication.high),
+        Factors(computing=computing.low), Factors(computing=computing.high),
+        Factors(communication=communication.low), Factors(communication=communication.high),
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def combined_bounds(value: Floats, variants: Sequence[NDArray[np.float64]]) -> t
             log_square_up += np.log(np.maximum(np.maximum(at_low, at_high) / value, 1.0)) ** 2
         low = value * np.exp(-np.sqrt(log_square_down))
         high = value * np.exp(np.sqrt(log_square_up))
-    is_zero = value == 0  # as a share of the time may be; it has no logarithm
+    is_zero = value == 0  # a share of the time may be 0, which has no logarithm: its bound is the largest variant
     largest = np.maximum.reduce([np.broadcast_to(variant, value.shape) for variant in variants])
     return np.where(is_zero, 0.0, low), np.where(is_zero, largest, high)
 

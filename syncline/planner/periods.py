@@ -91,12 +91,9 @@ MOST_PERIOD = 1_000_000
 
 
 def period_of(method: MethodBase) -> int:
-    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods.
-
-    Periods are the same for any number of workers, and every method serves two.
-    """
+    """Return the steps between exchanges of a method: its period, or else the longest of its exchanges' periods."""
     period = getattr(method, "period", None)
     if period is not None:
         return int(period)
-    exchanges = method.exchanges(1, 2)  # of one parameter, between two workers
-    return max((int(exchange.period) for exchange in exchanges), default=1)
+    num_parameters, workers = 1, 2  # any others have the same periods
+    return max((int(exchange.period) for exchange in method.exchanges(num_parameters, workers)), default=1)

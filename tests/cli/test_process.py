@@ -12,7 +12,7 @@ from syncline.cli.shell import MOST_COLUMNS, check_width, new_console
 from syncline.errors import SpecError, SynclineError
 from tests.robustness.damage import folder_files, write_files
 
-LIST = "import os, sys; {before}; sys.argv = ['syncline', 'list', 'prices']; from syncline import cli; cli.main()"
+LIST = "import os, sys; {before}; sys.argv = ['', 'list', 'prices']; from syncline.cli.application import main; main()"
 
 
 @pytest.mark.parametrize(

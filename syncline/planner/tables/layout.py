@@ -71,10 +71,11 @@ class Sheet:
         return [[*key_columns, *block] for block in blocks]
 
     def _key_columns(self, width: int) -> range:
-        """Return as many first columns as distinguish the rows, or as take half of the width."""
+        """Return the fewest first columns that distinguish the rows, or as many as fit into half of the width."""
         for count in range(1, len(self.headings)):
             is_unique = len({tuple(row[:count]) for row in self.cells}) == len(self.cells)
-            if is_unique or _total_width(self._minimum_widths[: count + 1], gap=2) > width // 2:
+            width_with_next = _total_width(self._minimum_widths[: count + 1], gap=2)
+            if is_unique or width_with_next > width // 2:
                 return range(count)
         return range(1)
 
@@ -101,7 +102,7 @@ class Sheet:
         for column, width in widths.items():
             heading = self.headings[column]
             if cell_len(heading) > width:
-                two_lines = "\n".join(_halves(heading)).lstrip("\n")
+                two_lines = "\n".join(_halves(heading)).lstrip("\n")  # the first is empty for a single word
                 heading = two_lines if _line_width(two_lines) <= width else _fold(heading, width, BETWEEN_WORDS)
             justify = "left" if column in self.text_columns else "right"
             rich_table.add_column(Text(heading), justify=justify, width=width, no_wrap=True)  # type: ignore[arg-type]
@@ -194,7 +195,7 @@ def _fold(text: str, width: int, breaks: re.Pattern[str]) -> str:
             lines[-1] += f" {part}"
         elif cell_len(part) <= width:
             lines.append(part)
-        elif breaks is BETWEEN_WORDS:
+        elif breaks is BETWEEN_WORDS:  # a single word
             lines += chop_cells(part, width)
         else:
             lines += _fold(part, width, BETWEEN_WORDS).split("\n")

@@ -124,7 +124,7 @@ def cell_text(row: Mapping[str, Any], column: Column, value_of: Callable[[Any], 
 
 def _loss_text(row: Mapping[str, Any], name: str, text: str) -> str:
     """Return the text of a loss with a mark, or the reason for which it is missing."""
-    if text == "-":
+    if text == "-":  # there is no loss
         if name in row and row.get("diverged_at") is not None:
             return f"diverged\n(step {row['diverged_at']})"
         return "unknown" if row.get("loss_unknown") else "-"
@@ -198,10 +198,8 @@ def chosen_tables(tables: Sequence[Group], rows: Sequence[Record], selection: st
     shown_ids: set[int] = set()
     chosen: list[Group] = []
     for source in tables:
-        if not isinstance(source, RowsTable):
-            continue
-        row_ids = {id(row) for row in source.rows}
-        if row_ids <= shown_ids:
+        row_ids = {id(row) for row in source.rows} if isinstance(source, RowsTable) else set()
+        if not isinstance(source, RowsTable) or row_ids <= shown_ids:
             continue
         shown_ids |= row_ids
         columns = [column_of(name)._replace(header=name) for name in dict.fromkeys([*source.keys, *names])]
