@@ -38,7 +38,7 @@ from syncline.measure.recording.ranks import (
 )
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     Marked,
     RankRecord,
@@ -150,7 +150,7 @@ def fsdp(steps: int) -> RankRecord:
     return RankRecord(events, OPERATIONS)
 
 
-OPERATIONS = [(Counted(1e9 * (1 + segment), 1e7),) * 40 for segment in range(3)]
+OPERATIONS = [(CountedOperation(1e9 * (1 + segment), 1e7),) * 40 for segment in range(3)]
 
 
 def started(call: int, kind: str, part: int, stream: int) -> Started:

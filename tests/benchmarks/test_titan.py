@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import titan
-from syncline.measure.recording.record import Computed, Counted, RankRecord, Stepped
+from syncline.measure.recording.record import Computed, CountedOperation, RankRecord, Stepped
 
 
 def test_published_numbers_are_read() -> None:
@@ -21,8 +21,8 @@ def test_what_bounds_an_operation() -> None:
     assert memory is not None and kernels is not None
     side = 2.0**16
     rate = titan.H100.peak_flops * kernels.product("bf16").sustained * 500 / 700
-    product = Counted(2 * side**3, 0.0, "product", "bf16", (side, side, side))
-    copy = Counted(0.0, 2 * kernels.memory * memory)
+    product = CountedOperation(2 * side**3, 0.0, "product", "bf16", (side, side, side))
+    copy = CountedOperation(0.0, 2 * kernels.memory * memory)
     record = RankRecord([Computed(0), Stepped(), Computed(0), Stepped()], [(product, copy)])
     assert titan.computing_s(record) == pytest.approx((product.flops / rate, 2.0), rel=1e-3)
 

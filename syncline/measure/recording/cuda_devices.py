@@ -32,12 +32,12 @@ class GpuState:
 
     Attributes:
         current_index: the index of the current GPU, which ``cuda`` without an index means.
-        is_used: whether the script has used ``cuda`` so far; before that, no tensor is marked.
+        script_uses_gpu: whether the script has used ``cuda`` so far; before that, no tensor is marked.
         default_gpu: the GPU that the script has made torch's default device; None if it has made none.
     """
 
     current_index = 0
-    is_used = False
+    script_uses_gpu = False
     default_gpu: torch.device | None = None
 
 
@@ -59,7 +59,7 @@ def device_count() -> int:
 def simulated_gpu(device: Any) -> torch.device | None:
     """Return the GPU that a string such as ``"cuda:1"``, a device or a number means; None if it means no GPU.
 
-    If it means a GPU, the script counts as one that uses GPUs from now on.
+    If it means a GPU, note in `GpuState` that the script uses GPUs from now on.
     """
     if isinstance(device, str):
         if not device.startswith("cuda"):
@@ -73,7 +73,7 @@ def simulated_gpu(device: Any) -> torch.device | None:
     count = device_count()
     if index >= count:
         raise RuntimeError(f"CUDA error: invalid device ordinal: cuda:{index}, where {count} GPUs are visible")
-    GpuState.is_used = True
+    GpuState.script_uses_gpu = True
     return torch.device("cuda", index)
 
 
@@ -116,18 +116,24 @@ def is_called_by_torch(depth: int) -> bool:
     return frame is not None and frame.f_code.co_filename.startswith(TORCH_FOLDER)
 
 
-def moved_tensor(x: Tensor, device: torch.device | None, copied: Tensor, is_asynchronous: bool = False) -> Tensor:
-    """Return the result of a move of ``x`` to a device: a copy if the device differs, marked with the device.
+def moved_tensor(x: Tensor, gpu: torch.device | None, result: Tensor, is_asynchronous: bool = False) -> Tensor:
+    """Return the result of a move of ``x`` to a GPU, or to the CPU if ``gpu`` is None, marked with its device.
 
-    The host waits for values that come from a GPU, unless the move is asynchronous.
+    It is a copy if the devices differ. The host waits for values that come from a GPU, unless the move is asynchronous.
+
+    Args:
+        x: the tensor to move.
+        gpu: the GPU to which the script moves it.
+        result: what torch's own function returned on the CPU, which may be ``x`` itself.
+        is_asynchronous: whether the script asked for a move by ``non_blocking``.
     """
-    if device is None and not is_asynchronous and marked_device(x) is not None:
+    if gpu is None and not is_asynchronous and marked_device(x) is not None:
         RECORDER.record_host_wait()
-    shares_memory = copied.untyped_storage()._cdata == x.untyped_storage()._cdata
-    if marked_device(x) != device and shares_memory:
-        copied = copied.clone()
-    mark_device(copied, device)
-    return copied
+    shares_memory = result.untyped_storage()._cdata == x.untyped_storage()._cdata
+    if marked_device(x) != gpu and shares_memory:
+        result = result.clone()
+    mark_device(result, gpu)
+    return result
 
 
 def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -139,22 +145,22 @@ def to(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         kwargs: the arguments passed by name.
     """
     x, *other_args = args
-    first = other_args[0] if other_args else None
-    other = kwargs.get("other", first if isinstance(first, Tensor) else None)
-    target = None  # the device that the script names, if any
+    first_arg = other_args[0] if other_args else None
+    model_tensor = kwargs.get("other", first_arg if isinstance(first_arg, Tensor) else None)  # whose device x gets
+    device = None  # the device that the script names, if any
     if "device" in kwargs:
-        target = kwargs["device"]
-        kwargs = kwargs | {"device": on_cpu(target)}
-    elif other is not None:
-        target = marked_device(other) or other.device
-    elif first is not None and not isinstance(first, torch.dtype):
-        target = first
-        other_args[0] = on_cpu(target)
-    moved = f(x, *other_args, **kwargs)
-    if not GpuState.is_used:
-        return moved
-    device = marked_device(x) if target is None else simulated_gpu(target)
-    return moved_tensor(x, device, copied=moved, is_asynchronous=bool(kwargs.get("non_blocking")))
+        device = kwargs["device"]
+        kwargs = kwargs | {"device": on_cpu(device)}
+    elif model_tensor is not None:
+        device = marked_device(model_tensor) or model_tensor.device
+    elif first_arg is not None and not isinstance(first_arg, torch.dtype):
+        device = first_arg
+        other_args[0] = on_cpu(device)
+    result = f(x, *other_args, **kwargs)
+    if not GpuState.script_uses_gpu:  # so no tensor is marked
+        return result
+    gpu = marked_device(x) if device is None else simulated_gpu(device)
+    return moved_tensor(x, gpu, result, is_asynchronous=bool(kwargs.get("non_blocking")))
 
 
 def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
@@ -165,28 +171,28 @@ def cuda(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -
         args: the tensor, and the device if it was passed by position.
         kwargs: the other arguments of the call.
     """
-    x, *rest = args
-    device = kwargs.get("device", rest[0] if rest else None)
+    x, *other_args = args
+    device = kwargs.get("device", other_args[0] if other_args else None)
     gpu = simulated_gpu("cuda" if device is None else device)
-    return moved_tensor(x, gpu, copied=x)
+    return moved_tensor(x, gpu, result=x)
 
 
 def cpu(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """Return the result of ``Tensor.cpu``: the tensor, or a copy if the tensor is marked with a GPU."""
-    return moved_tensor(args[0], device=None, copied=args[0])
+    return moved_tensor(args[0], gpu=None, result=args[0])
 
 
 def type_of(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of ``Tensor.type``, whose type names contain the device."""
+    """Return the result of ``Tensor.type``, whose names of types contain the device: ``torch.cuda.FloatTensor``."""
     x, *other_args = args
     if not other_args and "dtype" not in kwargs:  # a question for the name of the type
         name: str = f(x)
         return name if marked_device(x) is None else name.replace("torch.", "torch.cuda.", 1)
     dtype = other_args[0] if other_args else kwargs["dtype"]
     if not isinstance(dtype, str):
-        return moved_tensor(x, marked_device(x), copied=f(x, dtype))
-    device = simulated_gpu("cuda") if ".cuda" in dtype else None
-    return moved_tensor(x, device, copied=f(x, dtype.replace(".cuda", "")))
+        return moved_tensor(x, marked_device(x), result=f(x, dtype))
+    gpu = simulated_gpu("cuda") if ".cuda" in dtype else None
+    return moved_tensor(x, gpu, result=f(x, dtype.replace(".cuda", "")))
 
 
 def torch_device(f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -218,7 +224,7 @@ class CudaOnCpu(TorchFunctionMode):
         """Run a function of torch on the CPU, and mark its result if the result is on a GPU for the script."""
         kwargs = kwargs or {}
         if func in self.device_queries:
-            if not GpuState.is_used or is_called_by_torch(depth=1):
+            if not GpuState.script_uses_gpu or is_called_by_torch(depth=1):
                 return func(*args, **kwargs)
             return self.device_queries[func](args[0])
         if func in self.moves:
@@ -228,17 +234,18 @@ class CudaOnCpu(TorchFunctionMode):
             kwargs["device"] = on_cpu(target)
         kwargs.pop("pin_memory", None)  # torch refuses it without a GPU
         result = func(*args, **kwargs)
-        if not GpuState.is_used:
+        if not GpuState.script_uses_gpu:
             return result
-        is_in_place = bool(args) and result is args[0]  # such a result has its mark already
         if target is not None:
             mark_device(result, simulated_gpu(target))
-        elif isinstance(result, Tensor | list | tuple) and not is_in_place:
+            return result
+        is_in_place = bool(args) and result is args[0]  # such a result has its mark already
+        if isinstance(result, Tensor | list | tuple) and not is_in_place:
             devices = [marked_device(x) for x in tensors_in(args)]
             if not devices:  # a function without input tensors creates its result on the default device
                 devices = [GpuState.default_gpu]
             gpus = [device for device in devices if device is not None]
-            if gpus:
+            if gpus:  # all the same, as torch allows no others; further inputs may be on the CPU
                 mark_device(result, gpus[0])
         return result
 
@@ -308,7 +315,7 @@ class DeviceOfTensor(CurrentDevice):
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the generator, unless the script has seeded it already.
+    """Seed torch's generator, in place of ``torch.cuda.manual_seed``, unless the script has seeded it already.
 
     The CPU and all GPUs share one generator here. If the script uses two different seeds, the record gets a note.
     """
@@ -324,9 +331,9 @@ def manual_seed(seed: int) -> None:
 
 
 class CudaStream(streams.VirtualStream):
-    """A virtual stream in place of ``torch.cuda.Stream``."""
+    """A virtual stream in place of ``torch.cuda.Stream``, with the attributes that a script may read."""
 
-    cuda_stream = 0
+    cuda_stream = 0  # torch's address of the stream; there is none
     priority = 0
 
     @property
@@ -345,7 +352,7 @@ class CudaEvent(streams.VirtualEvent):
     def elapsed_time(self, end: streams.VirtualEvent) -> float:
         """Return the milliseconds between two events during the recording.
 
-        The script may print the result but may not branch on it.
+        The script may print the result; `ClockReading` says whether it may compare it.
         """
         if self.mark is None or end.mark is None:
             raise RuntimeError("elapsed_time() of an event that was not recorded")
@@ -420,7 +427,7 @@ def refusing(original: Any, sentence: str) -> Any:
     return refuse
 
 
-def original_for_torch(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
+def with_original_for_torch(replacement: Callable[..., Any], original: Any) -> Callable[..., Any]:
     """Return a function that calls ``original`` for callers in files of torch, and ``replacement`` for all others."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -435,7 +442,7 @@ def install_cuda_calls() -> None:
     """Replace the functions of ``torch.cuda`` and ``torch.accelerator`` by those of GPUs that do not exist."""
     replacements = cuda_replacements()
     for name in ORIGINAL_FOR_TORCH:
-        replacements[name] = original_for_torch(replacements[name], getattr(torch.cuda, name))
+        replacements[name] = with_original_for_torch(replacements[name], getattr(torch.cuda, name))
     for name, replacement in replacements.items():
         setattr(torch.cuda, name, replacement)
     for module in (torch.cuda, torch.accelerator):
@@ -457,7 +464,7 @@ def install_cuda_calls() -> None:
         setattr(torch.cuda.memory, name, getattr(torch.cuda, name))
     torch.cuda.memory._record_memory_history = lambda *_, **__: None
     torch.cuda.memory._dump_snapshot = lambda *_, **__: None
-    torch.cuda.nccl.version = lambda: (2, 27, 5)
+    torch.cuda.nccl.version = lambda: (2, 27, 5)  # a version that scripts accept
     install_accelerator_calls()
 
 
@@ -471,7 +478,7 @@ def install_accelerator_calls() -> None:
         "current_device_idx": lambda: GpuState.current_index,
     }
     for name, replacement in replacements.items():
-        setattr(torch.accelerator, name, original_for_torch(replacement, getattr(torch.accelerator, name)))
+        setattr(torch.accelerator, name, with_original_for_torch(replacement, getattr(torch.accelerator, name)))
     for name in ("set_device_index", "set_device_idx"):
         setattr(torch.accelerator, name, set_device)
     setattr(torch.accelerator, "device_index", CurrentDevice)  # noqa: B010 - a type that mypy knows otherwise

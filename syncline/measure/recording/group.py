@@ -52,7 +52,7 @@ class TracedWork(dist.Work):
         self.wait()
 
     def block_current_stream(self) -> None:
-        """Record that the current stream waits, as `wait` does; with CUDA streams the host would go on."""
+        """Wait as `wait` does: the record has a wait of the current stream, although here the host waits too."""
         self.wait()
 
     def is_completed(self) -> bool:
@@ -103,26 +103,26 @@ class TracedGroup(dist.ProcessGroup):
     def __init__(self, gloo_group: Any, rank: int, ranks: tuple[int, ...], name: str) -> None:
         super().__init__(rank, len(ranks))
         self.gloo_group, self.own_rank, self.ranks, self.key = gloo_group, rank, ranks, name
-        self._name: str | None = None
+        self._torch_name: str | None = None
 
     def getBackendName(self) -> str:
         """Return the name under which the backend is registered."""
         return BACKEND_NAME
 
     def _set_group_name(self, name: str) -> None:
-        self._name = name
+        self._torch_name = name
 
     setGroupName = _set_group_name
 
     def getGroupName(self) -> str:
         """Return torch's name of the group, or the group's key if torch has set none."""
-        return self._name or self.key
+        return self._torch_name or self.key
 
     group_name = property(getGroupName)
     group_desc = property(lambda self: BACKEND_NAME)
 
     def _set_group_desc(self, text: str) -> None:
-        pass
+        """Ignore the description that torch sets."""
 
     def getGroupDesc(self) -> str:
         """Return the description of the group, which is the name of the backend."""
@@ -145,10 +145,10 @@ class TracedGroup(dist.ProcessGroup):
             run: function that starts the call with gloo.
             script_kind: the collective in the script, if it is another kind.
         """
-        call = RECORDER.new_call()
+        call, number_in_group = RECORDER.new_call(), RECORDER.next_number(self.key)
         started = Started(
             call, kind, asked=script_kind or kind, payload_bytes=nbytes, ranks=self.ranks,
-            key=(self.key, RECORDER.next_number(self.key)), site=script_line(), stream=RECORDER.stream,
+            key=(self.key, number_in_group), site=script_line(), stream=RECORDER.stream,
         )  # fmt: skip
         RECORDER.record_event(started)
         with RECORDER.silence():
@@ -182,13 +182,13 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective("reduce", tensor_bytes(inputs), lambda: self.gloo_group.reduce(inputs, opts))
 
     def allgather(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
-        """All-gather lists of tensors with gloo.
+        """All-gather one tensor of each rank into the list ``outs[0]`` with gloo.
 
-        If the parts have several shapes, which NCCL allows, the method broadcasts each part.
+        If the tensors have different shapes, which only NCCL allows, each rank broadcasts its own.
         """
 
         def run() -> Any:
-            parts: Sequence[Tensor] = outs[0]
+            parts: Sequence[Tensor] = outs[0]  # torch passes a list for each local tensor, of which there is one
             if len({part.shape for part in parts}) == 1:
                 return self.gloo_group.allgather(outs, inputs, opts or AllgatherOptions())
             work = None
@@ -204,12 +204,11 @@ class TracedGroup(dist.ProcessGroup):
         return self._collective("all_gather", tensor_bytes(inputs), run)
 
     def all_gather_single(self, out: Tensor, tensor: Tensor, opts: Any = None) -> TracedWork:
-        """All-gather tensors into one output tensor with gloo."""
+        """All-gather one tensor of each rank into one output tensor with gloo."""
         parts = list(torch.chunk(out.view(-1), len(self.ranks)))
-        local_parts = [tensor.reshape(-1)]
 
-        def run() -> Any:
-            return self.gloo_group.allgather([parts], local_parts, AllgatherOptions())
+        def run() -> Any:  # gloo takes lists of local tensors, and for each of them a list of outputs
+            return self.gloo_group.allgather([parts], [tensor.reshape(-1)], AllgatherOptions())
 
         return self._collective("all_gather", tensor_bytes([tensor]), run)
 
@@ -218,7 +217,7 @@ class TracedGroup(dist.ProcessGroup):
     def all_gather_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """All-gather several tensors, each in a recorded call of its own."""
         calls = [self.all_gather_single(out, tensor) for out, tensor in zip(outs, inputs, strict=True)]
-        return calls[-1]  # the caller waits for one call
+        return calls[-1]  # gloo carries out the calls in order, so that a wait for the last one is a wait for all
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -250,13 +249,13 @@ class TracedGroup(dist.ProcessGroup):
     _reduce_scatter_base = reduce_scatter_single
 
     def reduce_scatter(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
-        """Reduce-scatter a list of tensors, one for each rank."""
+        """Reduce-scatter the list ``inputs[0]``, a tensor for each rank, into this rank's tensor ``outs[0]``."""
         return self.reduce_scatter_single(outs[0], torch.cat([x.reshape(-1) for x in inputs[0]]), opts)
 
     def reduce_scatter_single_coalesced(self, outs: Any, inputs: Any, opts: Any = None) -> TracedWork:
         """Reduce-scatter several tensors, each in a recorded call of its own."""
         calls = [self.reduce_scatter_single(out, tensor, opts) for out, tensor in zip(outs, inputs, strict=True)]
-        return calls[-1]  # gloo's part of each call is over, so that the last one stands for all
+        return calls[-1]  # each call has waited for its values, so that any of them stands for all
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -283,8 +282,10 @@ class TracedGroup(dist.ProcessGroup):
     def send(self, tensors: Any, to: int, tag: int = 0) -> TracedWork:
         """Send tensors to the rank ``to`` of the group with gloo; ``tag`` is gloo's number of the message."""
         inputs, call = as_list(tensors), RECORDER.new_call()
-        message_tag = self._next_message_tag(self.own_rank, to)
-        sent = MessageSent(call, self.ranks[to], tensor_bytes(inputs), message_tag, script_line(), RECORDER.stream)
+        sent = MessageSent(
+            call, to=self.ranks[to], payload_bytes=tensor_bytes(inputs), tag=self._next_message_tag(self.own_rank, to),
+            site=script_line(), stream=RECORDER.stream,
+        )  # fmt: skip
         RECORDER.record_event(sent)
         with RECORDER.silence():
             return TracedWork(self.gloo_group.send(inputs, to, tag), call)
@@ -292,14 +293,16 @@ class TracedGroup(dist.ProcessGroup):
     def recv(self, tensors: Any, source: int, tag: int = 0) -> TracedWork:
         """Receive tensors from the rank ``source`` of the group with gloo; ``tag`` is gloo's number of the message."""
         outputs, call = as_list(tensors), RECORDER.new_call()
-        message_tag = self._next_message_tag(source, self.own_rank)
-        awaited = MessageAwaited(call, self.ranks[source], message_tag, script_line(), RECORDER.stream)
+        awaited = MessageAwaited(
+            call, source=self.ranks[source], tag=self._next_message_tag(source, self.own_rank), site=script_line(),
+            stream=RECORDER.stream,
+        )  # fmt: skip
         RECORDER.record_event(awaited)
         with RECORDER.silence():
             return TracedWork(self.gloo_group.recv(outputs, source, tag), call)
 
     def _next_message_tag(self, source: int, to: int) -> tuple[str, int, int, int]:
-        """Return the tag of the next message between two ranks of the group: group, sender, receiver, number."""
+        """Return group, sender, receiver (global ranks) and number of the next message from ``source`` to ``to``."""
         sender, receiver = self.ranks[source], self.ranks[to]
         number = RECORDER.next_number((self.key, sender, receiver))
         return self.key, sender, receiver, number
@@ -307,7 +310,6 @@ class TracedGroup(dist.ProcessGroup):
 
 def traced_group(options: Any, group_options: Any = None) -> TracedGroup:
     """Create the process group that torch asks the backend for when a script makes a group."""
-    ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
-    timeout = timedelta(minutes=10)
-    gloo_group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timeout)
+    ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))  # torch lists no ranks if all join
+    gloo_group = ProcessGroupGloo(options.store, options.group_rank, options.group_size, timedelta(minutes=10))
     return TracedGroup(gloo_group, options.group_rank, ranks, name=RECORDER.group_name(options.group_id))

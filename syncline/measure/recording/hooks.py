@@ -52,7 +52,7 @@ GPU_BACKENDS = ("nccl", "cuda:nccl")
 """Backends that need a GPU."""
 
 NCCL_ARGUMENTS = ("device_id", "pg_options")
-"""Arguments that gloo does not support."""
+"""Arguments of groups that only NCCL supports, so that the backend of the trace does not get them."""
 
 
 def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) -> None:
@@ -60,7 +60,7 @@ def install(make_group: Callable[..., Any] = traced_group, losses: bool = True) 
 
     Args:
         make_group: the function by which torch creates the process groups of the script.
-        losses: whether to record losses; without values there are none.
+        losses: whether to record losses; fake tensors have none.
     """
     install_streams()
     dist.Backend.register_backend(BACKEND_NAME, make_group, extended_api=True, devices=["cpu"])
@@ -154,7 +154,7 @@ def new_group(
 def get_backend(original: Callable[..., Any], group: Any = None) -> Any:
     """Return the backend that the script requested for a group; torch itself gets that of the trace."""
     backend = original(group)
-    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # a wrapper is between
+    if backend != BACKEND_NAME or is_called_by_torch(depth=2):  # the caller of the wrapper that calls this function
         return backend
     requested = REQUESTED_BACKENDS["default"]
     if group is not None:
@@ -171,10 +171,10 @@ def refuse_monitored_barrier(*_: Any, **__: Any) -> None:
 
 def record_loss(original: Callable[..., Any], tensors: Any, *args: Any, **kwargs: Any) -> Any:
     """Run a backward pass, and record its loss if the loss is one number."""
-    loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]
+    loss = tensors if isinstance(tensors, torch.Tensor) else tensors[0]  # torch allows a sequence of tensors
     if loss.numel() == 1:
         with RECORDER.silence():
-            value = float(getattr(loss, "traced_loss", loss).detach())  # the loss before a GradScaler scaled it
+            value = float(getattr(loss, "unscaled_loss", loss).detach())  # see `scale_loss`
         RECORDER.record_event(Loss(value))
     return original(tensors, *args, **kwargs)
 
@@ -200,7 +200,7 @@ def uncompiled(model: Any = None, **options: Any) -> Any:
 
 
 def refuse_launch(*_: Any, **__: Any) -> None:
-    """Raise a refusal in place of ``elastic_launch``, which torchrun calls too."""
+    """Refuse a script that starts ranks itself, by ``elastic_launch`` or by torchrun, which calls it."""
     raise Refusal(f"elastic_launch starts ranks; {ADVICE}")
 
 
@@ -261,7 +261,7 @@ def install_cuda() -> AbstractContextManager[object]:
 
 def parse_to(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Parse the arguments of ``Module.to``; a plain number is the index of a GPU."""
-    if args and isinstance(args[0], int) and not isinstance(args[0], bool):
+    if args and isinstance(args[0], int) and not isinstance(args[0], bool):  # in Python a bool is an int too
         args = (torch.device("cuda", args[0]), *args[1:])
     if isinstance(kwargs.get("device"), int):
         kwargs["device"] = torch.device("cuda", kwargs["device"])
@@ -272,9 +272,9 @@ def init_ddp(
     original: Callable[..., Any], self: Any, module: Any, device_ids: Any = None, output_device: Any = None,
     *args: Any, **kwargs: Any,
 ) -> None:  # fmt: skip
-    """Make a ``DistributedDataParallel``; if the module is on a GPU, drop the device arguments.
+    """Make a ``DistributedDataParallel``; if the script has the module on a GPU, without ``device_ids``.
 
-    If the module is on the CPU, torch gets both arguments and refuses them.
+    Torch allows ``device_ids`` and ``output_device`` only for a module that is on a GPU.
     """
     if any(marked_device(parameter) is not None for parameter in module.parameters()):
         device_ids = output_device = None
@@ -285,7 +285,7 @@ def init_mesh(original: Callable[..., Any], self: Any, device_type: str, *args: 
     """Make a ``DeviceMesh``, of the CPU for the device type ``"cuda"``."""
     original(self, "cpu" if device_type == "cuda" else device_type, *args, **kwargs)
     if device_type == "cuda":
-        GpuState.is_used = True
+        GpuState.script_uses_gpu = True
 
 
 def init_loader(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> None:
@@ -300,7 +300,7 @@ def init_autocast(
 ) -> None:
     """Make an ``autocast``; ``"cuda"`` runs on the CPU with the same type, float16 by default."""
     if device_type == "cuda":
-        GpuState.is_used = True
+        GpuState.script_uses_gpu = True
         device_type, dtype = "cpu", dtype or torch.float16
     original(self, device_type, dtype, *args, **kwargs)
 
@@ -311,10 +311,10 @@ def init_scaler(original: Callable[..., Any], self: Any, device: str = "cuda", *
 
 
 def scale_loss(original: Callable[..., Any], self: Any, outputs: Any) -> Any:
-    """Scale a loss as ``GradScaler.scale`` does, and store the unscaled loss in the result."""
+    """Scale a loss as ``GradScaler.scale`` does, and store the unscaled loss for `record_loss` in the result."""
     scaled_loss = original(self, outputs)
     if isinstance(scaled_loss, torch.Tensor):
-        scaled_loss.traced_loss = outputs.detach()  # type: ignore[attr-defined]
+        scaled_loss.unscaled_loss = outputs.detach()  # type: ignore[attr-defined]
     return scaled_loss
 
 
@@ -332,11 +332,14 @@ def get_default_device(original: Callable[..., Any]) -> Any:
 
 
 def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-    """Load tensors to the CPU, and mark them with the script's device."""
+    """Load tensors to the CPU, and mark them with the GPU that the script names.
+
+    `CudaOnCpu` marks new tensors with the default GPU, which therefore is the named GPU for the time of loading.
+    """
     previous_default = GpuState.default_gpu
     if isinstance(map_location, dict):  # from the devices of the file to devices, which all are the CPU here
         map_location = CPU
-    elif map_location is not None and not callable(map_location):  # `CudaOnCpu` marks what is loaded
+    elif map_location is not None and not callable(map_location):
         GpuState.default_gpu = simulated_gpu(map_location) or previous_default
         map_location = on_cpu(map_location)
     try:
@@ -348,9 +351,9 @@ def load(original: Callable[..., Any], f: Any, map_location: Any = None, *args: 
 def with_cpu_type(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a function with ``"cpu"`` for the device type ``"cuda"`` in the first argument.
 
-    If a script that uses CUDA calls the function without arguments, the function gets ``"cpu"``.
+    Without arguments, torch means CUDA. If a script that uses CUDA makes such a call, the function gets ``"cpu"``.
     """
-    if not args and not kwargs and GpuState.is_used and not is_called_by_torch(depth=2):
+    if not args and not kwargs and GpuState.script_uses_gpu and not is_called_by_torch(depth=2):
         args = ("cpu",)
     elif args and args[0] == "cuda":
         args = ("cpu", *args[1:])

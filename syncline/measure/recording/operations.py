@@ -26,7 +26,7 @@ from torch.utils.flop_counter import flop_registry, register_flop_formula
 from torch.utils.hooks import RemovableHandle
 
 from syncline.costmodel.compute.operations import Kind, Operation
-from syncline.measure.recording.record import Counted
+from syncline.measure.recording.record import CountedOperation
 
 VIEWS = frozenset({"view", "t", "transpose", "expand", "slice", "select", "detach", "alias", "permute", "unsqueeze",
                    "squeeze", "as_strided", "split", "chunk", "unbind", "_unsafe_view", "_reshape_alias", "lift_fresh",
@@ -72,20 +72,24 @@ class KnownSteps:
     Args:
         counter: the active counter.
         add_operations: function that is called with the operations of a step that is not counted again.
-        num_events: function that returns a number that changes if a step does anything besides computation.
+        num_events: function that returns a number that changes if a step does anything besides computation: such a
+            step is counted each time.
     """
 
     def __init__(
-        self, counter: OperationCounter, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
+        self,
+        counter: OperationCounter,
+        add_operations: Callable[[list[CountedOperation]], None],
+        num_events: Callable[[], int],
     ) -> None:
         self.counter, self.add_operations, self.num_events = counter, add_operations, num_events
-        self.operations_of_step: list[Counted] | None = None
+        self.operations_of_step: list[CountedOperation] | None = None
         """The operations so far of the step that is being counted; None outside such a step."""
-        self._known: dict[Any, list[Counted]] = {}  # operations of the steps that were counted, by `step_key`
-        self._key_of_step: Any = None
-        self._num_events_before = 0
+        self._known_steps: dict[Any, list[CountedOperation]] = {}  # operations of counted steps, by `step_key`
+        self._key_of_step: Any = None  # of the step that is being counted
+        self._num_events_before_step = 0
         self._is_counter_off = False
-        self._without_function_modes: Any = None
+        self._disabled_function_modes: Any = None  # a context in which torch's function modes are off
         self._hooks: list[RemovableHandle] = []
 
     def __enter__(self) -> KnownSteps:
@@ -111,37 +115,37 @@ class KnownSteps:
         if _get_current_dispatch_mode() is not self.counter or not self.counter.is_counting():
             return
         key = step_key(optimizer)
-        if key not in self._known:
-            self._key_of_step, self._num_events_before = key, self.num_events()
+        if key not in self._known_steps:
+            self._key_of_step, self._num_events_before_step = key, self.num_events()
             self.operations_of_step = []
             return
-        self.add_operations(self._known[key])
+        self.add_operations(self._known_steps[key])
         self._is_counter_off = True
         self.counter.__exit__(None, None, None)
-        self._without_function_modes = torch._C.DisableTorchFunction()  # they need not see the step either
-        self._without_function_modes.__enter__()
+        # Function modes, such as `CudaOnCpu`, would only take time: a known step moves nothing between devices.
+        self._disabled_function_modes = torch._C.DisableTorchFunction()
+        self._disabled_function_modes.__enter__()
 
     def _end_step(self, *_: Any) -> None:
-        """Switch the counter on again, or keep the operations that were collected."""
+        """Switch the counter on again, or keep the collected operations of a step that did nothing but compute."""
         if self._is_counter_off:
             self._switch_counter_on()
-        elif self.operations_of_step is not None and self.num_events() == self._num_events_before:
-            self._known[self._key_of_step] = self.operations_of_step
+        elif self.operations_of_step is not None and self.num_events() == self._num_events_before_step:
+            self._known_steps[self._key_of_step] = self.operations_of_step
         self.operations_of_step = None
 
     def _switch_counter_on(self) -> None:
         """Switch the counter on again after an optimizer step that was not counted."""
         self._is_counter_off = False
-        self._without_function_modes.__exit__(None, None, None)
+        self._disabled_function_modes.__exit__(None, None, None)
         self.counter.__enter__()
 
 
 def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
-    """Return a key of everything that the operations of a step depend on.
+    """Return a key of everything that the operations of an optimizer's step depend on.
 
     The learning rate is only a factor, so its type counts and its value does not.
     """
-    state = optimizer.state
     key: list[Any] = [id(optimizer)]
     for group in optimizer.param_groups:
         for name, value in group.items():
@@ -151,7 +155,8 @@ def step_key(optimizer: torch.optim.Optimizer) -> tuple[Any, ...]:
             key.append(value if can_be_key and name != "lr" else type(value))
         for parameter in group["params"]:
             layout = None if parameter.grad is None else parameter.grad.layout
-            key += parameter.shape, layout, len(state.get(parameter, ()))
+            num_state_tensors = len(optimizer.state.get(parameter, ()))  # 0 before the first step
+            key += parameter.shape, layout, num_state_tensors
     return tuple(key)
 
 
@@ -169,26 +174,26 @@ class OperationCounter(TorchDispatchMode):
 
     def __init__(
         self,
-        add_operation: Callable[[Counted], None],
+        add_operation: Callable[[CountedOperation], None],
         is_counting: Callable[[], bool],
         handle_read: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__()
         self.add_operation, self.is_counting, self.handle_read = add_operation, is_counting, handle_read
-        self._known: dict[Any, tuple[Counted | None, bool]] = {}  # cost, and whether the host reads the result
+        self._known_costs: dict[Any, tuple[CountedOperation | None, bool]] = {}  # and whether the host reads the result
         self.known_steps: KnownSteps | None = None
 
     @contextmanager
     def count_steps_once(
-        self, add_operations: Callable[[list[Counted]], None], num_events: Callable[[], int]
+        self, add_operations: Callable[[list[CountedOperation]], None], num_events: Callable[[], int]
     ) -> Iterator[OperationCounter]:
-        """Count the operations in a ``with`` block; optimizer steps that equal an earlier step get that step's."""
+        """Count the operations in a ``with`` block, but those of equal optimizer steps only once; see `KnownSteps`."""
         with KnownSteps(self, add_operations, num_events) as self.known_steps, self:
             yield self
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False, as torch would else wrap each operation in two calls that take longer than counting it."""
+        """Return False; otherwise torch makes two more calls for each operation, which take longer than counting it."""
         return False
 
     def __torch_dispatch__(
@@ -201,7 +206,7 @@ class OperationCounter(TorchDispatchMode):
             if is_traceable_wrapper_subclass_type(tensor_class):
                 return NotImplemented  # the DTensor then dispatches operations on this rank's shard
         if func.namespace == "aten":
-            with torch._C.DisableTorchFunction():  # else function modes see each operation again
+            with torch._C.DisableTorchFunction():  # function modes have seen the call that dispatches this operation
                 return self._run_and_count(func, args, kwargs)
         return self._run_and_count(func, args, kwargs)
 
@@ -214,11 +219,11 @@ class OperationCounter(TorchDispatchMode):
         append_shapes(args, signature)
         append_shapes((result,), signature)
         key = tuple(signature)
-        entry = self._known.get(key)
-        if entry is None:
-            entry = cost_of(func, args, kwargs=kwargs or {}, out=result), needs_values(func)
-            self._known[key] = entry
-        cost, is_read = entry
+        cost_and_is_read = self._known_costs.get(key)
+        if cost_and_is_read is None:
+            cost_and_is_read = cost_of(func, args, kwargs=kwargs or {}, out=result), is_read_by_host(func)
+            self._known_costs[key] = cost_and_is_read
+        cost, is_read = cost_and_is_read
         if cost is not None:
             self.add_operation(cost)
             if self.known_steps is not None and self.known_steps.operations_of_step is not None:
@@ -240,13 +245,13 @@ def append_shapes(values: Iterable[Any], signature: list[Any]) -> None:
             signature.append(value.dtype)
 
 
-def needs_values(func: Any) -> bool:
-    """Return whether the host needs the result of an operation to go on: its value or its shape."""
+def is_read_by_host(func: Any) -> bool:
+    """Return whether the host waits for the result of an operation, as its value or its shape depends on data."""
     return torch.Tag.data_dependent_output in func.tags or torch.Tag.dynamic_output_shape in func.tags
 
 
 def is_called_on_host_data() -> bool:
-    """Return whether torch's optimizers or data loaders call, whose counters and indices are in host memory."""
+    """Return whether the caller is torch's optimizer or data loader, whose counters and indices are in host memory."""
     frame: Any = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(WRAPPERS):
         frame = frame.f_back
@@ -262,7 +267,7 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
             yield from tensors_in(item)
 
 
-def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Counted | None:
+def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> CountedOperation | None:
     """Return the FLOPs, bytes and shape of a dispatched operation; None if it takes no time.
 
     Args:
@@ -281,16 +286,19 @@ def cost_of(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) 
     if name in DECOMPOSITIONS:
         matrices = args[0]
         *batch_sizes, rows, columns = matrices.shape
-        sides = (rows, columns) if name == "linalg_qr" else (columns,)  # eigenvalues are those of a square matrix
-        shape = tuple(float(size) for size in (*sides, math.prod(batch_sizes)))
-        return Counted(0.0, nbytes, DECOMPOSITIONS[name], format_of(matrices.dtype), shape)
+        matrix_shape = (rows, columns) if name == "linalg_qr" else (columns,)  # only square matrices have eigenvalues
+        shape = tuple(float(size) for size in (*matrix_shape, math.prod(batch_sizes)))
+        precision = format_of(matrices.dtype)
+        return CountedOperation(0.0, nbytes, kind=DECOMPOSITIONS[name], precision=precision, shape=shape)
     if not flops:
-        return Counted(0.0, nbytes)
+        return CountedOperation(flops=0.0, nbytes=nbytes)
     operands = [x for x in tensors_in([*args, *kwargs.values()]) if x.is_floating_point()]
     precision = format_of(operands[0].dtype)
     if "attention" in name:
-        return _attention_cost(name, func._schema, args, kwargs, Counted(flops, nbytes, precision=precision))
-    return Counted(flops, nbytes, kind="product", precision=precision, shape=product_shape(name, operands, out, flops))
+        return _attention_cost(name, func._schema, args, kwargs, CountedOperation(flops, nbytes, precision=precision))
+    return CountedOperation(
+        flops, nbytes, kind="product", precision=precision, shape=product_shape(name, operands, out, flops)
+    )
 
 
 FORMATS = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float8_e4m3fn: "fp8", torch.float8_e5m2: "fp8"}
@@ -306,20 +314,22 @@ def product_shape(name: str, operands: Sequence[Tensor], out: Any, flops: float)
     """Return the shape of a matrix product, ``(m, n, k)`` for ``(m, k)`` times ``(k, n)``, from its number of FLOPs.
 
     A batch of products has the shape ``(m, n, k, products)``. A convolution is the product of its patches and filters:
-    n are its output channels.
+    n are its output channels. Each product has ``2 m n k`` FLOPs, from which k follows.
     """
     result = next(tensors_in(out))
-    groups = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0
+    num_products = float(result.shape[0]) if name in ("bmm", "baddbmm") else 1.0
     n = float(result.shape[1] if "convolution" in name else result.shape[-1])
-    m = result.numel() / n / groups
-    shape = (m, n, flops / (2 * m * n * groups))  # each product has 2 m n k FLOPs
-    return shape if groups == 1 else (*shape, groups)
+    m = result.numel() / n / num_products
+    k = flops / (2 * m * n * num_products)
+    return (m, n, k) if num_products == 1 else (m, n, k, num_products)
 
 
-def _attention_cost(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: Counted) -> Counted:
+def _attention_cost(
+    name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], counted: CountedOperation
+) -> CountedOperation:
     """Return ``counted`` with the FLOPs and shape of fused attention; a causal mask leaves half of the scores."""
     names = [argument.name for argument in schema.arguments]
-    arguments = dict(zip(names, args, strict=False)) | kwargs
+    arguments = dict(zip(names, args, strict=False)) | kwargs  # the last arguments may be left out
     causal = bool(arguments.get("is_causal"))
     batch, heads, num_queries, head_size = (float(size) for size in arguments["query"].shape)
     num_keys = float(arguments["key"].shape[-2])
@@ -329,7 +339,7 @@ def _attention_cost(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[
 
 
 def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> int:
-    """Return the bytes that an operation reads and writes, of its arguments and of its new results.
+    """Return the bytes of the arguments that an operation reads, and of the arguments and results that it writes.
 
     An argument that the operation reads and changes counts twice.
 
@@ -348,14 +358,14 @@ def moved_bytes(name: str, schema: Any, args: tuple[Any, ...], kwargs: dict[str,
         value = args[index] if index < len(args) else kwargs.get(argument.name)
         tensors = list(tensors_in(value))
         nbytes = tensor_bytes(tensors)
-        # Fused optimizers declare that they change the gradients, but do so only with a scale.
+        # Fused optimizers declare that they change the gradients, but they do so only for a `GradScaler`.
         is_written = argument.alias_info is not None and argument.alias_info.is_write and argument.name != "grads"
         if is_written:
             written_bytes += nbytes
             new_results = [x for x in new_results if not any(x is tensor for tensor in tensors)]
         if name in LOOKUPS and index == 0:  # the table, of which only the returned rows are read
             nbytes = min(nbytes, tensor_bytes(new_results))
-        is_only_written = is_written and (name in OVERWRITING or argument.kwarg_only)  # `out` is keyword-only
+        is_only_written = is_written and (name in OVERWRITING or argument.kwarg_only)  # such as ``out=``
         if not is_only_written:
             read_bytes += nbytes
     return read_bytes + written_bytes + tensor_bytes(new_results)
@@ -367,22 +377,23 @@ def tensor_bytes(tensors: Iterable[Tensor]) -> int:
 
 
 def flash_attention_on_cpu(query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-    """Return the FLOPs of attention on a CPU from shapes: ``2 * batch * heads * queries * keys * (width + out)``.
+    """Return the FLOPs of attention on a CPU from the shapes of its query, key and value.
 
-    These are two matrix products of the scores' size, with the width of a query and that of a value.
+    Two matrix products have as many results as there are scores, one per query and key of each head: the first sums
+    over the width of a query, and the second has the width of a value. Other arguments do not matter.
     """
     (batch, heads, num_queries, query_width), num_keys, value_width = query, key[-2], value[-1]
     return int(2 * batch * heads * num_queries * num_keys * (query_width + value_width))
 
 
 def register_attention() -> None:
-    """Register FLOP formulas of attention on a CPU, which torch lacks; backward has five products, forward two."""
+    """Register FLOP formulas of attention on a CPU, which torch lacks."""
     forward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
     backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
-    if forward not in flop_registry:
-        register_flop_formula(forward)(flash_attention_on_cpu)
-    if backward not in flop_registry:
 
-        @register_flop_formula(backward)
-        def backward_flops(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
-            return flash_attention_on_cpu(query, key, value) * 5 // 2
+    def backward_flops(grad: Any, query: Any, key: Any, value: Any, *args: Any, **kwargs: Any) -> int:
+        return flash_attention_on_cpu(query, key, value) * 5 // 2  # five products, where the forward pass has two
+
+    for operation, formula in ((forward, flash_attention_on_cpu), (backward, backward_flops)):
+        if operation not in flop_registry:
+            register_flop_formula(operation)(formula)

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from syncline.errors import SynclineError
 from syncline.interrupts import end_with_parent, raise_if_interrupted
-from syncline.measure.recording.recorder import is_library
+from syncline.measure.recording.recorder import is_user_file
 
 OMP_PAUSE_HARD = 2
 """A constant of OpenMP 5: its threads end, and are created again when they are needed."""
@@ -34,11 +34,11 @@ OMP_PAUSE_HARD = 2
 def fork_process() -> int:
     """Fork this process, and return the child's process id, or 0 in the child, which ends with this process.
 
-    OpenMP's threads end before the fork, because the child would wait for them but does not have them. The child's
-    garbage collector skips this process's objects, because a finalizer may wait for a thread that the child does not
-    have (a client of dask, an executor). When the child ends, it does not end this process's other children.
+    A fork copies no threads but the calling one. So OpenMP's threads end before the fork, because the child would wait
+    for them; and the child's garbage collector skips this process's objects, because the finalizer of an executor, for
+    example, waits for a thread. When the child ends, it does not end this process's other children.
     """
-    end_openmp_threads = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)
+    end_openmp_threads = getattr(ctypes.CDLL(None), "omp_pause_resource_all", None)  # OpenMP 5 has it
     if end_openmp_threads is not None:
         end_openmp_threads(OMP_PAUSE_HARD)
     sys.stdout.flush()
@@ -107,21 +107,26 @@ class TracedRank(NamedTuple):
 
 
 class ThisProcess:
-    """The rank that this process is, or that has started this process; None outside a trace."""
+    """The state of this process.
+
+    Attributes:
+        traced_rank: the rank that this process is, or that has started this process; None outside a trace.
+    """
 
     traced_rank: TracedRank | None = None
 
 
-def write_failure(folder: Path, rank: int, words: str = "", reason: str = "", line: str = "") -> None:
+def write_failure(folder: Path, rank: int, text: str = "", reason: str = "", line: str = "") -> None:
     """Write the error of a failed rank to a file, with the time.
 
     Args:
         folder: the folder in which ranks write why they failed.
-        words: text that is shown unchanged, such as a traceback.
-        reason: the error in one sentence; empty if ``words`` contain it.
+        rank: the rank that failed.
+        text: what the user sees unchanged, such as a traceback.
+        reason: the error in one sentence; empty if ``text`` contains it.
         line: the line of the user's script that failed.
     """
-    note = {"at": time.monotonic(), "words": words, "reason": reason, "line": line}
+    note = {"at_s": time.monotonic(), "text": text, "reason": reason, "line": line}
     (folder / f"failed-{rank}").write_text(json.dumps(note))
 
 
@@ -137,16 +142,16 @@ def end_trace_if_child() -> None:
     from syncline.measure.recording.recorder import user_line
 
     reason = f"{user_line()}: a process that the script started joins a group; {ADVICE}"
-    with suppress(OSError):  # another child has ended the trace already
+    with suppress(OSError):  # if another child has ended the trace already, the folder and the rank are gone
         write_failure(traced_rank.folder, traced_rank.rank, reason=reason)
         os.kill(traced_rank.pid, signal.SIGKILL)
     os._exit(1)
 
 
 class ChildTarget:
-    """A function that a rank runs in a new process by ``multiprocessing``; a call ends the trace if it joins a group.
+    """A function that a rank runs in a new process by ``multiprocessing``, and that ends the trace if it joins a group.
 
-    A class and not a closure, because ``multiprocessing`` pickles it.
+    This is a class and not a closure, because ``multiprocessing`` pickles it.
 
     Args:
         target: the function that the script passed as the target.
@@ -162,7 +167,7 @@ class ChildTarget:
         if "torch" in sys.modules:
             from torch.distributed import distributed_c10d
 
-            for name in ("rendezvous", "_new_process_group_helper"):
+            for name in ("rendezvous", "_new_process_group_helper"):  # which torch calls to join a group
                 original = getattr(distributed_c10d, name)
                 setattr(distributed_c10d, name, with_check_for_child(original))
         return self.target(*args, **kwargs)
@@ -183,15 +188,12 @@ def pass_rank_to_children() -> None:
     original_start = multiprocessing.process.BaseProcess.start
 
     def start(process: Any) -> None:
-        if ThisProcess.traced_rank is not None and process._target is not None:
+        if ThisProcess.traced_rank is not None and process._target is not None:  # None if a subclass overrides ``run``
             process._target = ChildTarget(process._target, ThisProcess.traced_rank)
         original_start(process)
 
     multiprocessing.process.BaseProcess.start = start  # type: ignore[method-assign,assignment]
 
-
-WAIT_UNTIL_ENDED = 0
-"""The options of ``os.waitpid`` by which it waits until the process has ended."""
 
 GRACE_S = 5.0
 """Seconds that ranks may take to end by themselves after a rank has failed."""
@@ -231,16 +233,16 @@ def wait_for_ranks(rank_by_pid: dict[int, int], folder: Path) -> None:
             raise_if_interrupted()
             if failed:
                 time.sleep(POLL_S)
-                raise_if_interrupted()  # the same signal may have ended the rank
-                failed |= reap_failed_ranks(rank_by_pid)  # a rank that fails as a consequence may end first
+                raise_if_interrupted()  # the signal that interrupts this process may have ended the rank
+                failed |= reap_failed_ranks(rank_by_pid)  # the cause may end after a rank that fails as a consequence
                 end_ranks(rank_by_pid)
                 rank, failure = find_first_failure(failed, folder)
-                sys.stderr.write(failure["words"])
+                sys.stderr.write(failure["text"])
                 if failure["reason"]:
                     raise SynclineError(failure["reason"])
-                place = f" at {failure['line']}" if failure["line"] else ""
-                hint = "; its own error is above" if failure["words"] else ""
-                raise SynclineError(f"rank {rank} of {workers} {failed[rank]}{place}{hint}")
+                where = f" at {failure['line']}" if failure["line"] else ""
+                hint = "; its own error is above" if failure["text"] else ""
+                raise SynclineError(f"rank {rank} of {workers} {failed[rank]}{where}{hint}")
             if rank_by_pid and idle_timer.is_over_limit(list(rank_by_pid)):
                 waits = describe_waits(rank_by_pid, workers, folder)
                 end_ranks(rank_by_pid)
@@ -267,7 +269,7 @@ def reap_failed_ranks(rank_by_pid: dict[int, int]) -> dict[int, str]:
 
 
 def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[str, Any]]:
-    """Return the rank that failed first, and what `write_failure` wrote of it: ``words``, ``reason`` and ``line``.
+    """Return the rank that failed first, and what `write_failure` wrote of it: ``text``, ``reason`` and ``line``.
 
     The other ranks fail as a consequence. A rank that wrote nothing was ended from outside and counts as the first.
 
@@ -278,15 +280,15 @@ def find_first_failure(failed: dict[int, str], folder: Path) -> tuple[int, dict[
     failures: dict[int, dict[str, Any]] = {}
     for rank in failed:
         file = folder / f"failed-{rank}"
-        failures[rank] = {"at": 0.0, "words": "", "reason": "", "line": ""}
+        failures[rank] = {"at_s": 0.0, "text": "", "reason": "", "line": ""}
         if file.exists():
             failures[rank] = json.loads(file.read_text())
-    first_rank = min(failures, key=lambda rank: (failures[rank]["at"], rank))
+    first_rank = min(failures, key=lambda rank: (failures[rank]["at_s"], rank))
     return first_rank, failures[first_rank]
 
 
 def end_ranks(rank_by_pid: dict[int, int]) -> None:
-    """Ask the processes of ranks to end by SIGTERM, and kill those that do not end within ``GRACE_S``."""
+    """Ask processes to end by SIGTERM, kill those that do not within ``GRACE_S``, and remove all from the dict."""
     for pid in rank_by_pid:
         os.kill(pid, signal.SIGTERM)
     deadline_s = time.monotonic() + GRACE_S
@@ -295,7 +297,7 @@ def end_ranks(rank_by_pid: dict[int, int]) -> None:
         for pid in list(rank_by_pid):
             if is_over:
                 os.kill(pid, signal.SIGKILL)
-            ended_pid, _ = os.waitpid(pid, WAIT_UNTIL_ENDED if is_over else os.WNOHANG)
+            ended_pid, _ = os.waitpid(pid, 0 if is_over else os.WNOHANG)  # 0: wait until the process has ended
             if ended_pid:
                 rank_by_pid.pop(pid)
         time.sleep(POLL_S)
@@ -304,7 +306,8 @@ def end_ranks(rank_by_pid: dict[int, int]) -> None:
 class IdleTimer:
     """A timer of the seconds in which ranks and their children have computed nothing.
 
-    A pause of the machine, in which this process does not run either, counts as at most two readings.
+    CPU times are read every ``period_s``. A pause of the machine, in which this process does not run either, counts as
+    at most two periods.
 
     Args:
         limit_s: seconds without computation after which `is_over_limit` returns True.
@@ -313,10 +316,13 @@ class IdleTimer:
     def __init__(self, limit_s: float) -> None:
         self.limit_s, self.period_s = limit_s, min(CPU_READING_PERIOD_S, limit_s / 4)
         self.last_reading_s = time.monotonic()
-        self.idle_s = self.cpu_s = 0.0
+        self.idle_s = self.cpu_s = 0.0  # until and at the last reading
 
     def is_over_limit(self, pids: list[int]) -> bool:
-        """Return whether processes have been idle for longer than the limit; False if CPU times are unavailable."""
+        """Read CPU times if a period is over; return whether the processes have been idle for longer than the limit.
+
+        It is False if CPU times are unavailable.
+        """
         elapsed_s = time.monotonic() - self.last_reading_s
         if elapsed_s < self.period_s:
             return False
@@ -333,8 +339,8 @@ class IdleTimer:
 
 def total_cpu_s(pids: list[int]) -> float | None:
     """Return the CPU seconds of processes and their living descendants; None if ``/proc`` is unavailable."""
-    children: dict[int, list[int]] = {}
-    cpu_s: dict[int, float] = {}
+    children: dict[int, list[int]] = {}  # process ids, by that of the parent
+    cpu_s: dict[int, float] = {}  # by process id
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     for stat_file in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -396,7 +402,7 @@ def find_user_line(stacks: str) -> str:
     _, _, current_stack = stacks.rpartition("Current thread")
     for line in current_stack.splitlines():
         file, _, rest = line.strip().removeprefix('File "').partition('", line ')
-        if rest and not file.startswith("<") and not is_library(file):
+        if rest and is_user_file(file):
             line_number = rest.split(" ")[0]
             return f"{file}:{line_number}"
     return "a line unknown"

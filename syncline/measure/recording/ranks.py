@@ -44,7 +44,7 @@ from syncline.measure.recording.rank_processes import (
 )
 from syncline.measure.recording.record import RankRecord, print_notes
 from syncline.measure.recording.record_files import read_rank, write_rank
-from syncline.measure.recording.recorder import RECORDER, Refusal, is_library, measured_counting_s, share_medians
+from syncline.measure.recording.recorder import RECORDER, Refusal, is_user_file, measure_counting_s, share_medians
 from syncline.questions.scripts import Trace
 from syncline.registry import refuse_code
 
@@ -118,7 +118,7 @@ def trace_program(program: ForeignScript, workers: int, options: TraceOptions = 
         for rank in range(workers):
             pid = fork_process()
             if pid == 0:
-                run_as_rank(program, rank, workers, port, folder, options)
+                run_as_rank(program, rank, workers, port, folder, options)  # this never returns
             rank_by_pid[pid] = rank
         wait_for_ranks(rank_by_pid, folder)
         records = []
@@ -161,7 +161,7 @@ def run_as_rank(
     """Run a program as a rank in this forked process, write the rank's record or error, and end the process."""
 
     def write_record() -> None:
-        write_rank(folder / f"{rank}", rank, finished_record())
+        write_rank(folder / f"{rank}", rank, finish_record())
 
     code = 1
     ThisProcess.traced_rank = TracedRank(folder, rank, os.getpid())
@@ -169,7 +169,7 @@ def run_as_rank(
         set_up_child()
         stack_file = register_stack_signal(folder, rank)
         set_rank_environment(rank, workers, port, options)
-        call_before_exit(write_record)
+        call_before_exit(write_record)  # if the script ends by ``os._exit``
         run_recorded(program, rank, options)
         write_record()
         end_as_python_does()
@@ -177,12 +177,12 @@ def run_as_rank(
         code = 0
     except SystemExit as ending:  # a failure, because `run_script` keeps a success to itself
         code = ending.code if isinstance(ending.code, int) else 1
-        write_failure(folder, rank, f"{ending.code}\n" if isinstance(ending.code, str) else "")
+        write_failure(folder, rank, text=f"{ending.code}\n" if isinstance(ending.code, str) else "")
     except Refusal as refusal:
         write_failure(folder, rank, reason=str(refusal))
     except BaseException as error:
         error_text = "".join(traceback.format_exception(drop_recorder_frames(error)))
-        write_failure(folder, rank, error_text, line=failing_line(error))
+        write_failure(folder, rank, text=error_text, line=failing_line(error))
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -194,15 +194,15 @@ _exit = os._exit
 
 
 def call_before_exit(function: Callable[[], None]) -> None:
-    """Let ``os._exit(0)`` in this process, but not in its children, call a function before the process ends."""
+    """Let the script's ``os._exit(0)`` call a function before this process ends; its children do not call it."""
     pid = os.getpid()
 
-    def exit_at_once(status: int) -> None:
+    def call_and_exit(status: int) -> None:
         if status == 0 and os.getpid() == pid:
             function()
         _exit(status)
 
-    os._exit = exit_at_once  # type: ignore[assignment]
+    os._exit = call_and_exit  # type: ignore[assignment]
 
 
 def end_as_python_does() -> None:
@@ -224,7 +224,7 @@ def drop_recorder_frames(error: BaseException) -> BaseException:
 def failing_line(error: BaseException) -> str:
     """Return the innermost line of the user's files in a traceback; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith("<") and not is_library(frame.filename):
+        if is_user_file(frame.filename):
             return f"{frame.filename}:{frame.lineno}"
     return ""
 
@@ -247,13 +247,13 @@ def set_rank_environment(rank: int, workers: int, port: int, options: TraceOptio
 
 def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> None:
     """Run a program in this process, as ``python`` would, while it is recorded as a rank."""
-    reset_child_state(int(os.environ["OMP_NUM_THREADS"]), seed=rank)
+    reset_child_state(num_threads=int(os.environ["OMP_NUM_THREADS"]), seed=rank)
     os.register_at_fork(after_in_child=RECORDER.stop)
     hooks.install()
     hooks.replace_compile_and_spawn()
     streams.install_clocks(may_decide=options.clock == "allow")
     operations.register_attention()
-    RECORDER.clock.start(measured_counting_s())
+    RECORDER.clock.start(measure_counting_s())
     counter = operations.OperationCounter(RECORDER.add_operation, RECORDER.is_counting, RECORDER.record_host_wait)
     with (
         counter.count_steps_once(RECORDER.add_known_operations, RECORDER.num_calls_and_marks),
@@ -262,8 +262,8 @@ def run_recorded(program: ForeignScript, rank: int, options: TraceOptions) -> No
         run_script(program)
 
 
-def finished_record() -> RankRecord:
-    """Return the record of this process, with its CPU seconds."""
+def finish_record() -> RankRecord:
+    """End the last segment of this process's record, add the CPU seconds, and return the record."""
     RECORDER.end_segment()
     RECORDER.record.segment_cpu_s = RECORDER.clock.medians_s()
     RECORDER.record.cpu_s = time.process_time()
@@ -295,10 +295,10 @@ def run_script(program: ForeignScript) -> None:
 
 
 def split_command_lines(question: Trace) -> list[list[str]]:
-    """Return the words of each script that a question names in words, as the shell does; else an empty list.
+    """Return the command line of each script of a question as a list of words, split as the shell does.
 
     Raises:
-        SpecError: the words of a script cannot be read.
+        SpecError: a command line that cannot be split.
     """
     try:
         commands = [shlex.split(text) for text in question.scripts or ()]
@@ -311,7 +311,7 @@ def split_command_lines(question: Trace) -> list[list[str]]:
 
 def parse_script(words: Sequence[str]) -> ForeignScript:
     """Return the script of a command line: a file and its arguments, or ``-m``, a module and its arguments."""
-    refuse_code("script", " ".join(words), "no script")
+    refuse_code("script", " ".join(words), "no script")  # if the user has forbidden foreign code
     if words[0] == "-m":
         if len(words) < 2:
             raise SpecError("script", "-m", "a module's name after it")
@@ -324,12 +324,12 @@ def parse_program(source: str | Path | Callable[[], object]) -> ForeignScript:
     if callable(source):
         import cloudpickle
 
-        return ForeignScript(getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
+        return ForeignScript(target=getattr(source, "__name__", "function"), function=cloudpickle.dumps(source))
     if isinstance(source, Path) or (isinstance(source, str) and Path(source).is_file()):
         return parse_script([str(source)])
     try:
         words = shlex.split(source)
-    except (ValueError, AttributeError):  # an open quote, or no text
+    except (ValueError, AttributeError):  # a quote without its end, or a value that is no text
         words = []
     if not words:
         raise SpecError("script", source, "a Python file, a command line, or a function")
@@ -355,7 +355,7 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
         (folder / "request").write_bytes(pickle.dumps((tuple(program), workers, options)))
         command = [sys.executable, "-c", CHILD_CODE, json.dumps(sys.path), str(folder), str(os.getpid())]
         sys.stderr.flush()
-        is_redirected = sys.stderr is not sys.__stderr__
+        is_redirected = sys.stderr is not sys.__stderr__  # then this process copies what the child prints
         with subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE if is_redirected else None,
             stderr=subprocess.STDOUT if is_redirected else None, start_new_session=True,
@@ -371,7 +371,7 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
             except BaseException:
                 for signal_number in (signal.SIGTERM, signal.SIGKILL):
                     with suppress(ProcessLookupError, subprocess.TimeoutExpired):
-                        os.killpg(child.pid, signal_number)
+                        os.killpg(child.pid, signal_number)  # the child and its ranks
                         child.wait(GRACE_S)
                 raise
         try:
@@ -385,8 +385,8 @@ def trace_in_child(program: ForeignScript, workers: int, options: TraceOptions) 
 
 
 def trace_request() -> None:
-    """Trace the program that the parent process stored in a folder, and write the result into the same folder."""
-    folder, parent_pid = Path(sys.argv[1]), int(sys.argv[2])
+    """Trace the program that `trace_in_child` stored in a folder, and write the result into the same folder."""
+    folder, parent_pid = Path(sys.argv[1]), int(sys.argv[2])  # the arguments behind `CHILD_CODE`
     end_with_parent(parent_pid)
     program_fields, workers, options = pickle.loads((folder / "request").read_bytes())
     records: list[RankRecord] | None = None

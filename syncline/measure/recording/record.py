@@ -16,7 +16,7 @@ from syncline.costmodel.compute.operations import Kind
 
 
 class Computed(NamedTuple):
-    """Consecutive operations without a send or a wait between them.
+    """Consecutive operations without another event between them.
 
     Attributes:
         segment: index into the record's segments, which contain the operations.
@@ -66,7 +66,7 @@ class MessageSent(NamedTuple):
 
 
 class MessageAwaited(NamedTuple):
-    """A receive of a message from another rank; the message has arrived after a wait for the call."""
+    """The start of a receive from another rank; the message has arrived once the rank has waited for this call."""
 
     call: int
     source: int
@@ -76,7 +76,7 @@ class MessageAwaited(NamedTuple):
 
 
 class Waited(NamedTuple):
-    """A wait for a call of this rank: the stream waits, and the host too if the host is the device."""
+    """A wait of a stream for a call of this rank; the host waits too if it runs the work itself, as on a CPU."""
 
     call: int
     stream: int = 0
@@ -101,7 +101,7 @@ EVERYTHING = -1
 
 
 class HostWaited(NamedTuple):
-    """A wait of the host for all work before a mark, because it reads a value or synchronizes."""
+    """A wait of the host for all work before a mark, because the script reads a value or synchronizes."""
 
     mark: int = EVERYTHING
 
@@ -121,8 +121,8 @@ Event: TypeAlias = (
 )
 
 
-class Counted(NamedTuple):
-    """An operation that a rank has dispatched.
+class CountedOperation(NamedTuple):
+    """An operation that a rank has dispatched, with its cost.
 
     Attributes:
         flops: its FLOPs; a causal mask halves those of attention.
@@ -141,7 +141,7 @@ class Counted(NamedTuple):
     causal: bool = False
 
 
-Operations: TypeAlias = tuple[Counted, ...]
+Operations: TypeAlias = tuple[CountedOperation, ...]
 
 
 @dataclass
@@ -150,7 +150,7 @@ class RankRecord:
 
     Args:
         events: the events in their order.
-        segments: the operations of each segment, the computing between two collectives, without duplicates.
+        segments: the operations of each segment, the computing between two events; equal segments are stored once.
         cpu_s: CPU seconds of the rank, for information; the simulation does not use them.
         segment_cpu_s: median CPU seconds of each segment over its runs; empty if they were not measured.
         notes: sentences for the user, on what the recorded run did otherwise than the script would without recording.

@@ -24,7 +24,7 @@ from syncline.costmodel.compute.operations import Kind
 from syncline.errors import SpecError, one_of, within
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     HostWaited,
     Loss,
@@ -90,22 +90,14 @@ class GroupList:
         self.groups: list[tuple[str, tuple[int, ...]]] = []
         self._indices: dict[tuple[str, tuple[int, ...]], int] = {}
 
-    def add(self, name: str, ranks: tuple[int, ...] = ()) -> int:
-        """Add a group unless it is in the list, and return its index."""
-        group = (name, ranks)
+    def add_group_of(self, event: Started | MessageSent | MessageAwaited) -> int:
+        """Add the group of a collective or a message unless it is in the list, and return its index."""
+        group_name, *_ = event.key if isinstance(event, Started) else event.tag
+        group = (group_name, event.ranks if isinstance(event, Started) else ())
         if group not in self._indices:
             self._indices[group] = len(self.groups)
             self.groups.append(group)
         return self._indices[group]
-
-    def add_group_of(self, event: Event) -> int:
-        """Add the group of a collective or a message unless it is in the list, and return its index."""
-        if isinstance(event, Started):
-            group_name, _ = event.key
-            return self.add(group_name, event.ranks)
-        assert isinstance(event, MessageSent | MessageAwaited)
-        group_name, *_ = event.tag
-        return self.add(group_name)
 
 
 def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Table, pa.Table]:
@@ -121,17 +113,18 @@ def rank_tables(rank: int, record: RankRecord, groups: GroupList) -> tuple[pa.Ta
             peer = event.to if isinstance(event, MessageSent) else event.source
             row |= {"group": groups.add_group_of(event), "number": number, "peer": peer}
         event_rows.append(row)
+    # The schema leaves out fields without a column, such as a message's tag.
+    events = pa.Table.from_pylist(event_rows, schema=EVENT_SCHEMA)
     operations = [operation for segment in record.segments for operation in segment]
     segment_lengths = [len(segment) for segment in record.segments]
-    columns: dict[str, Any] = {name: [getattr(operation, name) for operation in operations] for name in Counted._fields}
-    columns["bytes"] = columns.pop("nbytes")  # the name of the column
-    columns["rank"] = [rank] * len(operations)
+    columns: dict[str, Any] = {"rank": [rank] * len(operations)}
+    for name in CountedOperation._fields:
+        columns["bytes" if name == "nbytes" else name] = [getattr(operation, name) for operation in operations]
     columns["segment"] = np.repeat(np.arange(len(segment_lengths)), segment_lengths)
     columns["cpu_s"] = [None] * len(operations)
     if record.segment_cpu_s:
         columns["cpu_s"] = np.repeat(record.segment_cpu_s, segment_lengths)
-    # Fields without a column of the schema, such as a message's tag, are left out.
-    return pa.Table.from_pylist(event_rows, schema=EVENT_SCHEMA), pa.table(columns, schema=OPERATION_SCHEMA)
+    return events, pa.table(columns, schema=OPERATION_SCHEMA)
 
 
 def rank_record_from_tables(
@@ -213,8 +206,8 @@ def read_rank(stem: Path, rank: int) -> RankRecord:
 def _event_from_row(
     rank: int, event_class: Any, row: dict[str, Any], groups: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Event:
-    """Return an event of a rank from the columns of its row; the column ``group`` is an index into ``groups``."""
-    if "group" not in row:
+    """Return an event of a rank from its row, whose ``group`` is an index into ``groups``; the row loses columns."""
+    if "group" not in row:  # neither a collective nor a message
         event: Event = event_class(**row)
         return event
     group_name, ranks = groups[row.pop("group")]
@@ -230,7 +223,8 @@ def _event_from_row(
 def _measured_s(operations: pa.Table) -> list[float]:
     """Return the measured CPU seconds of each segment; an empty list if a segment has none."""
     segment_numbers, seconds = operations["segment"].to_numpy(), operations["cpu_s"].to_numpy()
-    first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))  # all rows of a segment have its seconds
+    # All rows of a segment have its seconds, so the first row suffices, in which the number of the segment changes.
+    first_rows = np.flatnonzero(np.diff(segment_numbers, prepend=-1))
     if operations["cpu_s"].null_count or not len(first_rows):
         return []
     usable = np.isfinite(seconds) & (seconds >= 0)
@@ -255,10 +249,10 @@ def _segments(operations: pa.Table) -> list[Operations]:
         for word in pc.unique(operations[name]).to_pylist():
             if word not in names:
                 raise SpecError(name, word, one_of(names, word))
-    segments: list[list[Counted]] = [[] for _ in range(segment_numbers[-1] + 1)]
+    segments: list[list[CountedOperation]] = [[] for _ in range(segment_numbers[-1] + 1)]
     columns = [operations[name].to_pylist() for name in ("flops", "bytes", "kind", "precision", "shape", "causal")]
     for segment, flops, nbytes, kind, precision, shape, causal in zip(segment_numbers.tolist(), *columns, strict=True):
-        segments[segment].append(Counted(flops, nbytes, kind, precision, tuple(shape), causal))
+        segments[segment].append(CountedOperation(flops, nbytes, kind, precision, tuple(shape), causal))
     return [tuple(segment) for segment in segments]
 
 
@@ -324,7 +318,7 @@ def _open_table(folder: Path, name: str) -> pq.ParquetFile:
         line = str(error).splitlines()[0]
         raise SpecError(name, str(folder / f"{name}.parquet"), f"a file of Parquet ({line})") from None
     for field in SCHEMAS[name]:
-        index = file.schema_arrow.get_field_index(field.name)
+        index = file.schema_arrow.get_field_index(field.name)  # -1 if there is no such column
         stored_type = file.schema_arrow.field(index).type if index >= 0 else "no such column"
         if stored_type != field.type:
             raise SpecError(f"{name}.{field.name}", str(stored_type), f"a column of type {field.type}")
@@ -354,29 +348,30 @@ def _read_header(trace: pq.ParquetFile) -> dict[str, Any]:
 def _rows_by_rank(file: pq.ParquetFile, num_ranks: int) -> Iterator[pa.Table]:
     """Yield one table per rank from a file whose rows are in the order of ranks.
 
-    A row group of the file may contain rows of several ranks, and a rank's rows may span several row groups. A row
-    group is read when its first row is needed.
+    A row group of the file may contain rows of several ranks, and a rank's rows may span several row groups.
     """
-    remaining_rows: pa.Table | None = None  # rows of the last row group that belong to later ranks
-    next_row_group = 0
+
+    def read_row_groups() -> Iterator[pa.Table]:
+        for number in range(file.num_row_groups):
+            try:
+                yield file.read_row_group(number)
+            except (OSError, pa.ArrowException) as error:
+                raise SpecError("rows", f"row group {number}", f"rows that can be read ({error})") from None
+
+    row_groups = read_row_groups()
+    remaining_rows: pa.Table | None = next(row_groups, None)  # rows that belong to this or to later ranks
     for rank in range(num_ranks):
         slices: list[pa.Table] = []
-        while remaining_rows is not None or next_row_group < file.num_row_groups:
-            if remaining_rows is None:
-                try:
-                    remaining_rows = file.read_row_group(next_row_group)
-                except (OSError, pa.ArrowException) as error:
-                    raise SpecError("rows", f"row group {next_row_group}", f"rows that can be read ({error})") from None
-                next_row_group += 1
-            num_rows = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # they come first
-            slices.append(remaining_rows.slice(0, num_rows))
-            if num_rows < len(remaining_rows):
-                remaining_rows = remaining_rows.slice(num_rows)
+        while remaining_rows is not None:
+            num_rows_of_rank = pc.sum(pc.less_equal(remaining_rows["rank"], rank)).as_py() or 0  # they come first
+            slices.append(remaining_rows.slice(0, num_rows_of_rank))
+            if num_rows_of_rank < len(remaining_rows):
+                remaining_rows = remaining_rows.slice(num_rows_of_rank)
                 break
-            remaining_rows = None
+            remaining_rows = next(row_groups, None)
         rows = pa.concat_tables(slices) if slices else file.schema_arrow.empty_table()
         if len(rows) and not pc.all(pc.equal(rows["rank"], rank)).as_py():
             raise SpecError("rank", "ranks out of order", f"rows of ranks 0, 1, ... {num_ranks - 1}, one after another")
         yield rows
-    if remaining_rows is not None or next_row_group < file.num_row_groups:
+    if remaining_rows is not None:
         raise SpecError("rank", "rows of more ranks", f"rows of the {num_ranks} ranks of the header")

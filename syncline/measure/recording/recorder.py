@@ -23,7 +23,7 @@ from syncline.errors import SynclineError
 from syncline.measure.recording.operations import OperationCounter
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     HostWaited,
     Marked,
@@ -33,30 +33,30 @@ from syncline.measure.recording.record import (
 )
 
 REPEATS, OPERATIONS_PER_REPEAT = 5, 200
-"""Repetitions of the measurement in `measured_counting_s`, and operations in each."""
+"""Repetitions of the measurement in `measure_counting_s`, and operations in each."""
 
 
 class SegmentClock:
     """A clock that measures the CPU seconds of each run of each segment of a record, after `start` has started it.
 
-    Time in which no operation was counted belongs to the next segment, except the time before the first segment. The
-    clock measures only the thread that called `start`.
+    Time after a segment belongs to the next one; time before the first operation of the script is dropped. The clock
+    measures only the thread that called `start`.
     """
 
     def __init__(self) -> None:
-        self._counting_s = 0.0
+        self._counting_s = 0.0  # seconds to count one operation, which are no part of a run
         self._seconds_of_runs: dict[int, list[float]] = {}  # by segment
-        self._unassigned_s = 0.0
+        self._unassigned_s = 0.0  # measured since the last run of a segment
         self._started_at_s: float | None = None  # None while the clock is stopped
-        self._thread = get_ident()
+        self._timed_thread = get_ident()  # the thread that computes
 
     def start(self, counting_s: float) -> None:
         """Start the clock for the script; counting one operation takes ``counting_s`` seconds."""
-        self._counting_s, self._started_at_s, self._thread = counting_s, thread_time(), get_ident()
+        self._counting_s, self._started_at_s, self._timed_thread = counting_s, thread_time(), get_ident()
 
     def stop(self) -> None:
         """Stop the clock, because the following work is not the script's."""
-        if get_ident() != self._thread:  # only the thread that computes is timed
+        if get_ident() != self._timed_thread:
             return
         if self._started_at_s is not None:
             self._unassigned_s += thread_time() - self._started_at_s
@@ -66,19 +66,19 @@ class SegmentClock:
         """Start the clock again for the script's work.
 
         Args:
-            drop_elapsed: whether to drop the time measured since the last segment.
+            drop_elapsed: whether to drop the time measured since the last run of a segment.
         """
-        if get_ident() != self._thread:  # only the thread that computes is timed
+        if get_ident() != self._timed_thread:
             return
         if drop_elapsed:
             self._unassigned_s = 0.0
         if self._started_at_s is None:
             self._started_at_s = thread_time()
 
-    def assign_to_segment(self, segment: int, operations: int) -> None:
+    def assign_to_segment(self, segment: int, num_counted: int) -> None:
         """Assign the time since the last call to one run of a segment, less the time to count its operations."""
         self.stop()
-        seconds = max(0.0, self._unassigned_s - operations * self._counting_s)
+        seconds = max(0.0, self._unassigned_s - num_counted * self._counting_s)
         self._seconds_of_runs.setdefault(segment, []).append(seconds)
         self._unassigned_s = 0.0
 
@@ -87,11 +87,11 @@ class SegmentClock:
         return [statistics.median(self._seconds_of_runs[segment]) for segment in range(len(self._seconds_of_runs))]
 
 
-def measured_counting_s() -> float:
+def measure_counting_s() -> float:
     """Return the seconds to count an operation: the difference between counted and plain operations on one number."""
     x, num_counted = torch.zeros(1), 0
 
-    def count(operation: Counted) -> None:  # some work, because the recorder does some for each operation too
+    def count(operation: CountedOperation) -> None:  # about the work that the recorder does for each operation
         nonlocal num_counted
         num_counted += 1
 
@@ -118,8 +118,9 @@ def share_medians(ranks: Sequence[RankRecord]) -> None:
     """
     seconds_by_segment: dict[Operations, list[float]] = {}
     for rank in ranks:
-        for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=False):  # a rank may have no seconds
-            seconds_by_segment.setdefault(operations, []).append(seconds)
+        if rank.segment_cpu_s:
+            for operations, seconds in zip(rank.segments, rank.segment_cpu_s, strict=True):
+                seconds_by_segment.setdefault(operations, []).append(seconds)
     medians = {operations: statistics.median(measured_s) for operations, measured_s in seconds_by_segment.items()}
     for rank in ranks:
         if rank.segment_cpu_s:
@@ -145,30 +146,31 @@ class RankRecorder:
     def __init__(self) -> None:
         self.record = RankRecord()
         self.num_worlds = 0  # number of default groups that the script has created
-        self.num_calls = self.num_marks = self.num_streams = 0
+        self.num_calls = self.num_marks = 0
+        self.num_streams = 0  # besides stream 0, the default stream
         self.stream = 0  # the stream on which work is queued now
         self.clock = SegmentClock()
         self.last_script_line = ""
         self._silence_depth = 0  # number of open `silence` blocks; operations count at depth 0 only
-        self._has_operations = False
-        self._operations: list[Counted] = []  # since the last event
-        self._num_uncounted = 0  # number of these that were not counted one by one, which took no time
-        self._segments: dict[Operations, int] = {}
+        self._has_begun = False  # whether the script has dispatched an operation
+        self._operations: list[CountedOperation] = []  # since the last event
+        self._num_known = 0  # number of these that came from an earlier step, so that counting them took no time
+        self._segment_of: dict[Operations, int] = {}
         self._next_numbers: Counter[Any] = Counter()
         self._calls_awaited_in_backward: list[int] = []
 
-    def add_operation(self, operation: Counted) -> None:
-        """Add an operation that was dispatched to the current segment."""
-        self._has_operations = True
+    def add_operation(self, operation: CountedOperation) -> None:
+        """Add a dispatched operation to the operations since the last event."""
+        self._has_begun = True
         self._operations.append(operation)
 
-    def add_known_operations(self, operations: Sequence[Counted]) -> None:
-        """Add the operations of an optimizer step, known from an earlier equal step, to the current segment."""
+    def add_known_operations(self, operations: Sequence[CountedOperation]) -> None:
+        """Add the operations of an optimizer step, known from an earlier equal step, to those since the last event."""
         self._operations += operations
-        self._num_uncounted += len(operations)
+        self._num_known += len(operations)
 
     def is_counting(self) -> bool:
-        """Return whether the operations that run now are the script's."""
+        """Return whether to count the operations that run now, because they are the script's."""
         return self._silence_depth == 0
 
     @contextmanager
@@ -187,9 +189,9 @@ class RankRecorder:
         self._silence_depth += 1
 
     def _resume_clock(self) -> None:
-        """Start the clock again if the script computes now; time before the script's first operation is dropped."""
+        """Start the clock again unless a `silence` block is open; drop the time before the script's first operation."""
         if self.is_counting():
-            self.clock.resume(drop_elapsed=not self._has_operations)
+            self.clock.resume(drop_elapsed=not self._has_begun)
 
     def record_event(self, event: Event) -> None:
         """Record an event, after the operations before it."""
@@ -205,12 +207,12 @@ class RankRecorder:
         self.clock.stop()
         operations = tuple(self._operations)
         self._operations.clear()
-        if operations not in self._segments:
-            self._segments[operations] = len(self.record.segments)
+        if operations not in self._segment_of:
+            self._segment_of[operations] = len(self.record.segments)
             self.record.segments.append(operations)
-        segment = self._segments[operations]
-        self.clock.assign_to_segment(segment, len(operations) - self._num_uncounted)
-        self._num_uncounted = 0
+        segment = self._segment_of[operations]
+        self.clock.assign_to_segment(segment, num_counted=len(operations) - self._num_known)
+        self._num_known = 0
         self.record.events.append(Computed(segment, self.stream))
 
     def add_note(self, text: str) -> None:
@@ -259,10 +261,11 @@ class RankRecorder:
     def record_host_wait(self) -> None:
         """Record that the host waits for all work on the current stream, as a read of a value on the GPU does."""
         if self.is_counting():
-            self.record_event(HostWaited(self.record_mark(self.stream)))
+            mark = self.record_mark(self.stream)
+            self.record_event(HostWaited(mark))
 
     def num_calls_and_marks(self) -> int:
-        """Return a number that changes if the script does anything but computation."""
+        """Return the number of calls and marks so far, which stays the same while the script only computes."""
         return self.num_calls + self.num_marks
 
     def record_wait_in_cpp(self, call: int) -> None:
@@ -306,10 +309,15 @@ def is_library(file: str) -> bool:
     return file.startswith(LIBRARY_PREFIXES) or any(folder in file for folder in INSTALLED_FOLDERS)
 
 
+def is_user_file(file: str) -> bool:
+    """Return whether a file is of the user: no library, and no code without a file such as ``<string>``."""
+    return not file.startswith("<") and not is_library(file)
+
+
 def user_line() -> str:
-    """Return the innermost line of the user's files on the stack; the result of `script_line` if there is none."""
+    """Return the innermost line on the stack that is in a user's file; that of `script_line` if there is none."""
     for file, line in _stack_lines():
-        if not file.startswith("<") and not is_library(file):
+        if is_user_file(file):
             return f"{file}:{line}"
     return script_line()
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from syncline.costmodel.traffic.overlap import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from syncline.measure.recording.operations import tensor_bytes
-from syncline.measure.recording.record import Counted
+from syncline.measure.recording.record import CountedOperation
 from syncline.measure.recording.recorder import RECORDER, Refusal
 
 SYNC_BYTES = 250 * 2**20
@@ -86,7 +86,7 @@ class ShapedDataParallel(nn.Module):
         self.limit_bytes: float = BUCKET_BYTES
         if bucket_cap_mb:  # 0 means the default, as in torch
             self.limit_bytes = bucket_cap_mb * 2**20
-        # A limit that the user names, even the default, holds for the first bucket too.
+        # A limit that the user names, even the default, holds for the first bucket too, for which None stands.
         self.first_limit_bytes = FIRST_BUCKET_BYTES if bucket_cap_mb is None else None
         ignored = set(getattr(module, "_ddp_params_and_buffers_to_ignore", ()))
         self.parameters_to_average = [
@@ -100,7 +100,7 @@ class ShapedDataParallel(nn.Module):
         self.has_final_buckets = find_unused_parameters
         if find_unused_parameters:
             self.buckets = assign_to_buckets(last_parameters_first, self.limit_bytes, self.first_limit_bytes)
-        else:  # one bucket; the first step shows the order of the gradients, in which the buckets are rebuilt
+        else:  # one bucket in the first step, after which `_finish_backward` knows the order of the gradients
             self.buckets = assign_to_buckets(last_parameters_first, limit_bytes=math.inf)
         self.ready: list[Tensor] = []  # parameters whose gradients the current backward pass has computed
         self.all_reduces: list[tuple[Any, int]] = []  # calls of the current backward pass, with their bytes
@@ -140,7 +140,8 @@ class ShapedDataParallel(nn.Module):
         nbytes = tensor_bytes(bucket)
         with RECORDER.silence():
             flat = torch.empty(sum(x.numel() for x in bucket), dtype=bucket[0].dtype)
-        RECORDER.add_operation(Counted(0.0, 2.0 * nbytes))  # copies gradients into the bucket and divides them
+        # A kernel that divides the gradients by the number of ranks copies them into the bucket: it reads and writes.
+        RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
         self.all_reduces.append((dist.all_reduce(flat, group=self.process_group, async_op=True), nbytes))
 
     def _finish_backward(self) -> None:
@@ -149,8 +150,8 @@ class ShapedDataParallel(nn.Module):
             self._send_next_bucket()  # parameters without gradient send zeros
         for all_reduce, nbytes in self.all_reduces:
             all_reduce.wait()
-            if not self.gradient_as_bucket_view:
-                RECORDER.add_operation(Counted(0.0, 2.0 * nbytes))  # copies gradients out of the bucket
+            if not self.gradient_as_bucket_view:  # a kernel copies the gradients out of the bucket
+                RECORDER.add_operation(CountedOperation(flops=0.0, nbytes=2.0 * nbytes))
         if not self.has_final_buckets:
             self.has_final_buckets = True
             ready_ids = {id(x) for x in self.ready}

@@ -35,7 +35,7 @@ OBJECT_TIMEOUT_S = 300.0
 
 
 class NullGroup:
-    """A process group that sends nothing, and also a completed call of that group."""
+    """A process group that sends nothing; each of its methods returns the group, which serves as a completed call."""
 
     def __getattr__(self, name: str) -> Callable[..., NullGroup]:
         return lambda *args, **kwargs: self
@@ -61,7 +61,9 @@ class ShapedGroups:
 
     def make_group(self, options: Any, group_options: Any = None) -> TracedGroup:
         """Create the process group that torch asks the backend for when a script makes a group."""
-        ranks = tuple(options.global_ranks_in_group) or tuple(range(options.group_size))
+        ranks = tuple(options.global_ranks_in_group) or tuple(
+            range(options.group_size)
+        )  # torch lists no ranks if all join
         return TracedGroup(NullGroup(), options.group_rank, ranks, name=options.group_id)
 
     def wrap_group_helper(self, helper: Callable[..., Any]) -> Callable[..., Any]:
@@ -74,7 +76,7 @@ class ShapedGroups:
         def create_and_list(
             size: int, rank: int, ranks: Sequence[int], backend: Any, store: Any, name: str, **options: Any
         ) -> Any:
-            self.groups.append((name, tuple(ranks) or tuple(range(self.workers))))
+            self.groups.append((name, tuple(ranks) or tuple(range(self.workers))))  # torch lists no ranks if all join
             return helper(size, rank, ranks, backend, store, name, **options)
 
         return create_and_list
@@ -91,7 +93,7 @@ class ShapedCounter(OperationCounter):
             result = super().__torch_dispatch__(func, types, args, kwargs)
         except (DataDependentOutputException, DynamicOutputShapeException, UnsupportedFakeTensorException) as error:
             if func is torch.ops.aten._local_scalar_dense.default and is_called_by_optimizer():
-                return 1.0  # the number of steps, on which no shape depends
+                return 1.0  # optimizers read only their number of steps, on which no shape depends
             raise NeedsValues(func) from error
         if func.namespace == "_c10d_functional" and result is not NotImplemented:
             record_functional(func, args, result)
@@ -116,8 +118,8 @@ class NeedsValues(Refusal):
 
 
 def is_called_by_optimizer() -> bool:
-    """Return whether an optimizer of torch is the nearest caller outside torch's dispatch code."""
-    frame: Any = sys._getframe(2)  # the caller of the counter
+    """Return whether an optimizer of torch has called the current operation, perhaps through other files of torch."""
+    frame: Any = sys._getframe(2)  # the caller of the counter, which calls this function
     while frame is not None and "/torch/optim/" not in frame.f_code.co_filename:
         if "/torch/" not in frame.f_code.co_filename:
             return False
@@ -153,14 +155,14 @@ def record_functional(func: Any, args: tuple[Any, ...], result: Any) -> None:
     kind = FUNCTIONAL_COLLECTIVES.get(base_name)
     if kind is None:
         raise Refusal(f"{name} is not known with --shapes")
-    # The group comes last; a text before it names the reduction.
+    # The group, or its name, is the last such argument: a text before it names the reduction, such as "sum".
     group: Any = [x for x in args if isinstance(x, str | dist.ProcessGroup)][-1]
     if isinstance(group, str):
         group = distributed_c10d._resolve_process_group(group)  # type: ignore[arg-type]
-    call = RECORDER.new_call()
+    call, number_in_group = RECORDER.new_call(), RECORDER.next_number(group.key)
     started = Started(
         call, kind, asked=kind, payload_bytes=tensor_bytes(as_list(args[0])), ranks=group.ranks,
-        key=(group.key, RECORDER.next_number(group.key)), site=script_line(),
+        key=(group.key, number_in_group), site=script_line(),
     )  # fmt: skip
     RECORDER.record_event(started)
     for output in as_list(result):
@@ -194,13 +196,13 @@ class ObjectMessages:
         with unset_fake_temporarily(), RECORDER.silence():
             incomplete_file.write_bytes(pickle.dumps(objects))
         incomplete_file.rename(file)
-        (self.folder / f"want-{receiver}").touch()  # the receiver is recorded too
+        (self.folder / f"want-{receiver}").touch()  # so that `run_ranks` records the receiver too
 
     def receive(self, objects: list[Any], src: int | None = None, group: Any = None, *_: Any, **options: Any) -> int:
-        """Receive objects from another rank, in place of ``recv_object_list``."""
+        """Receive objects from another rank, in place of ``recv_object_list``, and return the sender."""
         sender = global_rank(src, options.get("group_src"), group)
         file, deadline_s = self._next_file(sender, self.rank), time.monotonic() + OBJECT_TIMEOUT_S
-        (self.folder / f"want-{sender}").touch()  # the sender is recorded too
+        (self.folder / f"want-{sender}").touch()  # so that `run_ranks` records the sender too
         while not file.exists():
             if time.monotonic() > deadline_s:
                 raise Refusal(f"rank {self.rank} waits for an object that rank {sender} never sends")
@@ -252,8 +254,8 @@ def init_without_peers(init: Callable[..., Any], rank: int, workers: int) -> Cal
         workers: number of ranks of the trace.
     """
 
-    def init_process_group(backend: Any = None, *args: Any, **kwargs: Any) -> Any:
-        world_size = kwargs.get("world_size", -1)
+    def init_process_group(backend: Any = None, *_: Any, **kwargs: Any) -> Any:
+        world_size = kwargs.get("world_size", -1)  # -1: torch's default, the number of ranks in the environment
         if world_size not in (-1, workers):
             raise Refusal(f"asks for {world_size} ranks where --workers says {workers}")
         options = {name: kwargs[name] for name in ("group_name", "pg_options") if name in kwargs}
@@ -282,7 +284,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
         folder: the folder that all ranks share, for objects that they send each other.
 
     Returns:
-        The list of the groups that the script will have created.
+        The groups, to which the script adds those that it creates.
     """
     groups, objects = ShapedGroups(workers), ObjectMessages(rank, folder)
     hooks.install(groups.make_group, losses=False)
@@ -295,7 +297,7 @@ def install_shapes(rank: int, workers: int, folder: Path) -> ShapedGroups:
     for name, replacement in replacements.items():
         setattr(c10d, name, replacement)
         setattr(dist, name, replacement)
-    mesh_attributes = vars(device_mesh.DeviceMesh)
+    mesh_attributes = vars(device_mesh.DeviceMesh)  # where a static method is no plain function
     for name in MESH_METHODS:
         method = mesh_attributes.get(name)
         if isinstance(method, staticmethod):
@@ -334,11 +336,11 @@ def apply_to_tensors(
 
 
 class StageVote:
-    """A vote of pipeline stages, in place of the tensor of votes that they send to each other.
+    """A vote of pipeline stages on whether shapes are static, in place of a tensor that would have its value.
 
     Args:
-        message: the tensor without a value that the stages send.
-        vote: the vote of this stage, which counts as that of all.
+        message: the fake tensor that the stages send each other for the vote.
+        vote: the vote of this stage, 1 or 0.
     """
 
     def __init__(self, message: Any, vote: int) -> None:
@@ -359,7 +361,7 @@ def static_shape_vote(exchange_votes: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def exchange_known_votes(stage: Any, received_result: Any = None) -> StageVote:
-        if isinstance(received_result, StageVote):
+        if isinstance(received_result, StageVote):  # an earlier result, which torch passes on
             received_result = received_result.message
         message = exchange_votes(stage, received_result=received_result)
         has_static_shapes = not InferenceMode.needs_dynamic(stage._user_meta, stage_has_backward=True)

@@ -38,7 +38,7 @@ from syncline.measure.recording.ranks import (
     ForeignScript,
     TraceOptions,
     call_before_exit,
-    finished_record,
+    finish_record,
     import_before_forking,
     run_script,
     set_rank_environment,
@@ -75,15 +75,16 @@ class Families:
             self._group_of_rank[-1].update(dict.fromkeys(ranks, self._groups[name]))
 
     def role(self, rank: int, families_with_messages: set[int]) -> RankRole:
-        """Return the role of a rank, which decides its work: an entry for each family, None if it is in no group of it.
+        """Return the role of a rank; ranks with equal roles probably do the same work.
 
         Args:
             families_with_messages: indices of families in which ranks send messages.
 
         Returns:
-            For each family the size of the rank's group and, if the family has messages, the rank's number in it.
+            For each family the size of the rank's group and, if the family has messages, the rank's number in it; None
+            for a family in which the rank has no group.
         """
-        role: list[tuple[int, int | None] | None] = []  # ranks with equal roles may have equal records
+        role: list[tuple[int, int | None] | None] = []
         for family, group_of_rank in enumerate(self._group_of_rank):
             group = group_of_rank.get(rank)
             if group is None:
@@ -104,7 +105,7 @@ class Families:
         return families
 
     def translate(self, record: RankRecord, rank: int) -> RankRecord:
-        """Return a record with the groups and neighbours of another rank that does the same work."""
+        """Return the record that ``rank`` has if it does the same work as the rank of ``record`` in its own groups."""
 
         def group_of_rank(recorded_name: str) -> Group:
             """Return the group of ``rank`` that corresponds to a group of the recorded rank."""
@@ -150,14 +151,15 @@ def find_representatives(
         records: the records by rank.
         record_more: a function that records further ranks and adds them to ``records``.
     """
-    # The records show in which families messages travel, which decides the roles, which decide whom to record.
+    # Roles depend on the families with messages, which only records show. Each round records the first and the last
+    # rank of each role, until no role has changed.
     while True:
         families_with_messages = families.families_with_messages(records.values())
         ranks_by_role: dict[RankRole, list[int]] = {}
         for rank in range(workers):
             ranks_by_role.setdefault(families.role(rank, families_with_messages), []).append(rank)
         unrecorded = set()
-        for ranks in ranks_by_role.values():  # the first and the last rank of a role are compared below
+        for ranks in ranks_by_role.values():
             unrecorded |= {ranks[0], ranks[-1]} - set(records)
         if not unrecorded:
             break
@@ -172,7 +174,7 @@ def find_representatives(
             for rank in ranks:
                 representatives[rank] = first
         elif len(ranks) > 2:
-            # Usually only the first rank differs, because it writes the log; else split the ranks in halves.
+            # Usually only the first rank differs, because it writes the log; otherwise split the ranks in halves.
             if ranks[1] not in records:
                 record_more([ranks[1]])
             first_differs_alone = have_same_events(families.translate(records[ranks[1]], last), records[last])
@@ -223,8 +225,8 @@ def record_by_shapes(
     Args:
         program: the script.
         workers: number of ranks P.
-        ranks: the ranks to record; each stands for the equivalent ranks up to the next rank in this list. If empty,
-            the function finds them.
+        ranks: the ranks to record. Each stands for the ranks of its role from itself to the next one in this list of
+            the same role; the first of a role stands for those before it too. If empty, the function finds them.
         options: whether the script sees GPUs and may branch on clocks.
 
     Raises:
@@ -247,7 +249,7 @@ def record_by_shapes(
                     raise SynclineError(f"rank {rank} makes different groups from the ranks before it")
                 groups[:] = rank_groups
 
-        record_more(ranks or [0])  # rank 0 shows the groups
+        record_more(ranks or [0])  # one rank suffices to show all groups
         families = Families(groups)
         if not ranks:
             representatives = find_representatives(families, workers, records, record_more)
@@ -259,8 +261,7 @@ def record_by_shapes(
         candidates = [candidate for candidate in sorted(records) if roles[candidate] == roles[rank]]
         if not candidates:
             raise SpecError("--ranks", ",".join(map(str, ranks)), f"also a rank that stands for rank {rank}")
-        candidates_before = [candidate for candidate in candidates if candidate <= rank]
-        representatives.append(candidates_before[-1] if candidates_before else candidates[0])
+        representatives.append(max((c for c in candidates if c <= rank), default=candidates[0]))
     return ShapedRecord(records, representatives, groups)
 
 
@@ -268,11 +269,11 @@ def trace_program_by_shapes(
     program: ForeignScript, workers: int, options: TraceOptions, ranks: Sequence[int] = ()
 ) -> list[RankRecord]:
     """Return the records of all ranks of a program by shapes; see `record_by_shapes` for ``ranks``."""
-    record = record_by_shapes(program, workers, ranks, options)
-    counts = Counter(record.representatives)
+    shaped = record_by_shapes(program, workers, ranks, options)
+    counts = Counter(shaped.representatives)  # number of ranks for which each recorded rank stands
     listed = ", ".join(f"rank {rank} for {count}" for rank, count in sorted(counts.items())[:MAX_LISTED])
     more = f" and {len(counts) - MAX_LISTED} more" if len(counts) > MAX_LISTED else ""
-    first, *other_ranks = record.expand()
+    first, *other_ranks = shaped.expand()
     first = replace(first, notes=[*first.notes, f"{program.name}, by shapes: {listed}{more}"])
     return print_notes([first, *other_ranks])
 
@@ -312,11 +313,11 @@ def run_ranks(
                     rank_by_pid[pid] = rank
             if not rank_by_pid:
                 return started
-            pid, status = os.waitpid(-1, os.WNOHANG)  # of any child
-            if pid == 0:  # no process has ended
+            pid, status = os.waitpid(-1, os.WNOHANG)  # of any child that has ended
+            if pid == 0:  # there is none
                 time.sleep(POLL_S)
             raise_if_interrupted()
-            ended_rank = rank_by_pid.pop(pid, None)
+            ended_rank = rank_by_pid.pop(pid, None)  # None if it was no rank
             if status and ended_rank is not None:
                 refusal = folder / f"refused-{ended_rank}"
                 failed = f"rank {ended_rank} of {workers} failed"
@@ -337,7 +338,7 @@ def _fork_rank(program: ForeignScript, rank: int, workers: int, folder: Path, op
     code = 1
     try:
         set_up_child()
-        set_rank_environment(rank, workers, port=29500, options=options)
+        set_rank_environment(rank, workers, port=29500, options=options)  # torch's default port; nothing is sent
         _run_rank(program, rank, workers, folder, options)
         code = 0
     except SynclineError as error:
@@ -360,7 +361,7 @@ def _run_rank(program: ForeignScript, rank: int, workers: int, folder: Path, opt
     counter = shaped_rank.ShapedCounter(RECORDER.add_operation, RECORDER.is_counting)
 
     def write_record() -> None:
-        (folder / f"{rank}").write_bytes(pickle.dumps((finished_record(), groups.groups)))
+        (folder / f"{rank}").write_bytes(pickle.dumps((finish_record(), groups.groups)))
 
     call_before_exit(write_record)
     fake_mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that a script writes down keep their values

@@ -45,6 +45,9 @@ class ClockReading(float):
 
     A comparison that the script itself contains, as in ``if`` and ``while``, is refused. ``min``, ``sorted`` and
     printing are allowed.
+
+    Attributes:
+        may_decide: whether a script may compare readings all the same, which the record then notes.
     """
 
     may_decide = False
@@ -72,7 +75,7 @@ def _arithmetic_method(name: str) -> Callable[..., Any]:
         value = original(self, *others)
         if type(value) is not float:  # NotImplemented, for example
             return value
-        has_other_point = any(isinstance(other, ClockTime) for other in others)
+        has_other_point = any(isinstance(other, ClockTime) for other in others)  # there is none in ``abs`` or ``neg``
         is_point = isinstance(self, ClockTime) and not has_other_point and name in KEEP_A_POINT
         return ClockTime(value) if is_point else ClockReading(value)
 
@@ -86,9 +89,10 @@ def _comparison_method(name: str) -> Callable[..., Any]:
     def method(self: float, other: Any) -> Any:
         """Compare; refuse a script's own decision by the clock, because a replay has another time."""
         frame = sys._getframe(1)
-        with_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)
+        is_point_and_constant = isinstance(self, ClockTime) and not isinstance(other, ClockReading)  # ``start > 0``
         # `min` and `sorted` compare too, but then the script's own instruction is a call.
-        if not with_constant and is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE:
+        is_own_comparison = is_script_frame(frame) and frame.f_code.co_code[frame.f_lasti] == COMPARE
+        if is_own_comparison and not is_point_and_constant:
             if not ClockReading.may_decide:
                 raise Refusal(
                     "decides by the clock; a record does not contain the time on another network. A clock may be"
@@ -111,7 +115,8 @@ def script_clock(clock: Callable[[], float], reading_class: type[ClockReading]) 
     """Return a clock that returns readings of the given class to the script, and plain numbers to libraries."""
 
     def read_clock() -> float:
-        return reading_class(clock()) if is_script_frame(sys._getframe(1)) else clock()
+        caller = sys._getframe(1)
+        return reading_class(clock()) if is_script_frame(caller) else clock()
 
     return read_clock
 
@@ -158,7 +163,8 @@ class VirtualStream:
     def wait_stream(self, stream: VirtualStream) -> None:
         """Let later work of this stream wait for the queued work of another stream."""
         if stream.number != self.number:
-            RECORDER.record_event(StreamWaited(RECORDER.record_mark(stream.number), self.number))
+            mark = RECORDER.record_mark(stream.number)
+            RECORDER.record_event(StreamWaited(mark, self.number))
 
     def record_event(self, event: VirtualEvent | None = None) -> VirtualEvent:
         """Record an event behind the queued work of this stream, and return the event."""
@@ -173,7 +179,8 @@ class VirtualStream:
 
     def synchronize(self) -> None:
         """Let the host wait for the queued work of this stream."""
-        RECORDER.record_event(HostWaited(RECORDER.record_mark(self.number)))
+        mark = RECORDER.record_mark(self.number)
+        RECORDER.record_event(HostWaited(mark))
 
     def query(self) -> bool:
         """Refuse the question, because the answer would depend on the time of the recording."""
@@ -243,7 +250,10 @@ def synchronize(device: Any = None) -> None:
 
 
 def install_streams() -> None:
-    """Replace the streams of ``torch.cpu``, and record waits when tensors are read."""
+    """Replace the streams of ``torch.cpu``, and record a wait of the host when the script reads a whole tensor.
+
+    The operation counter records the reads of single numbers, as by ``item``.
+    """
     replacements: dict[str, Any] = {
         "Stream": VirtualStream, "Event": VirtualEvent, "StreamContext": StreamContext, "stream": StreamContext,
         "current_stream": current_stream, "synchronize": synchronize,
@@ -257,7 +267,7 @@ def install_streams() -> None:
 def with_host_wait(method: Callable[..., Any]) -> Callable[..., Any]:
     """Return a wrapper of a method of tensors which records that the host waits for the values.
 
-    If the values are in host memory already, the method dispatches no operation, so the counter does not see it.
+    The operation counter does not see such a method, because it dispatches no operation for a tensor on the CPU.
     """
 
     @functools.wraps(method)

@@ -12,7 +12,7 @@ from syncline.costmodel.network.network_links import scaled, slow_down
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     HostWaited,
     Loss,
@@ -46,8 +46,8 @@ def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 @cache
 def _fuse_segment(operations: Operations) -> Operations:
     """Return products, and of the operations between two products the `FUSED_KERNELS` ones that move most bytes."""
-    fused: list[Counted] = []
-    elementwise: list[Counted] = []  # since the last product
+    fused: list[CountedOperation] = []
+    elementwise: list[CountedOperation] = []  # since the last product
 
     def append_kernels() -> None:
         fused.extend(sorted(elementwise, key=lambda operation: -operation.nbytes)[:FUSED_KERNELS])

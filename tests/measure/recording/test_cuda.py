@@ -72,7 +72,7 @@ VISIBLE = {None: 4, "": 0, "-1": 0, "NoDevFiles": 0, "0": 1, "2, 3": 2, "0,-1,1"
 @pytest.mark.parametrize("value", VISIBLE)
 def test_visible_devices(value: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    monkeypatch.setattr(cuda_devices.GpuState, "is_used", False)
+    monkeypatch.setattr(cuda_devices.GpuState, "script_uses_gpu", False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if value is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", value)
@@ -87,7 +87,7 @@ def test_visible_devices(value: str | None, monkeypatch: pytest.MonkeyPatch) -> 
 def test_the_current_device_is_a_context(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(cuda_devices.GpuState, "is_used", False)
+    monkeypatch.setattr(cuda_devices.GpuState, "script_uses_gpu", False)
     with CurrentDevice("cuda:1"):
         assert cuda_devices.GpuState.current_index == 1
         with CurrentDevice(None):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from syncline.measure.recording import recorder as measured
-from syncline.measure.recording.record import Counted, RankRecord, Stepped
+from syncline.measure.recording.record import CountedOperation, RankRecord, Stepped
 from syncline.measure.recording.recorder import RankRecorder, SegmentClock, share_medians
 
 
@@ -33,7 +33,7 @@ def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
     recorder.clock.start(0.0)
     now[0] += 50.0  # imports
     recorder.record_event(Stepped())
-    recorder.add_operation(Counted(1.0, 1.0))
+    recorder.add_operation(CountedOperation(1.0, 1.0))
     now[0] += 2.0
     with recorder.silence():
         now[0] += 7.0
@@ -44,10 +44,10 @@ def test_what_is_not_the_script_s_does_not_count(now: list[float]) -> None:
     recorder.record_event(Stepped())
     now[0] += 4.0  # nothing counted: it belongs to what is computed next
     recorder.record_event(Stepped())
-    recorder.add_operation(Counted(2.0, 1.0))
+    recorder.add_operation(CountedOperation(2.0, 1.0))
     recorder.switch_stream(1)
     now[0] += 0.5
-    recorder.add_operation(Counted(3.0, 1.0))
+    recorder.add_operation(CountedOperation(3.0, 1.0))
     recorder.end_segment()
     assert recorder.clock.medians_s() == [3.0, 4.0, 0.5]
 
@@ -65,7 +65,7 @@ def test_other_threads_are_not_looked_at(now: list[float]) -> None:
 
 
 def test_counting_takes_some_time() -> None:
-    assert 0 <= measured.measured_counting_s() < 1e-2
+    assert 0 <= measured.measure_counting_s() < 1e-2
 
 
 def test_the_same_operations_take_as_long_on_all_ranks() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from syncline.costmodel import Hardware, Link
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     Loss,
     Operations,
@@ -19,7 +19,7 @@ from syncline.measure.recording.record import (
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINK = Link(1e-3, 1e6, "link")
-SECOND = (Counted(1e9, 0.0),)
+SECOND = (CountedOperation(1e9, 0.0),)
 
 
 def started(call: int, number: int, nbytes: int, ranks: tuple[int, ...] = (0, 1), kind: str = "all_reduce") -> Started:

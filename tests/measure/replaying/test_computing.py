@@ -6,11 +6,11 @@ import pytest
 
 from syncline.costmodel import HARDWARE, Hardware
 from syncline.errors import SpecError
-from syncline.measure.recording.record import Counted, RankRecord
+from syncline.measure.recording.record import CountedOperation, RankRecord
 from syncline.measure.replaying.replay import MeasuredComputing, parse_computing, segment_seconds
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
-SEGMENTS = [(Counted(2e9, 0.0),), (Counted(0.0, 3e9), Counted(1e9, 0.0))]
+SEGMENTS = [(CountedOperation(2e9, 0.0),), (CountedOperation(0.0, 3e9), CountedOperation(1e9, 0.0))]
 
 
 def test_medians_are_scaled_and_operations_are_not_asked() -> None:
@@ -33,4 +33,4 @@ def test_what_nobody_measured_or_counted_is_refused() -> None:
     with pytest.raises(SpecError, match="got 'measured'; expected a hardware, as this record has no measured times"):
         segment_seconds(RankRecord([], SEGMENTS), MeasuredComputing())
     with pytest.raises(SpecError, match="got 'slow'; expected 'measured'"):
-        segment_seconds(RankRecord([], [(Counted(0.0, 0.0),)], segment_cpu_s=[1.0]), SLOW)
+        segment_seconds(RankRecord([], [(CountedOperation(0.0, 0.0),)], segment_cpu_s=[1.0]), SLOW)

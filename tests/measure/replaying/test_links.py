@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from syncline.costmodel import HARDWARE, Link, Network, Sites, TwoLevel
-from syncline.measure.recording.record import Computed, Counted, MessageSent, RankRecord, Started, Stepped
+from syncline.measure.recording.record import Computed, CountedOperation, MessageSent, RankRecord, Started, Stepped
 from syncline.measure.replaying.bottlenecks import link_rows
 from syncline.measure.replaying.clocks import TraceRecord
 from syncline.measure.replaying.scenario import Changes, ReplayedOn
@@ -28,7 +28,7 @@ def record(ranks: int, *groups: tuple[int, ...], kind: str = "all_reduce", steps
                 if rank in group:
                     events.append(Started(step, kind, kind, int(N), group, (f"g{number}", step), "a.py:1"))
             events += [Computed(0), Stepped()]
-        told.append(RankRecord(events, [(Counted(1e9, 0.0),)]))  # type: ignore[arg-type]
+        told.append(RankRecord(events, [(CountedOperation(1e9, 0.0),)]))  # type: ignore[arg-type]
     return TraceRecord("a", told)
 
 
@@ -78,8 +78,10 @@ def test_a_group_passes_the_links_between_its_own_members_alone() -> None:
 
 def test_messages_and_levels_have_their_links() -> None:
     told = [
-        RankRecord([MessageSent(0, 2, 1000, ("g", 0, 2, 0), "a.py:1"), Computed(0), Stepped()], [(Counted(1e9, 0.0),)]),
-        *(RankRecord([Computed(0), Stepped()], [(Counted(1e9, 0.0),)]) for _ in range(3)),
+        RankRecord(
+            [MessageSent(0, 2, 1000, ("g", 0, 2, 0), "a.py:1"), Computed(0), Stepped()], [(CountedOperation(1e9, 0.0),)]
+        ),
+        *(RankRecord([Computed(0), Stepped()], [(CountedOperation(1e9, 0.0),)]) for _ in range(3)),
     ]
     three = network(
         {

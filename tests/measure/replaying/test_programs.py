@@ -14,7 +14,7 @@ from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     HostWaited,
     Marked,
@@ -30,7 +30,7 @@ from tests.measure.replaying.schedules import end_s
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINK = Link(0.0, 1e6, "link")
-SEGMENTS = [(Counted(1e9, 0.0),), (Counted(2e9, 0.0),), (Counted(0.0, 5e8),)]
+SEGMENTS = [(CountedOperation(1e9, 0.0),), (CountedOperation(2e9, 0.0),), (CountedOperation(0.0, 5e8),)]
 """Of 1, 2 and 0.5 s."""
 
 MAIN, COPIES, GATHERS, SCATTERS = range(4)

@@ -15,7 +15,7 @@ from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
-    Counted,
+    CountedOperation,
     HostWaited,
     Loss,
     Marked,
@@ -36,7 +36,10 @@ def record() -> list[RankRecord]:
     call = Started(1, "all_reduce", "barrier", 8, (0, 1), ("all", 0), "a.py:1", 2)
     common = [Computed(0), call, Waited(1, 2), Marked(1, 2), StreamWaited(1), HostWaited(1), HostWaited(EVERYTHING)]
     sent, got = MessageSent(2, 1, 4, TAG, "a.py:2"), MessageAwaited(2, 0, TAG, "a.py:3", 1)
-    segments = [(Counted(1.0, 2.0), Counted(2.0, 4.0, "product", "bf16", (1.0, 1.0, 1.0))), (Counted(0.0, 5.0),)]
+    segments = [
+        (CountedOperation(1.0, 2.0), CountedOperation(2.0, 4.0, "product", "bf16", (1.0, 1.0, 1.0))),
+        (CountedOperation(0.0, 5.0),),
+    ]
     return [
         RankRecord([*common, sent, Waited(2), Loss(0.5), Stepped()], segments),
         RankRecord([*common, got, Waited(2), Computed(1, 3), Stepped()], segments),

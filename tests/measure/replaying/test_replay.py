@@ -14,7 +14,7 @@ from syncline.costmodel import Hardware, Link, collective_s
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     MessageAwaited,
     MessageSent,
     RankRecord,
@@ -28,8 +28,8 @@ from tests.measure.replaying.records import LINK, SECOND, SLOW, both, rank, star
 
 
 def test_operations_are_bounded_by_arithmetic_or_by_memory() -> None:
-    assert operations_s((Counted(2e9, 1e9), Counted(0.0, 3e9)), SLOW) == 2.0 + 3.0
-    assert operations_s((Counted(2e9, 1e12),), replace(SLOW, memory_bytes_per_s=None, mfu=0.5)) == 4.0
+    assert operations_s((CountedOperation(2e9, 1e9), CountedOperation(0.0, 3e9)), SLOW) == 2.0 + 3.0
+    assert operations_s((CountedOperation(2e9, 1e12),), replace(SLOW, memory_bytes_per_s=None, mfu=0.5)) == 4.0
 
 
 def test_a_call_runs_beside_what_is_computed_before_its_wait() -> None:
@@ -75,7 +75,10 @@ def barriers_s(ranks: Sequence[RankRecord], link: Link, hardware: Hardware) -> f
 @pytest.mark.parametrize("host", ["ahead", "waits"])
 def test_it_is_what_barriers_say_of_ranks_that_are_nearly_alike(host: str) -> None:
     uneven = [
-        rank(*(one for number in range(20) for one in step(number, 3_000_000)), segments=[(Counted(1e9 * share, 0.0),)])
+        rank(
+            *(one for number in range(20) for one in step(number, 3_000_000)),
+            segments=[(CountedOperation(1e9 * share, 0.0),)],
+        )
         for share in (1.0, 1.02, 0.98, 1.01)
     ]
     for one in uneven:
@@ -102,7 +105,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
             *step(0, 8),
             MessageSent(2, 1, 4, tag, "a.py:1"),
             Waited(2),
-            segments=[SECOND, (Counted(1.0, 2.0), Counted(3.0, 4.0))],
+            segments=[SECOND, (CountedOperation(1.0, 2.0), CountedOperation(3.0, 4.0))],
         ),
         rank(*step(0, 8), MessageAwaited(2, 0, tag, "a.py:2"), Waited(2)),
     ]
@@ -125,7 +128,9 @@ def test_gloo_runs_two_collectives_of_a_group_at_a_time() -> None:
 
 
 def test_a_record_keeps_what_was_measured(tmp_path: Path) -> None:
-    measured = rank(Computed(0), Computed(1), Stepped(), segments=[SECOND, (Counted(1.0, 2.0), Counted(3.0, 4.0))])
+    measured = rank(
+        Computed(0), Computed(1), Stepped(), segments=[SECOND, (CountedOperation(1.0, 2.0), CountedOperation(3.0, 4.0))]
+    )
     measured.segment_cpu_s = [0.5, 0.25]
     for name, parts in record_tables([measured]).items():
         pq.write_table(pa.concat_tables(parts), tmp_path / f"{name}.parquet")

@@ -18,7 +18,7 @@ from syncline.costmodel.compute.operations import Kind
 from syncline.errors import SpecError
 from syncline.measure.recording.record import (
     Computed,
-    Counted,
+    CountedOperation,
     Loss,
     Marked,
     MessageAwaited,
@@ -249,7 +249,7 @@ class RecordBuilder:
         else:
             flops = float(self._non_negative_int(node, "num_ops", default=0))
             nbytes = float(self._non_negative_int(node, "tensor_size", default=0))
-            operations, seconds = (Counted(flops, nbytes),), node.duration_s
+            operations, seconds = (CountedOperation(flops, nbytes),), node.duration_s
             key = operations, seconds
         if key not in self._segments:
             self._segments[key] = len(self.record.segments)
@@ -353,7 +353,7 @@ def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | 
             raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
         flops, nbytes = flops_and_bytes[::2], flops_and_bytes[1::2]
         kernels = _read_kernels(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flops), path)
-        operations = [Counted(flops[i], nbytes[i], *kernel) for i, kernel in enumerate(kernels)]
+        operations = [CountedOperation(flops[i], nbytes[i], *kernel) for i, kernel in enumerate(kernels)]
         segments.append(tuple(operations))
     seconds = head.get(f"{PREFIX}cpu_s", [])
     if seconds and not (are_numbers(seconds) and len(seconds) == len(segments)):

@@ -16,7 +16,7 @@ from syncline.errors import SpecError, SynclineError
 from syncline.measure.recording.record import (
     EVERYTHING,
     Computed,
-    Counted,
+    CountedOperation,
     Event,
     HostWaited,
     Loss,
@@ -47,7 +47,11 @@ from syncline.measure.replaying.replay import MeasuredComputing, Replayed, repla
 
 SLOW = Hardware("slow", 1e9, 1.0, "fp32", "made up", memory_bytes_per_s=1e9)
 LINKS = [Link(1e-3, 1e6), Link(0.5, 1e7)]
-SEGMENTS = [(Counted(1e9, 0.0),), (Counted(2e6, 3e6), Counted(0.0, 5e6)), (Counted(0.0, 1e3),)]
+SEGMENTS = [
+    (CountedOperation(1e9, 0.0),),
+    (CountedOperation(2e6, 3e6), CountedOperation(0.0, 5e6)),
+    (CountedOperation(0.0, 1e3),),
+]
 
 
 def given_to(folder: Path, ranks: Sequence[RankRecord], ahead: bool = False) -> Path:
@@ -114,7 +118,7 @@ def test_nodes_are_what_astra_sim_reads(tmp_path: Path) -> None:
 
 
 def test_microseconds_do_not_add_up_to_an_error(tmp_path: Path) -> None:
-    one = RankRecord([Computed(0)] * 1000, [(Counted(400.0, 0.0),)])  # 0.4 us each
+    one = RankRecord([Computed(0)] * 1000, [(CountedOperation(400.0, 0.0),)])  # 0.4 us each
     _, *nodes = read_messages(given_to(tmp_path, [one]) / "trace.0.et")
     assert sum(node.duration_micros for node in nodes) == 400
 

@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 
 from syncline.cli.application import app
 from syncline.errors import SpecError
-from syncline.measure.recording.record import Computed, Counted, RankRecord, Started, Stepped, Waited
+from syncline.measure.recording.record import Computed, CountedOperation, RankRecord, Started, Stepped, Waited
 from syncline.measure.recording.record_files import read_record, record_tables
 
 
 def test_there_and_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     call = Started(1, "all_reduce", "barrier", 4, (0, 1), ("0", 0), "train.py:7")
-    ranks = [RankRecord([Computed(0), call, Waited(1), Stepped()], [(Counted(1e9, 2.0),)], segment_cpu_s=[0.5])] * 2
+    ranks = [
+        RankRecord([Computed(0), call, Waited(1), Stepped()], [(CountedOperation(1e9, 2.0),)], segment_cpu_s=[0.5])
+    ] * 2
     (tmp_path / "record").mkdir()
     for name, parts in record_tables(ranks).items():
         pq.write_table(pa.concat_tables(parts), tmp_path / "record" / f"{name}.parquet")
