@@ -312,16 +312,16 @@ def measure(
         }
         results = {}
         for number, (name, run) in enumerate(measurements.items()):
-            progress.step(number, done=number)
+            progress.record_step(number, done=number)
             gate.wait_for_start()  # all ranks measure at the same time
             results[name] = run()
         ranks = gate.gather(results)
 
         def on_point(number: int) -> None:
-            progress.step(len(PARTS) + number, done=len(PARTS) + number)
+            progress.record_step(len(PARTS) + number, done=len(PARTS) + number)
 
         rows = time_collectives(plan.timing, gate, device, on_point)
-        progress.step(len(plan.parts) - 1, done=len(plan.parts))
+        progress.record_step(len(plan.parts) - 1, done=len(plan.parts))
         gate.max_over_ranks(0)  # no rank leaves while others still communicate
     return {
         "workers": place.processes,

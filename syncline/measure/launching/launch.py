@@ -69,15 +69,15 @@ def launch(
     processes = options.processes(spec.workers)
     check_processes("workers", processes)
     check_training(spec, spec.method)
-    options.devices(processes)
+    options.devices(processes)  # refuses a missing GPU
     spec, step_s = with_measured_step(spec)
     store = host_store(options.port)
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        args = cloudpickle.dumps(spec), options, store.port, parts
-        ended = run_local_processes(rank_process, processes, args, options, parts, on_progress)
+        rank_args = cloudpickle.dumps(spec), options, store.port, parts
+        ended = run_local_processes(rank_process, processes, rank_args, options, parts, on_progress)
         result = write_launch(folder, spec, options, parts, ended, step_s)
     return result | {"folder": str(folder.path)}
 
@@ -96,7 +96,7 @@ class Ended(NamedTuple):
     wall_s: float
 
     def record(self, spec: RunSpec, options: Launch, processes: int, step_s: float | None) -> dict[str, Any]:
-        """Return the fields of ``run.json`` that every launch has, without measurements of steps.
+        """Return the fields of ``run.json`` that every launch has, with empty ones for measurements of steps.
 
         Args:
             spec: the run.
@@ -135,24 +135,24 @@ def run_local_processes(
     """
     progress = Progress.shared(parts / "progress", processes)
 
-    def on_poll(polled: Progress) -> None:
+    def on_poll(progress: Progress) -> None:
         if on_progress:
-            on_progress(polled.steps_done())
+            on_progress(progress.steps_done())
 
     run = partial(
         run_watched, target, processes, args, progress, folder=parts, timeout_s=options.timeout_s, preload=PRELOAD,
         on_poll=on_poll,
     )  # fmt: skip
     ended = run_to_end(run, parts)
-    on_poll(progress)
+    on_poll(progress)  # the last steps
     return ended
 
 
 def run_to_end(run: Callable[[], Failure | None], parts: Path) -> Ended:
-    """Run processes by a function that returns the process that died or hung, and return how they ended.
+    """Run processes by a function, and return how they ended.
 
     Args:
-        run: the function, which returns when all processes have ended.
+        run: the function, which returns when all processes have ended: the failure, if a process died or hung.
         parts: the folder in the run's folder to which the processes write their lines.
 
     Raises:
@@ -183,7 +183,7 @@ def check_launch(spec: RunSpec) -> None:
 
 
 def check_undisturbed(spec: RunSpec) -> None:
-    """Refuse a problem that a file stores only by name, and failures, measures and absences that are simulated."""
+    """Refuse a problem that a file stores only by name, and failures, watched measures and absences of the simulator."""
     check_available(spec.problem)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")
@@ -205,8 +205,8 @@ def launch_warnings(spec: RunSpec | PipelineSpec, options: Launch | None = None,
         compute, faults = spec.compute, spec.faults
         if compute.jitter or compute.slow_workers or compute.pauses or compute.start_offsets:
             lines.append("compute: jitter, slow_workers, pauses and starts are only simulated")
-        default_faults = type(faults)()
-        if faults != default_faults:
+        no_faults = type(faults)()  # the defaults
+        if faults != no_faults:
             lines.append("faults: only simulated; real processes have their own")
     return lines
 
@@ -230,44 +230,51 @@ def write_launch(
     processes = options.processes(spec.workers)
     if spec.overlap == "ddp":  # launched processes send gradients when all exist, so the simulation does too
         spec = spec.model_copy(update={"overlap": "none"})
-    is_incomplete = ended.interrupted or ended.failure is not None
-    measured = read_parts(parts, spec, ended.wall_s, interrupted=is_incomplete, processes=processes)
+    ended_early = ended.interrupted or ended.failure is not None
+    measured = read_parts(parts, spec, ended.wall_s, interrupted=ended_early, processes=processes)
     simulated = None
     if measured is not None and measured.clock is not None:
         simulated = time_method(spec, measured.trained, spec.network)
     record = ended.record(spec, options, processes, step_s)
     if measured is not None:
-        record |= {"device": measured.device} | _rows_and_simulated(spec, measured, simulated, timed=step_s is not None)
+        record |= _measured_and_simulated_rows(spec, measured, simulated, is_step_measured=step_s is not None)
     folder.json("run", environment() | record)
     parameter_files = [parts / f"{rank}.pt" for rank in range(processes)]
     if options.keep_parameters and all(path.exists() for path in parameter_files):
-        parameters = [torch.load(path, weights_only=True) for path in parameter_files]
-        of_all_workers = {name: torch.cat([loaded[name] for loaded in parameters]) for name in parameters[0]}  # (P, *s)
+        parts_of_parameters = [torch.load(path, weights_only=True) for path in parameter_files]
+        parameters = {name: torch.cat([part[name] for part in parts_of_parameters]) for name in parts_of_parameters[0]}
         with atomic_path(folder.working / "parameters.pt") as working:
-            torch.save(of_all_workers, working)
+            torch.save(parameters, working)  # (P, *s) each
     if measured is not None:
         row_name = "worker" if options.workers_per_process == 1 else "process"
         if measured.clock is not None:
-            steps, ranks = np.indices(measured.steps["step_s"].shape).reshape(2, -1)
-            columns: dict[str, Any] = {name: values.ravel() for name, values in measured.steps.items()}
-            folder.table("steps", {"step": steps, row_name: ranks} | columns)
+            steps, ranks = np.indices(measured.steps["step_s"].shape)  # (T, P) each
+            columns: dict[str, Any] = {"step": steps, row_name: ranks} | measured.steps
+            folder.table("steps", {name: values.ravel() for name, values in columns.items()})
         write_results(folder, spec, measured.trained, measured.clock, simulated, row_name)
     shutil.rmtree(parts)  # last: after a failed write the files still exist
     return {name: record[name] for name in ("rows", "simulated", "interrupted", "failed", "measured_step_s")}
 
 
-def _rows_and_simulated(spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, timed: bool) -> dict[str, Any]:
-    """Return measured rows, and the simulator's record; ``timed``: whether the spec's step time was measured."""
+def _measured_and_simulated_rows(
+    spec: RunSpec, measured: MeasuredRun, simulated: Clock | None, is_step_measured: bool
+) -> dict[str, Any]:
+    """Return device, machines, problem, ``rows`` (measured, one per seed) and ``simulated``, a row with bounds.
+
+    Args:
+        simulated: the simulator's clock; None if no step was completed: then there is no simulated row.
+        is_step_measured: whether the computing time of the simulation was measured, which makes its bounds narrower.
+    """
     trained, clock = measured.trained, measured.clock
-    rows = run_records(trained, clock, spec.network, spec.workers)
-    facts = {"machines": len(set(measured.machines)), "problem": trained.facts}
+    rows = [row | {"network": MEASURED} for row in run_records(trained, clock, spec.network, spec.workers)]
+    facts = {"device": measured.device, "machines": len(set(measured.machines)), "problem": trained.facts}
     if clock is None or simulated is None:
-        return {"rows": [row | {"network": MEASURED} for row in rows], **facts}
-    split_columns = {"step_time_median_s": float(np.median(measured.steps["step_s"].max(1)))}
-    rows = [row | {"network": MEASURED} | split_columns for row in rows]
-    time_again = partial(time_method, spec, trained, spec.network)
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
-    return {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds, **facts}
+        return facts | {"rows": rows}
+    slowest_s = measured.steps["step_s"].max(1)  # of each step, over the workers
+    rows = [row | {"step_time_median_s": float(np.median(slowest_s))} for row in rows]
+    time_with_factors = partial(time_method, spec, trained, spec.network)
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
+    return facts | {"rows": rows, "simulated": {"network": spec.network.name} | clock_record(simulated) | bounds}
 
 
 def write_results(
@@ -286,13 +293,14 @@ def write_results(
     folder.table("ledger", ledger_columns([trained]))
     if clock is None or simulated is None:
         return
-    clocks = {(trained.method, MEASURED): clock, (trained.method, spec.network.name): simulated}
-    write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", spec.network.name: spec.network})
+    method, network = trained.method, spec.network
+    clocks = {(method, MEASURED): clock, (method, network.name): simulated}
+    write_curves(folder, spec, [trained], clocks, {MEASURED: "real processes", network.name: network})
     first_steps = clock.timeline.head(spec.timeline_steps)
-    named_timelines = [(MEASURED, first_steps), (spec.network.name, simulated.timeline)]
-    folder.table("timeline", timeline_columns([(trained.method, name, timeline) for name, timeline in named_timelines]))
-    timelines = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
-    joined_timeline, default_names = join_timelines(timelines)
+    timelines = [(method, MEASURED, first_steps), (method, network.name, simulated.timeline)]
+    folder.table("timeline", timeline_columns(timelines))
+    timeline_by_key = {f"{MEASURED}: {row_name}": first_steps, "simulated: worker": simulated.timeline}
+    joined_timeline, default_names = join_timelines(timeline_by_key)
     folder.trace(chrome_trace(joined_timeline, track_names or default_names))
     run_figures(folder, spec, trained, clock=replace(clock, timeline=first_steps))
 

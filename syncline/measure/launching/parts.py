@@ -43,17 +43,17 @@ class RankFile(LineFile):
     def __init__(self, folder: Path, rank: int) -> None:
         super().__init__(folder / f"{rank}.jsonl")
 
-    def write_evaluation(self, seed: int, step: int, metrics: dict[str, float]) -> None:
+    def write_evaluation(self, seed: int, steps_done: int, metrics: dict[str, float]) -> None:
         """Write an evaluation after this number of steps."""
-        self.write_line({"seed": seed, "evaluated": step, "metrics": metrics})
+        self.write_line({"seed": seed, "evaluated": steps_done, "metrics": metrics})
 
     def write_step(
-        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **extra: Any
+        self, seed: int, step: int, loss: float, watch: Stopwatch, calls: Sequence[Call], **other_fields: Any
     ) -> None:  # fmt: skip
-        """Write the line of a completed step: the stopwatch's laps since the previous step, and further fields."""
+        """Write the line of a completed step, with the stopwatch's laps since the previous step."""
         self.write_line({
             "seed": seed, "step": step, "loss": loss, "begun_ns": watch.begun_ns, "ended_ns": watch.ended_ns,
-            "laps": watch.take_laps(), "ledger": calls, **extra,
+            "laps": watch.take_laps(), "ledger": calls, **other_fields,
         })  # fmt: skip
 
 
@@ -136,12 +136,13 @@ def read_parts(
         if histories and not steps:
             break  # a seed that was not started
         losses = np.array([[line["loss"] for line in rank.steps[seed][:steps]] for rank in ranks])
-        mean_losses = losses.reshape(len(ranks), steps).mean(0)[:, None]  # (T, 1): the mean over the processes
+        mean_losses = losses.reshape(len(ranks), steps).mean(0)  # over the processes; 0 steps too have two dimensions
         evaluations = []
         for line in ranks[0].evaluations[seed]:
-            metrics = {name: [value] for name, value in line["metrics"].items()}  # a list of values, one per seed
+            metrics = {name: [value] for name, value in line["metrics"].items()}  # a value for each of one seed
             evaluations.append(line | {"metrics": metrics})
-        histories.append(measured_history((seed,), mean_losses, evaluations, interrupted))
+        histories.append(measured_history((seed,), mean_losses[:, None], evaluations, interrupted))
+
     # Traffic and times are those of the first seed alone.
     first_seed, steps = spec.seeds[0], histories[0].steps
     lines = ranks[0].steps[first_seed][:steps]
@@ -195,7 +196,7 @@ def measured_history(
         evaluation={name: np.array([line["metrics"][name] for line in finished_evaluations]) for name in names},
         diverged_at=(), interrupted=interrupted,
     )  # fmt: skip
-    history.diverged_at = diverged_at(history)
+    history.diverged_at = diverged_at(history)  # which follows from the other fields
     return history
 
 
@@ -211,11 +212,11 @@ def _step_times(ranks: Sequence[_RankLines], seed: int, steps: int) -> tuple[Tim
         return np.array(times_ns).reshape(len(ranks), steps).T - offsets_ns
 
     start_ns, end_ns = times_on_clock_of_rank_0("begun_ns"), times_on_clock_of_rank_0("ended_ns")
-    zero_ns = int(start_ns[0].min()) if steps else 0  # the first process begins its first step
+    zero_ns = int(start_ns[0].min()) if steps else 0  # when the first process begins its first step
     spans: list[Span] = []
     for worker, rank in enumerate(ranks):
         laps = [lap for line in rank.steps[seed][:steps] for lap in line["laps"]]
-        spans += spans_from_laps(laps, worker, zero_ns=rank.facts["offset_ns"] + zero_ns)
+        spans += spans_from_laps(laps, worker, zero_ns=zero_ns + rank.facts["offset_ns"])  # on the rank's own clock
     return Timeline.from_spans(spans, len(ranks)), (start_ns - zero_ns) / 1e9, (end_ns - zero_ns) / 1e9
 
 
@@ -228,32 +229,30 @@ def spans_from_laps(laps: Sequence[Sequence[Any]], worker: int, zero_ns: int) ->
         )  # fmt: skip
 
 
-def separate_streams(laps: Sequence[Sequence[Any]] | Sequence[Lap]) -> list[Lap]:
-    """Return laps in order of time; collectives that run at the same time get separate streams."""
-    free_at_ns: list[int] = []  # end of the last collective on each stream of the network
+def separate_streams(laps: Sequence[Sequence[Any]]) -> list[Lap]:
+    """Return laps, from their fields, in order of time; collectives at the same time get separate streams."""
+    free_at_ns: dict[int, int] = {}  # end of the last collective on each stream of the network, by its number from 1
     sorted_laps = []
     for lap in sorted(map(Lap._make, laps), key=lambda lap: lap.start_ns):
         stream = lap.stream
         if stream == "network":
-            number = 0  # of the first stream that is free, or of a new one
-            while number < len(free_at_ns) and free_at_ns[number] > lap.start_ns:
+            number = 1
+            while number in free_at_ns and free_at_ns[number] > lap.start_ns:
                 number += 1
-            if number == len(free_at_ns):
-                free_at_ns.append(lap.end_ns)
             free_at_ns[number] = lap.end_ns
-            stream = f"network {number + 1}" if number else "network"
+            stream = "network" if number == 1 else f"network {number}"
         sorted_laps.append(lap._replace(stream=stream))
     return sorted_laps
 
 
 def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained: Trained) -> Clock:
-    """Return the clock of the steps end to end; the time between steps, for evaluations and notes, is left out."""
+    """Return the clock of the steps one after another, without the time between them, for evaluations and notes."""
     steps = len(seconds["step_s"])
-    end_s = seconds["step_s"].cumsum(0)  # of each step on each process, (T, P)
-    wall_s = float(end_s[-1].max())
+    ends_s = seconds["step_s"].cumsum(0)  # of each step on each process, (T, P)
+    wall_s = float(ends_s[-1].max())
     return Clock(
-        step_end_s=end_s.max(1),
-        end_s=end_s[-1],
+        step_end_s=ends_s.max(1),
+        end_s=ends_s[-1],
         step_time_s=wall_s / steps,
         compute_s=float(seconds["compute_s"].mean()),
         encode_s=0.0,  # the stopwatch does not time these two by themselves
@@ -261,7 +260,7 @@ def _measured_clock(timeline: Timeline, seconds: dict[str, np.ndarray], trained:
         optimizer_s=float(seconds["optimizer_s"].mean()),
         communication_s=float(timeline.communication_s().mean()) / steps,
         exposed_communication_s=float(seconds["exposed_communication_s"].mean()),
-        bytes_per_worker=bytes_of_worker(trained.ledger, len(end_s[-1])) / steps,
+        bytes_per_worker=bytes_of_worker(trained.ledger, len(ends_s[-1])) / steps,
         wall_s=wall_s,
         evaluator="measured",
         timeline=timeline,

@@ -205,11 +205,11 @@ def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int
 def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
     """Return the input of a task when its message has arrived, and record the wait."""
     received = torch.empty(message.shape, dtype=message.dtype)
-    start_ns = watch.now_ns()
-    watch.progress.enter()  # a stage that waits for others is not the one that hangs
+    start_ns = watch.synchronized_ns()
+    watch.progress.enter_collective()  # a stage that waits for others is not the one that hangs
     dist.recv(received, source, tag=tag)
-    watch.progress.leave()
-    watch.record_receive(start_ns, watch.now_ns(), task.kind, message.nbytes, task.microbatch)
+    watch.progress.leave_collective()
+    watch.record_receive(start_ns, watch.synchronized_ns(), task.kind, message.nbytes, task.microbatch)
     return received
 
 

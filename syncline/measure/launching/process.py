@@ -77,11 +77,11 @@ class Launch:
 
     @property
     def group_timeout_s(self) -> float:
-        """Return the timeout of process groups, after which the watching process has ended a training that hangs."""
+        """Return the timeout of process groups: longer than ``timeout_s``, so that the watching process acts first."""
         return 1.5 * self.timeout_s + 10.0
 
     def for_spec(self, spec: RunSpec | PipelineSpec) -> Launch:
-        """Return the options with the spec's device, if the device is ``auto`` and the spec's is ``cuda``."""
+        """Return the options with ``cuda`` in place of ``auto`` if the spec asks for it; otherwise unchanged."""
         spec_device = getattr(spec, "device", "cpu")  # a pipeline's spec has none
         if self.device == "auto" and spec_device == "cuda":
             return replace(self, device="cuda")
@@ -108,7 +108,7 @@ def join_local_processes(rank: int, processes: int, port: int, options: Launch) 
 
 
 def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: Path) -> None:
-    """Run a process of ``syncline launch``; cloudpickle packs the spec, because it may hold objects from a notebook."""
+    """Run a process of ``syncline launch``; ``packed`` is the spec, by cloudpickle as it may have notebook objects."""
     spec: RunSpec = cloudpickle.loads(packed)
     processes = options.processes(spec.workers)
     store, place = join_local_processes(rank, processes, port, options)
@@ -120,14 +120,14 @@ def rank_process(rank: int, packed: bytes, options: Launch, port: int, folder: P
 def agree_on_spec(spec: RunSpec | PipelineSpec, options: Launch, store: Store, place: Place) -> dict[int, str]:
     """Check, before the training, that all processes can run the same spec, and return the machine of each."""
     run_as = {"reproducible": options.reproducible, "workers_per_process": options.workers_per_process}
-    shared_identity = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
+    common_values = identity(spec.model_dump(mode="json") | run_as) | {"device": "", "backend": ""}
     mistake = None
     try:
         local_devices = options.devices(place.local_processes)
-        shared_identity |= {"device": local_devices.kind, "backend": local_devices.backend}
+        common_values |= {"device": local_devices.kind, "backend": local_devices.backend}
     except SynclineError as error:  # the other processes must know, because they would wait for this one
         mistake = str(error)
-    return agree(store, place, values=shared_identity, timeout_s=options.meeting_s, mistake=mistake)
+    return agree(store, place, values=common_values, timeout_s=options.meeting_s, mistake=mistake)
 
 
 def train_as_rank(
@@ -157,12 +157,13 @@ def train_as_rank(
         offset_ns = clock_offset_ns(place, machines)
         rank_file, watch = RankFile(folder, place.rank), Stopwatch(progress, device)
         for index, seed in enumerate(spec.seeds):
-            group_of_all = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
-            comm = MeasuredCommunicator(group_of_all, watch)
+            process_group = ProcessGroupCommunicator(options.workers_per_process, reproducible=options.reproducible)
+            comm = MeasuredCommunicator(process_group, watch)
             task = build_task(spec.problem, rows_of(comm, (seed,)), device, **spec.arithmetic)
             if index == 0:
                 shapes = task_tensors(task)
-                optimizer_s(spec, spec.method, shapes, task.flops_per_step)  # fails now rather than after the training
+                # An optimizer's unknown time fails now rather than in the simulation after the training.
+                optimizer_s(spec, spec.method, shapes, task.flops_per_step)
                 rank_file.write_line({
                     "rank": place.rank, "pid": os.getpid(), "offset_ns": offset_ns, "machine": machines[place.rank],
                     "device": name_of_device(device), "backend": backend, "problem": plain(task.describe()),
@@ -192,18 +193,18 @@ def train_seed(
         spec: the run.
         seed: the seed to train.
         task: the problem of this process's workers, with this seed.
-        comm: the communicator of all workers.
-        watch: the stopwatch that times the steps.
+        comm: the communicator of all workers, with the ledger of this seed.
+        watch: the stopwatch that times the steps, also those of earlier seeds.
         rank_file: file that gets the lines.
         wait_for_all: function that waits for all processes.
         extra_fields: function that gives further fields of each step's line.
     """
-    previous_steps = watch.done  # of the seeds before, which the same stopwatch has timed
+    steps_of_earlier_seeds = watch.steps_done
     num_written_calls = len(comm.ledger)
 
     def write_evaluation(metrics: dict[str, torch.Tensor]) -> None:
         values = {name: float(value[0]) for name, value in metrics.items()}  # of the only seed
-        rank_file.write_evaluation(seed, watch.done - previous_steps, values)
+        rank_file.write_evaluation(seed, watch.steps_done - steps_of_earlier_seeds, values)
 
     has_first_worker = comm.local_workers[0] == 0  # which evaluates for all
     on_evaluation = write_evaluation if has_first_worker else None
@@ -212,13 +213,14 @@ def train_seed(
     time_optimizer_steps(optimizer, watch)
     schedule = spec.schedule.build(optimizer, spec.steps)
 
-    def on_step(done: int) -> None:
+    def on_step(steps_done: int) -> None:
         """Write the line of a completed step with the calls that it made."""
         nonlocal num_written_calls
-        if done:  # the call before the first step has nothing to write
-            calls, readbacks = comm.ledger.records[num_written_calls:], comm.ledger.readbacks[done - 1]
+        if steps_done:  # `train` calls this also before the first step
+            step = steps_done - 1
+            calls = comm.ledger.records[num_written_calls:]
             num_written_calls = len(comm.ledger)
-            step_fields = {"readbacks": readbacks} | extra_fields()
-            rank_file.write_step(seed, done - 1, float(task.loss.mean()), watch, calls, **step_fields)
+            step_fields = {"readbacks": comm.ledger.readbacks[step]} | extra_fields()
+            rank_file.write_step(seed, step, float(task.loss.mean()), watch, calls, **step_fields)
 
     train(task, optimizer, (seed,), spec.steps, eval_every=spec.eval_every, schedule=schedule, on_step=on_step)

@@ -52,16 +52,16 @@ def run_commands(
     """
     if options is None:
         options = [{} for _ in commands]
+    session: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
     processes: list[subprocess.Popen[Any]] = []
     try:
-        for command, environment, extra in zip(commands, environments, options, strict=True):
-            session: dict[str, Any] = {"start_new_session": True, "preexec_fn": partial(end_with_parent, os.getpid())}
-            processes.append(subprocess.Popen(command, env=dict(environment), **session, **extra))
-        end_s = time.monotonic() + timeout_s
-        while any(process.poll() is None for process in processes):
+        for command, environment, process_options in zip(commands, environments, options, strict=True):
+            processes.append(subprocess.Popen(command, env=dict(environment), **session, **process_options))
+        deadline_s = time.monotonic() + timeout_s
+        while any(process.poll() is None for process in processes):  # None: it runs; else its exit code
             raise_if_interrupted()
-            has_failed = any(process.poll() for process in processes)  # 0 is no failure, None is no end
-            if has_failed or time.monotonic() > end_s:
+            has_failed = any(process.poll() for process in processes)
+            if has_failed or time.monotonic() > deadline_s:
                 time.sleep(LAST_WORDS_S)
                 break
             if on_poll is not None:
@@ -115,15 +115,15 @@ class LocalHosts(Hosts):
         return [self._link]
 
     def segment_bytes(self, link: Link) -> int:
-        """Return the Ethernet segment size; the loopback device is shared, so it counts no process's bytes."""
+        """Return the segment size of Ethernet; it does not matter, as no process's bytes on loopback are counted."""
         return ETHERNET_MSS
 
     @override
     def run(self, link: Link, workers: int, arguments: Sequence[str], timeout_s: float) -> None:
         """Run ``python ARGUMENTS`` as ``workers`` ranks on this machine."""
-        store = host_store()  # picks a free port, which the group's own store then takes
+        store = host_store()  # on a free port
         port = store.port
-        del store
+        del store  # frees the port for the ranks, which need it in their environment
         environments = [
             os.environ | {
                 "RANK": str(rank), "WORLD_SIZE": str(workers), "LOCAL_RANK": str(rank),
@@ -141,7 +141,7 @@ def run_together(
     timeout_s: float,
     on_poll: Callable[[Sequence[int]], object] | None = None,
 ) -> None:
-    """Run commands in parallel with `run_commands`, and raise an error that names a process that failed."""
+    """Run commands in parallel with `run_commands`, and raise an error that names the process that failed first."""
     with ExitStack() as stack:
         stderr_files = [stack.enter_context(tempfile.TemporaryFile()) for _ in commands]
         options = [{"stdin": subprocess.DEVNULL, "stderr": file} for file in stderr_files]
@@ -149,11 +149,15 @@ def run_together(
         failed = [rank for rank, code in enumerate(codes) if code]
         if not failed:
             return
-        # A process that failed by itself precedes those that were ended, by SIGKILL if they did not react to SIGTERM.
-        first = min(failed, key=lambda rank: (codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank))
+
+        def suspicion(rank: int) -> tuple[bool, bool, int]:
+            """Return a key by which a process that failed by itself precedes those that `end_process` has ended."""
+            return codes[rank] == -signal.SIGTERM, codes[rank] < 0, rank
+
+        first = min(failed, key=suspicion)
         stderr_files[first].seek(0)
         lines = stderr_files[first].read().decode(errors="replace").strip().splitlines()
-    if codes[first] == -signal.SIGTERM and not lines:
+    if codes[first] == -signal.SIGTERM and not lines:  # none failed by itself
         raise SynclineError(f"rank {first} had not finished after {timeout_s:g} s")
     reason = lines[-1] if lines else f"exit code {codes[first]}"
     raise SynclineError(f"rank {first} failed: {reason}")

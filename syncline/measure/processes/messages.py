@@ -87,9 +87,9 @@ def check_encryption() -> None:
 
 def make_keys(workers: int) -> tuple[CurveKeys, list[CurveKeys]]:
     """Return new encryption keys for a run, the server's and each worker's."""
-    server, *pairs = (zmq.curve_keypair() for _ in range(workers + 1))
-    server_keys = CurveKeys(*server, tuple(public for public, _ in pairs))
-    return server_keys, [CurveKeys(*pair, (server_keys.public,)) for pair in pairs]
+    (server_public, server_secret), *worker_pairs = (zmq.curve_keypair() for _ in range(workers + 1))
+    server_keys = CurveKeys(server_public, server_secret, peers=tuple(public for public, _ in worker_pairs))
+    return server_keys, [CurveKeys(public, secret, peers=(server_public,)) for public, secret in worker_pairs]
 
 
 class ServerSocket:
@@ -112,14 +112,14 @@ class ServerSocket:
         self._socket = self._context.socket(zmq.ROUTER)
         _configure(self._socket, keys, timeout_s)
         self._socket.curve_server = True
-        self._socket.handshake_ivl = int(1000 * HANDSHAKE_S)
+        self._socket.handshake_ivl = int(1000 * HANDSHAKE_S)  # the longest time of a handshake
         self._socket.maxmsgsize = longest_bytes + OVERHEAD_BYTES
         self._socket.router_mandatory = True  # a message to a lost connection is an error
         self._socket.use_fd = listener.detach()
         self._socket.bind(f"tcp://{LOOPBACK}:{port}")
 
     def receive(self, timeout_s: float) -> list[Message]:
-        """Return the queued messages, at most one for each worker; wait up to ``timeout_s`` for the first one."""
+        """Return the queued messages, at most as many as there are workers; wait for the first up to ``timeout_s``."""
         messages: list[Message] = []
         if not self._socket.poll(math.ceil(1000 * timeout_s)):
             return messages
@@ -163,15 +163,15 @@ class WorkerSocket:
         self._socket = self._context.socket(zmq.DEALER)
         _configure(self._socket, keys, timeout_s)
         (self._socket.curve_serverkey,) = keys.peers
-        self._socket.handshake_ivl = 0  # the server may open its port long before it answers
+        self._socket.handshake_ivl = 0  # no limit: the server may open its port long before it answers
         failures = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
-        self._events = self._socket.get_monitor_socket(
+        self._monitor = self._socket.get_monitor_socket(  # a socket on which libzmq reports these events
             zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | failures
         )
         self._is_admitted = False
         self._poller = zmq.Poller()
         self._poller.register(self._socket, zmq.POLLIN)
-        self._poller.register(self._events, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._socket.connect(f"tcp://{LOOPBACK}:{port}")
 
     def send(self, head: dict[str, Any], tensors: Sequence[Tensor] = ()) -> None:
@@ -196,14 +196,13 @@ class WorkerSocket:
         self._context.destroy(linger=0)
 
     def _check_connection(self) -> None:
-        """Raise an error if the connection has ended.
-
-        Until the server has admitted the worker, libzmq reconnects, so a disconnection is no error.
-        """
-        event = zmq.Event(recv_monitor_message(self._events)["event"])
+        """Read the next event of the connection, and raise an error if the connection has ended."""
+        event = zmq.Event(recv_monitor_message(self._monitor)["event"])
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
             self._is_admitted = True
-        elif self._is_admitted or event != zmq.EVENT_DISCONNECTED:
+            return
+        will_reconnect = event == zmq.EVENT_DISCONNECTED and not self._is_admitted  # libzmq does until the handshake
+        if not will_reconnect:
             raise ConnectionLost(f"the server's socket: {event.name}")
 
 
@@ -239,12 +238,13 @@ def unpack_tensors(frames: Sequence[zmq.Frame], like: Sequence[Tensor]) -> list[
     return tensors
 
 
-def _configure(end: zmq.Socket, keys: CurveKeys, timeout_s: float) -> None:
+def _configure(zmq_socket: zmq.Socket, keys: CurveKeys, timeout_s: float) -> None:
     """Set the socket options that the server and the workers share."""
-    end.curve_publickey, end.curve_secretkey = keys.public, keys.secret
-    end.sndhwm = end.rcvhwm = QUEUED_MESSAGES
+    zmq_socket.curve_publickey, zmq_socket.curve_secretkey = keys.public, keys.secret
+    zmq_socket.sndhwm = zmq_socket.rcvhwm = QUEUED_MESSAGES
     silence_ms = int(1000 * min(timeout_s, LONGEST_HEARTBEAT_S))
-    end.heartbeat_ivl, end.heartbeat_timeout, end.heartbeat_ttl = silence_ms // 4, silence_ms, silence_ms
+    zmq_socket.heartbeat_ivl = silence_ms // 4  # several heartbeats in that time
+    zmq_socket.heartbeat_timeout = zmq_socket.heartbeat_ttl = silence_ms
 
 
 def _frames(head: dict[str, Any], tensors: Sequence[Tensor]) -> list[Any]:

@@ -6,7 +6,6 @@ The processes share a `Register`: counters of the steps of each worker, and whet
 from __future__ import annotations
 
 import fcntl
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,40 +27,44 @@ from syncline.measure.processes.watchdog import (
     START_S,
     Failure,
     Progress,
+    ReportedFailure,
+    end_all,
     ended_early,
     exit_description,
+    read_failures,
     run_guarded,
 )
 
 DRAWN, LOST, GONE, ENDED = range(4)
-"""Rows of a register's words."""
+"""Rows of a register's words: steps drawn, steps lost, whether the worker is gone for good (1 or 0), and ends of its
+process."""
 
 
 class StepNumber(NamedTuple):
     """The number of a step in the order of all workers' steps.
 
     Attributes:
-        place: number of steps drawn before this step, including lost steps; it defines the order.
-        counted: number of those steps that were not known to be lost when this step was drawn; schedules use it.
+        drawn_before: number of steps drawn before this step by all workers, including lost steps: it defines the order.
+        kept_before: number of these that were not known to be lost when this step was drawn: the step of schedules.
     """
 
-    place: int
-    counted: int
+    drawn_before: int
+    kept_before: int
 
 
 class Register:
-    """Four counters of each of the ``workers``, in the file ``path`` that all processes map into their memory.
+    """The counters of ``workers``, in the file ``path`` that all processes map into their memory.
 
-    They are the number of steps drawn, the number of steps lost, whether the worker is gone for good, and the number of
-    times that its process has ended. A worker draws the number of its next step under a lock of the file; if its
-    process dies, the operating system releases the lock.
+    A worker that begins a step *draws* the step's number among the steps of all workers, under a lock of the file. If
+    its process dies, the operating system releases the lock.
     """
 
     def __init__(self, path: Path, workers: int) -> None:
+        shape = (4, workers)
         if not path.exists():
-            np.zeros((4, workers), dtype=np.int64).tofile(path)
-        self.words = np.memmap(path, dtype=np.int64, mode="r+", shape=(4, workers))
-        self._file = path.open("r+b")
+            np.zeros(shape, dtype=np.int64).tofile(path)
+        self.words = np.memmap(path, dtype=np.int64, mode="r+", shape=shape)
+        self._file = path.open("r+b")  # for the lock
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -76,18 +79,19 @@ class Register:
         """Draw and return the number of a worker's next step."""
         with self._locked():
             number = self.next_step()
-            self.words[DRAWN, worker] += 1  # one word, so that a process that dies leaves no partial write
+            self.words[DRAWN, worker] += 1  # the only write, so that a process that dies leaves no partial one
         return number
 
     def next_step(self) -> StepNumber:
         """Return the number that the next drawn step will have."""
         num_drawn = int(self.words[DRAWN].sum())
-        return StepNumber(num_drawn, num_drawn - int(self.words[LOST].sum()))
+        return StepNumber(num_drawn, kept_before=num_drawn - int(self.words[LOST].sum()))
 
-    def mark_lost(self, worker: int, arrived: int) -> int:
+    def mark_lost(self, worker: int, num_arrived: int) -> int:
         """Mark a failed worker's steps that have not arrived as lost, and return the number of newly lost steps."""
         with self._locked():
-            num_lost = int(self.words[DRAWN, worker]) - arrived - int(self.words[LOST, worker])
+            num_lost_before = int(self.words[LOST, worker])
+            num_lost = int(self.words[DRAWN, worker]) - num_arrived - num_lost_before
             self.words[LOST, worker] += num_lost
         return num_lost
 
@@ -155,8 +159,8 @@ class ServedProcesses:
         self.register = Register(folder / "register", self.workers)
         self.context = fork_server([*PRELOAD, *preload])
         self.processes: dict[int, BaseProcess] = {}
-        self.finished_workers: set[int] = set()  # workers that have ended regularly or for good
-        self.process_starts: dict[int, tuple[float, int]] = {}  # time of each start, and number of changes then
+        self.finished_workers: set[int] = set()  # workers whose process is not started again, whyever it ended
+        self.process_starts: dict[int, tuple[float, int]] = {}  # time of the start, and `NUM_CHANGES` then, by rank
         self.departures: list[Departure] = []
 
     def run(self, on_start: Callable[[], object], on_poll: Callable[[Progress], object]) -> Failure | None:
@@ -174,11 +178,7 @@ class ServedProcesses:
                 self._start(worker)
             return self._watch(on_poll)
         finally:
-            for process in self.processes.values():
-                if process.is_alive():
-                    process.kill()  # a stopped process does not react to SIGTERM
-            for process in self.processes.values():
-                process.join()
+            end_all(self.processes.values())
 
     def _start(self, rank: int) -> None:
         """Start the process of a worker or of the server."""
@@ -186,17 +186,17 @@ class ServedProcesses:
         process: BaseProcess = self.context.Process(
             target=run_guarded, args=(rank, target, args, self.folder), daemon=True
         )
-        changes = int(self.progress.words[rank, NUM_CHANGES])
+        num_changes = int(self.progress.words[rank, NUM_CHANGES])  # by earlier processes of a worker that comes back
         with children_without_signals():
             process.start()  # the first start waits until the fork server has imported everything
-        self.process_starts[rank] = time.monotonic(), changes
+        self.process_starts[rank] = time.monotonic(), num_changes
         self.processes[rank] = process
 
     def _watch(self, on_poll: Callable[[Progress], object]) -> Failure | None:
         """Watch workers and server until the server ends; return the failure of the training, or None if there is none.
 
         Args:
-            on_poll: function that is called with the progress again and again meanwhile.
+            on_poll: called with the progress a few times per second.
         """
         while True:
             raise_if_interrupted()
@@ -206,16 +206,17 @@ class ServedProcesses:
                 if ended_early(self.workers, server, self.folder):
                     return self._server_failure()
                 # The server has ended as it should, and has told the workers to end.
-                until_s = time.monotonic() + ENDING_S
+                deadline_s = time.monotonic() + ENDING_S
                 for rank in range(self.workers):
-                    self.processes[rank].join(max(0.0, until_s - time.monotonic()))
+                    self.processes[rank].join(max(0.0, deadline_s - time.monotonic()))
                 return None
             for rank in range(self.workers):
                 process = self.processes[rank]
                 if rank in self.finished_workers or process.exitcode is None:
                     continue
-                if (self.folder / f"{rank}.failed").exists():  # an error of the program would come again
-                    return self._reported_failure(rank)
+                for reported in read_failures(self.folder):
+                    if reported.rank == rank:  # an error of the program, which a restarted worker would repeat
+                        return self._failure_of_report(reported)
                 if ended_early(rank, process, self.folder):
                     self._handle_death(rank)
                 else:
@@ -227,28 +228,27 @@ class ServedProcesses:
             connection.wait(running, POLL_S)
 
     def _handle_death(self, rank: int) -> None:
-        """Record a worker's death for the server, and restart the worker unless it shall not come back."""
-        restarts = sum(departure.worker == rank for departure in self.departures)
-        returns = restarts < self.rejoins
+        """Record a worker's death for the server, and restart the worker unless it has been restarted too often."""
+        num_restarts = sum(departure.worker == rank for departure in self.departures)
+        returns = num_restarts < self.rejoins
         ending = exit_description(self.processes[rank].exitcode)
         self.departures.append(Departure(rank, time.monotonic() - self.begun_s, how=ending, returns=returns))
         if not returns:
             self.finished_workers.add(rank)
             self.register.record_departure(rank)
-        self.register.record_end(rank)  # the server polls this count
+        self.register.record_end(rank)  # the server polls this count to notice the death
         if returns:
             self._start(rank)
 
     def _stall_failure(self) -> Failure | None:
-        """End workers' processes that stand still; return a failure if the server or all stand still, else None."""
+        """Kill workers' processes that stand still; return a failure if the server or all stand still, else None."""
         now_ns, all_begun = time.monotonic_ns(), True
-        longest_start_s = max(START_S, self.timeout_s)
         for rank, process in self.processes.items():
             if rank in self.finished_workers or process.exitcode is not None:
                 continue
-            start_s, count = self.process_starts[rank]
-            if self.progress.words[rank, NUM_CHANGES] == count:  # it has not begun
-                all_begun, allowed_s = False, longest_start_s
+            start_s, num_changes = self.process_starts[rank]
+            if self.progress.words[rank, NUM_CHANGES] == num_changes:  # it has not begun
+                all_begun, allowed_s = False, max(START_S, self.timeout_s)
                 is_still = time.monotonic() - start_s > allowed_s
             else:
                 allowed_s = self.timeout_s
@@ -267,19 +267,16 @@ class ServedProcesses:
 
     def _server_failure(self) -> Failure:
         """Return the failure of the server, or of the worker whose failure ended the server."""
-        failures = [json.loads(path.read_text()) for path in self.folder.glob("*.failed")]  # each begins with the time
-        if not failures:
-            ending = exit_description(self.processes[self.workers].exitcode)
-            return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
-        _, rank, *_ = min(failures)
-        return self._reported_failure(rank)
+        reported = read_failures(self.folder)
+        if reported:
+            return self._failure_of_report(reported[0])
+        ending = exit_description(self.processes[self.workers].exitcode)
+        return Failure(self.workers, self.progress.step_of(self.workers), f"died ({ending})", name=SERVER)
 
-    def _reported_failure(self, rank: int) -> Failure:
-        """Return the failure that a process wrote to a file before it ended."""
-        _, _, is_mistake, text, _ = json.loads((self.folder / f"{rank}.failed").read_text())
-        if is_mistake:  # made before the first step
+    def _failure_of_report(self, reported: ReportedFailure) -> Failure:
+        """Return the failure of a training from the report of the process that caused it."""
+        rank, text = reported.rank, reported.text
+        if reported.is_mistake:  # found before the first step
             return Failure(rank, step=None, reason=text, mistake=True)
-        is_worker = rank < self.workers  # the server has the rank after the last worker's
-        return Failure(
-            rank, step=self.progress.step_of(rank), reason=f"failed ({text})", name="" if is_worker else SERVER
-        )
+        name = SERVER if rank == self.workers else ""
+        return Failure(rank, step=self.progress.step_of(rank), reason=f"failed ({text})", name=name)

@@ -44,7 +44,7 @@ def host_store(port: int = 0) -> dist.TCPStore:
     """Return a store in this process that only this machine can reach; port 0 means any free port."""
     with open_listener(port) as listener:
         # A store that opens a socket by itself listens on every interface, whatever its address is. Torch's other
-        # implementation, libuv, does not accept an open socket in all versions.
+        # implementation, libuv, accepts an open socket only in some versions of torch.
         port = listener.getsockname()[1]
         return dist.TCPStore(
             LOOPBACK, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach(), use_libuv=False
@@ -67,7 +67,7 @@ def join_store(port: int, timeout_s: float) -> Store:
 def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     """Return the store and the place of a process that torchrun started, from its environment variables.
 
-    If rank 0 hosts the store and all ranks are on its machine, only this machine can reach the store.
+    If this process hosts the store for its machine alone, no other machine can reach the store.
 
     Raises:
         SpecError: if the environment variables are missing, or the port is in use.
@@ -76,19 +76,17 @@ def store_of_environment(timeout_s: float) -> tuple[Store, Place]:
     for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         if name not in os.environ:
             raise SpecError(name, None, "torchrun's environment: torchrun --nproc-per-node 4 -m syncline.torchrun SPEC")
+    is_on_one_machine = os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
+    is_host = os.environ["RANK"] == "0" and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
-        # This process hosts the store, not torchrun's agent, and only for processes of its machine.
-        if (
-            os.environ["RANK"] == "0" and os.environ["MASTER_ADDR"] in (LOOPBACK, "localhost")
-            and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
-        ):  # fmt: skip
+        if is_host and is_on_one_machine:
             store: Store = host_store(int(os.environ["MASTER_PORT"]))
             store.set_timeout(timedelta(seconds=timeout_s))
             rank, processes = 0, int(os.environ["WORLD_SIZE"])
         else:
             meetings = rendezvous("env://", timeout=timedelta(seconds=timeout_s))  # an iterator that yields once
             store, rank, processes = next(iter(meetings))
-    except SpecError as error:
+    except SpecError as error:  # of `host_store`, which does not know the name of the variable
         raise SpecError("MASTER_PORT", os.environ["MASTER_PORT"], error.expected) from None
     except ValueError as error:
         raise SynclineError(f"torchrun's environment: {error}") from None
@@ -137,33 +135,38 @@ def agree(
     deadline_s = time.monotonic() + timeout_s
     for rank in range(place.processes):
         key = f"identity/{rank}"
+        remaining_s = max(0.001, deadline_s - time.monotonic())  # 0 would mean no limit
         try:
-            store.wait([key], timedelta(seconds=max(0.001, deadline_s - time.monotonic())))
+            store.wait([key], timedelta(seconds=remaining_s))
         except (dist.DistError, RuntimeError):
             raise SynclineError(f"rank {rank} did not join within {timeout_s:g} s") from None
         identities.append(json.loads(store.get(key)))
-    store.set(f"heard/{place.rank}", "1")
-    reason = _disagreement(identities, list(values))
+    store.set(f"heard/{place.rank}", "1")  # this rank has read all identities
+    reason = _disagreement(identities, names=list(values))
     if reason is None:
         return {rank: rank_identity["machine"] for rank, rank_identity in enumerate(identities)}
-    if place.rank == 0:  # its process may host the store, from which the other ranks must read the same reason
+    if place.rank == 0:  # its process may host the store, which must live until the others have read it
         with suppress(dist.DistError, RuntimeError):
             store.wait([f"heard/{rank}" for rank in range(place.processes)], timedelta(seconds=HEARD_S))
     raise SynclineError(reason)
 
 
-def _disagreement(rows: list[dict[str, Any]], names: list[str]) -> str | None:
-    """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree."""
-    for rank, rank_row in enumerate(rows):
-        if rank_row["mistake"]:
-            mistake = str(rank_row["mistake"])
-            return mistake if rank == 0 else f"rank {rank}: {mistake}"  # the user sees the line as rank 0's own
-    for rank, rank_row in enumerate(rows):
+def _disagreement(identities: list[dict[str, Any]], names: list[str]) -> str | None:
+    """Return a sentence that names the first rank that cannot take part or differs from rank 0; None if all agree.
+
+    Args:
+        identities: what each rank wrote into the store in `agree`.
+        names: the values that must be equal.
+    """
+    for rank, rank_identity in enumerate(identities):
+        mistake: str | None = rank_identity["mistake"]
+        if mistake:  # rank 0 prints the sentence, so that its own mistakes need no rank
+            return mistake if rank == 0 else f"rank {rank}: {mistake}"
+    for rank, rank_identity in enumerate(identities):
         for name in names:
-            if rank_row[name] != rows[0][name]:
-                return (
-                    f"rank {rank}: {name} is {rank_row[name]}, and rank 0 has {rows[0][name]}; all ranks need the same"
-                )
+            value, first_value = rank_identity[name], identities[0][name]
+            if value != first_value:
+                return f"rank {rank}: {name} is {value}, and rank 0 has {first_value}; all ranks need the same"
     return None
 
 
@@ -204,7 +207,8 @@ def clock_offset_ns(
                 dist.send(time_of_rank_0, 0, group=group)  # a request, whatever its value
                 dist.recv(time_of_rank_0, 0, group=group)
                 end_ns = clock()
-                estimates.append((end_ns - start_ns, (start_ns + end_ns) // 2 - int(time_of_rank_0)))
+                estimate_ns = (start_ns + end_ns) // 2 - int(time_of_rank_0)
+                estimates.append((end_ns - start_ns, estimate_ns))
             _, offset_ns = min(estimates)  # that of the fastest request
     return offset_ns
 
@@ -213,8 +217,8 @@ def clock_offset_ns(
 def group(store: Store, place: Place, backend: str, timeout_s: float) -> Iterator[None]:
     """Create the default group of ``torch.distributed`` for the duration of a ``with`` block.
 
-    An error that ends the block gets its time as an attribute (`syncline.measure.processes.watchdog.write_failure`),
-    because the other ranks fail too when the group closes.
+    An error that ends the block makes the other ranks fail too when the group closes. So the error gets its time as an
+    attribute, from which the watching process knows the first (`syncline.measure.processes.watchdog.write_failure`).
     """
     dist.init_process_group(
         backend, store=dist.PrefixStore("group", store), rank=place.rank, world_size=place.processes,

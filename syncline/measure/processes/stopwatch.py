@@ -21,7 +21,17 @@ from syncline.problems import Task
 
 
 class Lap(NamedTuple):
-    """A span of time on one stream of a process, in nanoseconds of the monotonic clock."""
+    """A span of time on one stream of a process, in nanoseconds of the monotonic clock.
+
+    Attributes:
+        stream: ``compute``, ``network`` or ``send``.
+        what: the activity, such as ``compute``, ``optimizer``, ``wait``, or the name of a collective.
+        label: the activity, or what the collective or message transfers, in words for people.
+        start_ns: begin of the span.
+        end_ns: end of the span.
+        nbytes: payload bytes of a collective or a message.
+        step: number of the step.
+    """
 
     stream: str
     what: str
@@ -43,17 +53,17 @@ class Stopwatch:
     ``optimizer``, and the time inside collectives in either is ``wait``. Between steps no lap is recorded.
 
     A lap contains the work that was started in it. On a CUDA device, the boundaries within a step are events on the
-    current stream, and the process waits for the device only at the begin and at the end of a step. An event's time is
-    the end of the step less the device's time from the event to the end.
+    current stream, and the process waits for the device only at the begin and at the end of a step. The device measures
+    the time between an event and the end of the step, which is subtracted from the clock's time of the end.
 
     Args:
         progress: counters that show a watching process how far this one has come.
         device: the device.
-        clock: returns nanoseconds; local processes use the same clock.
+        clock: function that returns nanoseconds, by default of a clock that all processes of a machine share.
 
     Attributes:
         laps: the laps since the last call of `take_laps`.
-        done: number of completed steps.
+        steps_done: number of completed steps.
         begun_ns: begin of the current or last step.
         ended_ns: end of the last step.
     """
@@ -63,23 +73,24 @@ class Stopwatch:
     ) -> None:
         self.progress = progress
         self.laps: list[Lap] = []
-        self.done = 0
+        self.steps_done = 0
         self.begun_ns = self.ended_ns = 0
         self._clock, self._device = clock, torch.device(device)
         self._step, self._activity = 0, ""  # no activity between steps
         self._lap_start: Instant = 0
-        self._pending: list[tuple[Any, ...]] = []  # laps of the step, whose instants may be events
+        self._unconverted_laps: list[tuple[Any, ...]] = []  # laps of the current step with events as their instants
 
-    def now(self) -> Instant:
+    def instant(self) -> Instant:
         """Return the instant at which the device finishes its queued work; within a step without waiting for it."""
-        if self._device.type != "cuda" or not self._activity:
-            return self.now_ns()
+        is_in_step = bool(self._activity)
+        if self._device.type != "cuda" or not is_in_step:
+            return self.synchronized_ns()
         event = torch.cuda.Event(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
 
-    def now_ns(self) -> int:
-        """Return the time in nanoseconds after the device has finished its queued work."""
+    def synchronized_ns(self) -> int:
+        """Wait until the device has finished its queued work, and return the time in nanoseconds."""
         if self._device.type == "cuda":
             torch.cuda.synchronize(self._device)
         return self._clock()
@@ -90,58 +101,55 @@ class Stopwatch:
 
     def begin(self, step: int, activity: str = "compute") -> None:
         """Begin a step with its gradients, or with another kind of computation."""
-        self.progress.step(step, self.done)
-        self.begun_ns = self._lap_start = self.now_ns()
+        self.progress.record_step(step, self.steps_done)
+        self.begun_ns = self._lap_start = self.synchronized_ns()
         self._step, self._activity = step, activity
 
     def begin_optimizer(self) -> None:
         """End the lap of the gradients and begin that of the optimizer."""
-        self._end_lap(self.now())
+        self._end_lap(self.instant())
         self._activity = "optimizer"
 
     def slow_down(self, factor: float) -> None:
         """Sleep for ``factor`` times the duration of the step so far, to emulate a slower machine."""
-        now_ns = self.now_ns()
+        now_ns = self.synchronized_ns()
         self._end_lap(now_ns)
         time.sleep(factor * (now_ns - self.begun_ns) / 1e9)
-        self._lap_start = self.now_ns()
-        self._record_lap(
-            "compute", "compute", label="slowed", start=now_ns, end=self._lap_start, nbytes=0, step=self._step
-        )
+        self._lap_start = self.synchronized_ns()
+        self._record_lap("compute", "compute", "slowed", start=now_ns, end=self._lap_start, step=self._step)
 
     def end(self) -> None:
         """End the step, and record its last lap and the progress."""
-        last = self.now()  # on a GPU an event, after which `now_ns` returns once the device has reached it
-        self.ended_ns = last if isinstance(last, int) else self.now_ns()
+        last = self.instant()  # on a GPU an event, which the device reaches at `ended_ns`
+        self.ended_ns = last if isinstance(last, int) else self.synchronized_ns()
         self._end_lap(self.ended_ns)
-        pending, self._pending = self._pending, []
-        for stream, activity, label, start, end, nbytes, step in pending:
+        unconverted_laps, self._unconverted_laps = self._unconverted_laps, []
+        for stream, what, label, start, end, nbytes, step in unconverted_laps:
             start_ns, end_ns = self._time_ns(start, last), self._time_ns(end, last)
-            self._record_lap(stream, activity, label, start_ns, end_ns, nbytes, step)
+            self._record_lap(stream, what, label, start_ns, end_ns, nbytes=nbytes, step=step)
         self._activity = ""
-        self.done += 1
-        self.progress.step(self._step + 1, self.done)
+        self.steps_done += 1
+        self.progress.record_step(self._step + 1, self.steps_done)
 
     def record_receive(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record the time in which the process waited for a message."""
-        self._record_lap("compute", "recv", label, start_ns, end_ns, nbytes, step)
+        self._record_lap("compute", "recv", label, start_ns, end_ns, nbytes=nbytes, step=step)
 
     def record_send(self, start_ns: int, end_ns: int, label: str, nbytes: int, step: int) -> None:
         """Record a sent message; a sending thread calls this, not the thread that computes."""
-        self._record_lap("send", "send", label, start_ns, end_ns, nbytes, step)
+        self._record_lap("send", "send", label, start_ns, end_ns, nbytes=nbytes, step=step)
 
     def record_wait(self, start: Instant, end: Instant, label: str) -> None:
-        """Record that this process waited for a collective."""
+        """Record that this process waited for a collective, which interrupts the current lap."""
         if self._activity:  # between steps nothing is recorded
             self._end_lap(start)
-            self._record_lap("compute", "wait", label, start, end, nbytes=0, step=self._step)
+            self._record_lap("compute", "wait", label, start, end, step=self._step)
             self._lap_start = end
 
     def record_transfer(self, start: Instant, end: Instant, call: Call) -> None:
         """Record the time during which a collective was in progress on the network."""
-        self._record_lap(
-            "network", call.collective, call.label, start, end, nbytes=int(call.payload_bytes), step=call.step
-        )
+        nbytes = int(call.payload_bytes)
+        self._record_lap("network", call.collective, call.label, start, end, nbytes=nbytes, step=call.step)
 
     def take_laps(self) -> list[Lap]:
         """Return and clear the laps since the last call."""
@@ -150,35 +158,33 @@ class Stopwatch:
 
     def _end_lap(self, now: Instant) -> None:
         """End the current lap at this instant, and begin the next lap."""
-        self._record_lap(
-            "compute", self._activity, label=self._activity, start=self._lap_start, end=now, nbytes=0, step=self._step
-        )
+        self._record_lap("compute", self._activity, self._activity, start=self._lap_start, end=now, step=self._step)
         self._lap_start = now
 
     def _record_lap(
-        self, stream: str, activity: str, label: str, start: Instant, end: Instant, nbytes: int, step: int
+        self, stream: str, what: str, label: str, start: Instant, end: Instant, *, nbytes: int = 0, step: int
     ) -> None:  # fmt: skip
-        """Record a lap that has a duration; if its instants are events, do so at the end of the step."""
+        """Record a lap that has a duration; keep one whose instants are events until `end` converts them."""
         if not isinstance(start, int) or not isinstance(end, int):
-            self._pending.append((stream, activity, label, start, end, nbytes, step))
+            self._unconverted_laps.append((stream, what, label, start, end, nbytes, step))
         elif end > start:
-            self.laps.append(Lap(stream, activity, label, start, end, nbytes, step))
+            self.laps.append(Lap(stream, what, label, start, end, nbytes, step))
 
     def _time_ns(self, instant: Instant, last: Instant) -> int:
-        """Return the nanoseconds of an instant of the step that has ended, given the last instant of the step."""
+        """Return the nanoseconds of an instant of the step, whose ``last`` instant is at ``ended_ns``."""
         if isinstance(instant, int):
             return instant
         assert not isinstance(last, int)
-        return self.ended_ns - round(1e6 * instant.elapsed_time(last))  # it returns milliseconds
+        return self.ended_ns - round(1e6 * instant.elapsed_time(last))  # milliseconds
 
 
 def _blocking_collective(name: str) -> Callable[..., Any]:
     """Return a method that runs the collective ``name`` of the wrapped communicator and records its time."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Any:
-        start = self._watch.now()
+        start = self._watch.instant()
         result, call = self._run(name, args, kwargs)
-        self._record(call, start, wait_start=start)  # the process waits from the call on
+        self._record(call, start, wait_start=start)
         return result
 
     return collective
@@ -188,15 +194,15 @@ def _asynchronous_collective(name: str) -> Callable[..., Any]:
     """Return a method that starts the collective ``name`` of the wrapped communicator and records waits for it."""
 
     def collective(self: MeasuredCommunicator, *args: Any, **kwargs: Any) -> Handle:
-        start = self._watch.now()
+        start = self._watch.instant()
         handle, call = self._run(name, args, kwargs)
 
         def finish() -> list[Tensor]:
-            wait_start = self._watch.now()
-            self._watch.progress.enter()
+            wait_start = self._watch.instant()
+            self._watch.progress.enter_collective()
             result: list[Tensor] = handle.wait()
-            self._watch.progress.leave()
-            self._record(call, start, wait_start)
+            self._watch.progress.leave_collective()
+            self._record(call, start, wait_start=wait_start)
             return result
 
         return Handle(finish)
@@ -205,16 +211,16 @@ def _asynchronous_collective(name: str) -> Callable[..., Any]:
 
 
 class MeasuredCommunicator(Communicator):
-    """A communicator that wraps another one and times its collectives, from the call to the readable result.
+    """A communicator that wraps another one and times its collectives, from the call until the caller has the result.
 
     The time includes encoding, copying and local reduction. An asynchronous collective ends when the caller waits for
-    it, because an earlier end cannot be seen. Labels and bytes are those of the ledger's call; a collective that is not
-    in the ledger is not timed.
+    it, because an earlier end cannot be seen. Labels and bytes are those of the ledger's call. A collective that the
+    ledger leaves out, such as one of an evaluation, is not timed.
 
     Args:
         comm: the communicator that carries out the collectives.
         watch: the stopwatch that records them.
-        on_done: called with the ledger's call when a collective is done; with None if the ledger has no call.
+        on_done: called with the ledger's call when a collective is done; with None if the ledger leaves it out.
     """
 
     def __init__(
@@ -227,16 +233,16 @@ class MeasuredCommunicator(Communicator):
     def _run(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Call | None]:
         """Run a collective; return its result and its call in the ledger, or None if the ledger got no call."""
         num_calls = len(self.ledger)
-        self._watch.progress.enter()
+        self._watch.progress.enter_collective()
         result = getattr(self._comm, name)(*args, **kwargs)
-        self._watch.progress.leave()
+        self._watch.progress.leave_collective()
         call = self.ledger.records[-1] if len(self.ledger) > num_calls else None
         return result, call
 
     def _record(self, call: Call | None, start: Instant, wait_start: Instant) -> None:
         """Record a collective that is done, and the time since ``wait_start`` in which the process waited for it."""
         if call is not None:
-            end = self._watch.now()
+            end = self._watch.instant()
             self._watch.record_wait(wait_start, end, call.label)
             self._watch.record_transfer(start, end, call)
         self._on_done(call)
@@ -288,16 +294,16 @@ class MeasuredTask(Task):
 
     @override
     def evaluate(self, means: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Evaluate the means on the process that reports metrics, for which all others wait; they return no metrics."""
+        """Evaluate the means on one process, for which all others wait; they return no metrics."""
         metrics: dict[str, Tensor] = {}
-        if self._on_evaluation is not None:
+        if self._on_evaluation is not None:  # this process evaluates
             metrics = self._task.evaluate(means)
             self._on_evaluation(metrics)
         self._wait_for_all()
         return metrics
 
     def trace(self) -> dict[str, Tensor]:
-        """Return no metrics, because a trace covers all workers."""
+        """Return no metrics, because those of a task compare all workers, and a process has only its own."""
         return {}
 
     @override

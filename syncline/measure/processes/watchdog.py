@@ -10,12 +10,12 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,8 @@ class Progress:
     """Counters of all ranks in shared memory: a rank writes its steps, its collectives, and when they last changed.
 
     Args:
-        words: ``(P, 5)`` integers, in a file that several processes map or in the memory of one process.
+        words: ``(P, 5)`` integers, indexed by ``NUM_CHANGES``, ``DONE``, ``STEP``, ``IN_COLLECTIVE`` and
+            ``CHANGED_NS``, in a file that several processes map or in the memory of one process.
         rank: the rank whose words this process writes.
     """
 
@@ -44,33 +45,33 @@ class Progress:
 
     @classmethod
     def shared(cls, path: Path, processes: int, rank: int = 0) -> Progress:
-        """Return progress words in a file, which survives a crash; a reader never sees half a word."""
+        """Return the counters in a file that all processes map, which survives a crash; a reader sees whole words."""
         if not path.exists():
             np.zeros((processes, PROGRESS_WORDS), dtype=np.int64).tofile(path)
         return cls(np.memmap(path, dtype=np.int64, mode="r+", shape=(processes, PROGRESS_WORDS)), rank)
 
     @classmethod
     def private(cls, processes: int, rank: int) -> Progress:
-        """Return progress words in the memory of this process."""
+        """Return counters in the memory of this process."""
         return cls(np.zeros((processes, PROGRESS_WORDS), dtype=np.int64), rank)
 
     def _record_change(self) -> None:
-        """Increase the own rank's count of changes, and store the time."""
+        """Increase this rank's count of changes, and store the time."""
         self._own_words[CHANGED_NS] = time.monotonic_ns()
         self._own_words[NUM_CHANGES] += 1
 
-    def step(self, step: int, done: int) -> None:
-        """Record that the own rank begins a step, after ``done`` completed steps of all seeds."""
+    def record_step(self, step: int, done: int) -> None:
+        """Record that this rank begins a step, after ``done`` completed steps of all seeds."""
         self._own_words[STEP], self._own_words[DONE] = step, done
         self._record_change()
 
-    def enter(self) -> None:
-        """Record that the own rank enters a collective."""
+    def enter_collective(self) -> None:
+        """Record that this rank waits for others from now on, in a collective or for a message."""
         self._own_words[IN_COLLECTIVE] = 1
         self._record_change()
 
-    def leave(self) -> None:
-        """Record that the own rank has left the collective that it entered."""
+    def leave_collective(self) -> None:
+        """Record that this rank no longer waits for others."""
         self._own_words[IN_COLLECTIVE] = 0
         self._record_change()
 
@@ -108,7 +109,7 @@ START_S = 180.0
 """Seconds that a process may take until its first step."""
 
 GRACE_S = 1.0
-"""Seconds to wait for the failure files of other processes after a failure; a process that loses a peer fails too."""
+"""Seconds to wait for the failures of other processes after a failure; a process that loses a peer fails too."""
 
 POLL_S = 0.05
 
@@ -143,8 +144,26 @@ class Failure:
         return f"{self.name or rank_name} {self.reason} {where}"
 
 
+class ReportedFailure(NamedTuple):
+    """The error of a process, as the process writes it into a file before it ends.
+
+    Attributes:
+        at_ns: time of the failure on the machine's monotonic clock.
+        rank: the rank of the process.
+        is_mistake: whether the cause is a mistake in the input.
+        text: the error in one line.
+        stack: the traceback.
+    """
+
+    at_ns: int
+    rank: int
+    is_mistake: bool
+    text: str
+    stack: str
+
+
 def write_failure(folder: Path, rank: int, error: BaseException) -> None:
-    """Write the error of a process into a file for the process that watches it.
+    """Write the current error of a process into a file for the process that watches it.
 
     The file is renamed when it is complete, because this process may be ended soon.
     """
@@ -155,20 +174,26 @@ def write_failure(folder: Path, rank: int, error: BaseException) -> None:
         text = f"{type(error).__name__}: {first_line}"
     incomplete_file = folder / f"{rank}.failing"
     failed_ns = getattr(error, FAILED_NS, time.monotonic_ns())
-    incomplete_file.write_text(json.dumps([failed_ns, rank, is_mistake, text, traceback.format_exc()]))
+    failure = ReportedFailure(failed_ns, rank, is_mistake, text, stack=traceback.format_exc())
+    incomplete_file.write_text(json.dumps(failure))
     incomplete_file.replace(folder / f"{rank}.failed")
+
+
+def read_failures(folder: Path) -> list[ReportedFailure]:
+    """Return the failures that processes have written into a folder, the earliest first."""
+    return sorted(ReportedFailure(*json.loads(path.read_text())) for path in folder.glob("*.failed"))
 
 
 def run_guarded(rank: int, target: Callable[..., Any], args: tuple, folder: Path) -> None:
     """Run ``target(rank, *args)`` in a watched process, which ends with its parent, and exit the process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a fork server of another caller may not block it
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends this process if the user interrupts it
     end_with_parent()
     try:
         target(rank, *args)
     except BaseException as error:
         write_failure(folder, rank, error)
         os._exit(1)
-    (folder / f"{rank}.through").touch()
+    (folder / f"{rank}.through").touch()  # for `ended_early`
     # Torch may abort while the interpreter shuts down, so exit at once; all files are written.
     os._exit(0)
 
@@ -187,7 +212,7 @@ def run_watched(
     timeout_s: float,
     *,
     preload: Sequence[str] = (),
-    on_poll: Callable[[Progress], object] | None = None,
+    on_poll: Callable[[Progress], object] = lambda progress: None,
 ) -> Failure | None:
     """Run ``target(rank, *args)`` in local processes; return the failure, or None if all processes succeeded.
 
@@ -197,28 +222,33 @@ def run_watched(
         target: an importable function.
         processes: number of processes P.
         args: arguments of the function, the same in every process.
-        progress: the progress words that every process updates.
+        progress: the counters that every process updates.
         folder: the folder in which processes write files about failures.
         timeout_s: seconds in which at least one process must reach a new step or collective, after all have begun.
-        preload: modules that are imported once for all processes.
-        on_poll: called a few times per second. If it raises, the processes are ended.
+        preload: modules that are imported once for all processes, besides ``PRELOAD``.
+        on_poll: called with ``progress`` a few times per second. If it raises, the processes are ended.
     """
-    # The fork server has loaded torch but computed nothing, so processes start at once.
+    # Processes are forked from a server that has imported the modules, so that they start at once.
     context = fork_server([*PRELOAD, *preload])
-    started_processes: list[BaseProcess] = [
+    children: list[BaseProcess] = [
         context.Process(target=run_guarded, args=(rank, target, args, folder), daemon=True) for rank in range(processes)
     ]
     try:
         with children_without_signals():
-            for process in started_processes:
-                process.start()
-        return _watch(started_processes, progress, folder, timeout_s, on_poll)
+            for child in children:
+                child.start()
+        return _watch(children, progress, folder, timeout_s, on_poll)
     finally:
-        for process in started_processes:
-            if process.is_alive():
-                process.kill()  # a stopped process does not react to SIGTERM
-        for process in started_processes:
-            process.join()
+        end_all(children)
+
+
+def end_all(processes: Collection[BaseProcess]) -> None:
+    """End the processes that are still alive."""
+    for process in processes:
+        if process.is_alive():
+            process.kill()  # a stopped process does not react to SIGTERM
+    for process in processes:
+        process.join()
 
 
 def _watch(
@@ -226,18 +256,18 @@ def _watch(
     progress: Progress,
     folder: Path,
     timeout_s: float,
-    on_poll: Callable[[Progress], object] | None,
+    on_poll: Callable[[Progress], object],
 ) -> Failure | None:
     """Watch the processes until all have ended, one has failed, or all stand still; return the failure or None."""
     begun_s = time.monotonic()
     while True:
-        # Read before the failures, so that no process can have failed unseen once none is running.
+        # This comes before the check for failures: a process that fails between them is still in the list, so that
+        # another round sees its failure.
         running = [process.sentinel for process in processes if process.is_alive()]
         if any(ended_early(rank, process, folder) for rank, process in enumerate(processes)):
             return _first_failure(processes, progress, folder)
         raise_if_interrupted()
-        if on_poll is not None:
-            on_poll(progress)
+        on_poll(progress)
         if not running:
             return None
         missing_ranks = sorted(set(range(len(processes))) - set(progress.started()))
@@ -246,31 +276,30 @@ def _watch(
             if time.monotonic() - begun_s > limit_s:
                 return Failure(missing_ranks[0], step=None, reason=f"did not begin within {limit_s:g} s")
         elif progress.quiet_s() > timeout_s:
-            return _hanging(processes, progress, timeout_s)
+            return _stall_failure(processes, progress, timeout_s)
         connection.wait(running, POLL_S)
 
 
 def _first_failure(processes: Sequence[BaseProcess], progress: Progress, folder: Path) -> Failure:
-    """Return the failure of a process that died without writing a file, else the earliest failure in a file.
+    """Return the failure of a process that died without a report, else the earliest reported failure.
 
-    Processes that lost a peer fail later than the peer.
+    The others are processes that lost a peer and failed later.
     """
     deadline_s = time.monotonic() + GRACE_S
     while time.monotonic() < deadline_s and any(process.is_alive() for process in processes):
         time.sleep(0.02)
-    failures = [json.loads(path.read_text()) for path in folder.glob("*.failed")]  # each begins with the time
-    reported_ranks = {rank for _, rank, *_ in failures}
+    reported = read_failures(folder)
+    reported_ranks = {failure.rank for failure in reported}
+
+    def step_if_begun(rank: int) -> int | None:
+        return progress.step_of(rank) if rank in progress.started() else None
+
     for rank, process in enumerate(processes):
         if rank not in reported_ranks and ended_early(rank, process, folder):
-            return Failure(rank, _step(progress, rank), f"died ({exit_description(process.exitcode)})")
-    _, rank, is_mistake, text, _ = min(failures)
-    reason = text if is_mistake else f"failed ({text})"
-    return Failure(rank, _step(progress, rank), reason, mistake=is_mistake)
-
-
-def _step(progress: Progress, rank: int) -> int | None:
-    """Return the current step of a rank, from 0; None before its first step."""
-    return progress.step_of(rank) if rank in progress.started() else None
+            return Failure(rank, step_if_begun(rank), f"died ({exit_description(process.exitcode)})")
+    first = reported[0]
+    reason = first.text if first.is_mistake else f"failed ({first.text})"
+    return Failure(first.rank, step_if_begun(first.rank), reason, mistake=first.is_mistake)
 
 
 def exit_description(code: int | None) -> str:
@@ -280,20 +309,21 @@ def exit_description(code: int | None) -> str:
     return f"exit code {code}"
 
 
-def _hanging(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
+def _stall_failure(processes: Sequence[BaseProcess], progress: Progress, timeout_s: float) -> Failure:
     """Return the failure of ranks that stand still: stopped processes, else those with the least progress."""
-    stopped = [rank for rank, process in enumerate(processes) if _process_state(process.pid) == "T"]
+    stopped = [rank for rank, process in enumerate(processes) if _is_stopped(process.pid)]
     first_rank, *other_ranks = stopped or progress.lagging_ranks()
+    # `Failure` puts "rank 2" before the reason, and "in step 5" behind it.
     reason = f"did nothing for {timeout_s:g} s, and the others waited for it,"
     if other_ranks:
         reason = f"and ranks {', '.join(map(str, other_ranks))} did nothing for {timeout_s:g} s"
     return Failure(first_rank, progress.step_of(first_rank), reason)
 
 
-def _process_state(pid: int | None) -> str:
-    """Return the letter for the state of a process in Linux; T means stopped."""
+def _is_stopped(pid: int | None) -> bool:
+    """Return whether a process is stopped by a signal, from its state in Linux; False if that is unavailable."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-        return stat.rpartition(")")[2].split()[0]  # the name of the program, in parentheses, may contain spaces
+        return stat.rpartition(")")[2].split()[0] == "T"  # the program's name, in parentheses, may contain spaces
     except (OSError, IndexError):
-        return ""
+        return False

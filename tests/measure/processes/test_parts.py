@@ -51,7 +51,7 @@ def test_a_step_is_cut_at_its_boundaries() -> None:
         ("network", "all_reduce", "gradient", 35, 60, 8),
         ("compute", "optimizer", "optimizer", 60, 70, 0),
     ]
-    assert (watch.begun_ns, watch.ended_ns, watch.done, watch.take_laps()) == (10, 70, 1, [])
+    assert (watch.begun_ns, watch.ended_ns, watch.steps_done, watch.take_laps()) == (10, 70, 1, [])
 
 
 def test_a_wait_between_steps_is_not_noted() -> None:
@@ -112,10 +112,10 @@ def test_boundaries_within_a_step_on_a_gpu_are_its_own_without_a_wait(monkeypatc
         watch.begin(step)
         gpu.work(30.0)
         watch.begin_optimizer()
-        start = watch.now()
+        start = watch.instant()
         gpu.work(8.0)
-        watch.record_wait(start, watch.now(), "gradient")
-        watch.record_transfer(start, watch.now(), call)
+        watch.record_wait(start, watch.instant(), "gradient")
+        watch.record_transfer(start, watch.instant(), call)
         gpu.work(2.0)
         watch.end()
     laps = [(lap.step, lap.stream, lap.what, lap.start_ns / 1e6, lap.end_ns / 1e6) for lap in watch.take_laps()]
@@ -137,12 +137,12 @@ def test_a_collective_of_a_gpu_may_end_in_a_later_step(monkeypatch: pytest.Monke
     watch = Stopwatch(own_progress(), "cuda:0", clock=lambda: round(gpu.host_ms * 1e6))
     watch.begin(0)
     gpu.work(5.0)
-    start = watch.now()
+    start = watch.instant()
     gpu.work(5.0)
     watch.end()
     watch.begin(1)
     gpu.work(4.0)
-    watch.record_transfer(start, watch.now(), Call(0, "all_reduce", 8, range(2)))
+    watch.record_transfer(start, watch.instant(), Call(0, "all_reduce", 8, range(2)))
     gpu.work(1.0)
     watch.end()
     (lap,) = [lap for lap in watch.take_laps() if lap.stream == "network"]
@@ -161,12 +161,12 @@ def test_who_is_behind() -> None:
     ranks = [Progress(words, rank) for rank in range(3)]
     for rank in ranks:
         rank.step(0, 0)
-        rank.enter()
+        rank.enter_collective()
     assert ranks[0].lagging_ranks() == [0, 1, 2]  # all in the same collective
     for rank in ranks:
-        rank.leave()
-    ranks[0].enter()
-    ranks[2].enter()
+        rank.leave_collective()
+    ranks[0].enter_collective()
+    ranks[2].enter_collective()
     assert ranks[0].lagging_ranks() == [1]
     words[:, CHANGED_NS] = [4_000_000_000, 2_000_000_000, 3_000_000_000]
     assert ranks[0].quiet_s(now_ns=5_000_000_000) == 1.0
@@ -227,7 +227,7 @@ def ask_the_time(rank: int, port: int, folder: Path) -> None:
     import time
 
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    Progress.shared(folder / "progress", 3, rank).step(0, 0)
+    Progress.shared(folder / "progress", 3, rank).record_step(0, 0)
     place = Place(rank, 3)
     with group(join_store(port, 30.0), place, "gloo", 30.0):
         machines = {0: "a", 1: "a", 2: "b"}
@@ -251,7 +251,7 @@ def end_badly(rank: int, how: str, folder: Path) -> None:
     import time
 
     progress = Progress.shared(folder / "progress", 2, rank)
-    progress.step(7, 7)
+    progress.record_step(7, 7)
     if rank == 1:
         time.sleep(0.2)
         if how == "exit":
@@ -260,7 +260,7 @@ def end_badly(rank: int, how: str, folder: Path) -> None:
             raise ValueError("no more\nof this")
         if how == "refuse":
             raise SpecError("problem.hidden", 0, "at least 1")
-    progress.enter()
+    progress.enter_collective()
     time.sleep(60)
 
 
@@ -286,9 +286,9 @@ def sleep_on_one(rank: int, how: str, folder: Path) -> None:
     import time
 
     progress = Progress.shared(folder / "progress", 2, rank)
-    progress.step(7, 7)
+    progress.record_step(7, 7)
     if rank == 0:
-        progress.enter()
+        progress.enter_collective()
     time.sleep(60)
 
 

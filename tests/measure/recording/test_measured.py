@@ -23,7 +23,7 @@ def test_a_segment_has_the_median_of_its_times_less_what_counting_takes(now: lis
     clock.start(counting_s=0.125)
     for seconds in (3.0, 2.0, 9.0):
         now[0] += seconds
-        clock.assign_to_segment(0, operations=4)
+        clock.assign_to_segment(0, num_counted=4)
         clock.resume()
     assert clock.medians_s() == [2.5]
 

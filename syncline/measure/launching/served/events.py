@@ -37,10 +37,10 @@ class ServerLines:
 
     Attributes:
         facts: facts known before the first step; empty if the training had not started.
-        reports: reports of workers, without their tensors, in the order of their arrival.
+        reports: reports of workers, without their tensors, in the order of their arrival; see `RoundReport`.
         evaluations: evaluations of the model.
-        events: events, in order.
-        end: the last line; empty if the training did not finish.
+        events: joins, arrivals, versions, replies, sent models and failures, in order.
+        end: the last line, with the number of versions; empty if the training did not finish.
     """
 
     facts: dict[str, Any] = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ServerLines:
 
     @classmethod
     def from_folder(cls, folder: Path) -> ServerLines:
-        """Read the server's file of a folder."""
+        """Read the server's file of a folder, in which each kind of line has a field that no other kind has."""
         lines = cls()
         for line in lines_of(folder / FILE):
             if "event" in line:
@@ -74,9 +74,9 @@ class ServerLines:
         """Return all steps whose reports have arrived, in the order in which workers began them."""
         arrived = []
         for report in self.reports:
-            for step, loss in zip(report["steps"], report["losses"], strict=True):
-                arrived.append(Step._make([report["worker"], *step, loss]))
-        return sorted(arrived, key=lambda step: step.place)
+            for step_fields, loss in zip(report["steps"], report["losses"], strict=True):
+                arrived.append(Step._make([report["worker"], *step_fields, loss]))
+        return sorted(arrived, key=lambda step: step.drawn_before)
 
 
 class Step(NamedTuple):
@@ -85,8 +85,8 @@ class Step(NamedTuple):
     Attributes:
         worker: number of the worker.
         number: number of the step among its worker's, from 0: it decides the data.
-        place: number of the step among the steps of all workers.
-        counted: the same without the steps that were known to be lost when it began; schedules depend on it.
+        drawn_before: number of the step among the steps of all workers, see `StepNumber`.
+        kept_before: the same without the steps that were known to be lost when it began: the step of schedules.
         begun_ns: time of its start.
         ended_ns: time of its end.
         loss: loss of each seed.
@@ -94,33 +94,33 @@ class Step(NamedTuple):
 
     worker: int
     number: int
-    place: int
-    counted: int
+    drawn_before: int
+    kept_before: int
     begun_ns: int
     ended_ns: int
     loss: list[float]
 
 
 def order_columns(lines: ServerLines) -> dict[str, list[Any]]:
-    """Return the server's events as columns of a table, with the arrived steps at their places between the events.
+    """Return the server's events and the arrived steps, in their order, as columns of a table.
 
     Columns: ``event``, ``worker``, ``value`` (the number of a step, the age of an arrived update, the number of updates
-    of a version, or the number of steps that a failure lost), ``count`` (for a step) and ``at_s``; null without a
-    value.
+    of a version, or the number of steps that a failure lost), ``count`` (for a step, its ``kept_before``) and ``at_s``;
+    null without a value.
     """
     field_of_value = {"arrive": "age", "version": "count", "fail": "lost", "reply": None}
-    rows: list[tuple[int, bool, dict[str, Any]]] = []  # place, whether it is a step, and columns
+    rows: list[tuple[int, bool, dict[str, Any]]] = []  # number of steps before, whether it is a step, and columns
     for step in lines.steps():
         at_s = (step.ended_ns - lines.facts["zero_ns"]) / 1e9
-        columns = {"worker": step.worker, "value": step.number, "count": step.counted, "at_s": at_s}
-        rows.append((step.place, True, {"event": "step"} | columns))
+        columns = {"worker": step.worker, "value": step.number, "count": step.kept_before, "at_s": at_s}
+        rows.append((step.drawn_before, True, {"event": "step"} | columns))
     for event in lines.events:
         if event["event"] in field_of_value:
             field_name = field_of_value[event["event"]]
             value = None if field_name is None else event[field_name]
             columns = {"worker": event.get("worker"), "value": value, "count": None, "at_s": event["at_s"]}
-            rows.append((event["place"], False, {"event": event["event"]} | columns))
-    rows.sort(key=lambda row: row[:2])  # at one place, events precede the step
+            rows.append((event["steps_before"], False, {"event": event["event"]} | columns))
+    rows.sort(key=lambda row: row[:2])  # an event precedes the step that begins after it
     return {name: [columns[name] for _, _, columns in rows] for name in ("event", "worker", "value", "count", "at_s")}
 
 
@@ -137,24 +137,25 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
     contributions: list[Contribution] = []
     last_index: dict[int, int] = {}  # of the last contribution of each worker
     for event in lines.events:
-        worker: int = event.get("worker", -1)
         if event["event"] == "arrive":
-            last_index[worker] = len(contributions)
+            last_index[event["worker"]] = len(contributions)
             contributions.append(Contribution(**{name: event[name] for name in KNOWN_AT_ARRIVAL}, replied_s=math.nan))
-        elif event["event"] == "reply" and worker in last_index:  # it answers the worker's last update
-            index = last_index[worker]
+        elif event["event"] == "reply" and event["worker"] in last_index:  # it answers the worker's last update
+            index = last_index[event["worker"]]
             contributions[index] = contributions[index]._replace(replied_s=event["at_s"])
+
     timeline = _timeline(lines, workers)
     worker_spans = timeline[timeline.worker < workers]
     computing_s, waiting_s = np.zeros(workers), np.zeros(workers)
     for activity, seconds in (("compute", computing_s), ("recv", waiting_s)):
         spans = worker_spans[worker_spans.what == activity]
         np.add.at(seconds, spans.worker, spans.duration_s)
+
     done_s = [(end_ns - zero_ns) / 1e9 for end_ns, _ in step_ends]
+    step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
     versions = lines.named("version")
     last_version_s = versions[-1]["at_s"] if versions else 0.0
     end_s = max(last_version_s, done_s[-1] if done_s else 0.0)
-    step_workers = np.array([worker for _, worker in step_ends], dtype=np.int64)
     return AsyncResult(
         np.array(done_s), step_workers, contributions=tuple(contributions), versions=len(versions), end_s=end_s,
         compute_s=computing_s, wait_s=waiting_s, timeline=timeline,
@@ -163,7 +164,7 @@ def measured_result(lines: ServerLines, spec: RunSpec, steps: int) -> AsyncResul
 
 
 KNOWN_AT_ARRIVAL = ("worker", "steps", "begun_s", "sent_s", "arrived_s", "model", "version", "age")
-"""Fields of an arrival that are known when it comes."""
+"""Fields of a `Contribution` that are known when it arrives."""
 
 
 def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> FailureCosts:
@@ -175,21 +176,24 @@ def _costs(lines: ServerLines, spec: RunSpec, wall_s: float, steps: int) -> Fail
     """
     costs = FailureCosts(spec.workers, wall_s, steps)
     unsent_since_s: dict[int, float] = {}  # time since which a worker has steps that have not arrived
-    away_since_s: dict[int, float] = {}  # time since which a worker is down
+    down_since_s: dict[int, float] = {}  # time since which a worker is down
     for event in lines.events:
-        worker, at_s = event.get("worker", -1), event["at_s"]
+        worker, at_s = event.get("worker"), event["at_s"]
+        if worker is None:  # a version
+            continue
         if event["event"] == "sent":
             unsent_since_s[worker] = at_s
         elif event["event"] == "arrive":
             unsent_since_s.pop(worker, None)
-        elif event["event"] == "join" and worker in away_since_s:  # it is back; a first join is no return
-            costs.down_s += at_s - away_since_s.pop(worker)
-        elif event["event"] == "fail" and worker not in away_since_s:
+        elif event["event"] == "join" and worker in down_since_s:  # it is back; a first join is no return
+            costs.down_s += at_s - down_since_s.pop(worker)
+        elif event["event"] == "fail" and worker not in down_since_s:
             costs.interruptions += 1
             costs.lost_steps += event["lost"] / spec.workers  # a step of the training is one of each worker
             costs.lost_s += at_s - unsent_since_s.pop(worker, at_s)  # nothing, if it has no steps under way
-            away_since_s[worker] = at_s
-    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in away_since_s.values())
+            down_since_s[worker] = at_s
+    # A worker may fail after the last step, at `wall_s`.
+    costs.down_s += sum(max(wall_s - from_s, 0.0) for from_s in down_since_s.values())
     costs.useful_s = max(spec.workers * wall_s - costs.lost_s - costs.down_s, 0.0)
     costs.stuck = lines.end.get("stuck")
     return costs
@@ -199,12 +203,12 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
     """Return the spans of all workers whose steps have arrived, and of the server's sends."""
     zero_ns = lines.facts["zero_ns"]
     spans = [span for report in lines.reports for span in spans_from_laps(report["laps"], report["worker"], zero_ns)]
-    server = workers  # its number on the timeline, behind those of the workers
+    server = workers  # the server's number on the timeline
     spans += [
         Span(
             server, f"send to {event['worker']}", what="send", label=f"model {event['model']}",
             start_s=event["start_s"], end_s=event["at_s"],
-            nbytes=lines.facts["model_bytes"], step=event["first"],
+            nbytes=lines.facts["model_bytes"], step=event["first"],  # the worker's next step
         )
         for event in lines.named("sent")
     ]  # fmt: skip
@@ -212,10 +216,11 @@ def _timeline(lines: ServerLines, workers: int) -> Timeline:
 
 
 def history_of(lines: ServerLines, spec: RunSpec, interrupted: bool) -> History:
-    """Return the history of a training: losses, each a mean over P steps of any workers, and evaluations."""
+    """Return the history of a training: evaluations, and losses, each a mean over P steps of any workers in order."""
     losses = np.array([step.loss for step in lines.steps()]).reshape(-1, len(spec.seeds))
     steps = len(losses) // spec.workers
-    mean_losses = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds)).mean(1)
+    rounds = losses[: steps * spec.workers].reshape(steps, spec.workers, len(spec.seeds))
+    mean_losses = rounds.mean(1)
     return measured_history(spec.seeds, mean_losses, lines.evaluations, interrupted)
 
 
@@ -239,13 +244,13 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
     workers = AsyncWorkers(spec, method, build, recorder, on_step=lambda done: None)
     workers.evaluate(num_steps=0)
     rows = zip(*(order[name] for name in ("event", "worker", "value", "count")), strict=True)
-    for event, worker, value, count in rows:
+    for event, worker, value, kept_before in rows:
         if event == "step":
-            workers.make_step(int(worker), int(value), lr_step=int(count))
+            workers.make_step(int(worker), int(value), lr_step=int(kept_before))
         elif event == "arrive":
-            workers.arrive(int(worker), int(value))
+            workers.arrive(int(worker), age=int(value))
         elif event == "version":
-            workers.version(int(value), server=0)  # the only one
+            workers.version(count=int(value), server=0)  # the only one
         elif event == "reply":
             workers.reply(int(worker))
         else:
@@ -259,7 +264,6 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
 
 def replay_folder(folder: Path) -> tuple[dict[str, Tensor], History]:
     """Train in this process, with the steps and updates in the order that ``syncline launch`` recorded."""
-    no_overrides: dict[str, Any] = {}
-    spec = load_spec(folder / "spec.yaml", no_overrides, RunSpec)
+    spec = load_spec(folder / "spec.yaml", {}, RunSpec)  # {}: no changes of fields
     assert isinstance(spec, RunSpec)
     return train_in_order(spec, pq.read_table(folder / "order.parquet").to_pydict())

@@ -76,7 +76,7 @@ def launch_served(
     Args:
         spec: the run; its seeds are trained side by side.
         out: the folder to write; see ``RunFolder`` for ``exact``.
-        options: device, timeout, rejoins; the defaults of `Launch` if None.
+        options: device, timeout, ``rejoins``; the defaults of `Launch` if None.
         on_progress: called with the number of steps that are completed, of ``steps * len(seeds)``.
 
     Returns:
@@ -89,7 +89,7 @@ def launch_served(
     check_served(spec, options)
     check_processes("workers", spec.workers)
     check_training(spec, spec.method)
-    options.devices(spec.workers + 1)
+    options.devices(spec.workers + 1)  # refuses a missing GPU
     spec, step_s = with_measured_step(spec)
     listener = open_listener(options.port)
     with RunFolder(out, exact) as folder, listener:
@@ -98,19 +98,20 @@ def launch_served(
         parts.mkdir()
         packed, port = cloudpickle.dumps(spec), listener.getsockname()[1]
         server_keys, worker_keys = make_keys(spec.workers)  # these keys reach the processes only through pipes
+        server = spec.workers  # the server's number, behind those of the workers
         targets: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
             (worker_process, (packed, options, port, keys, parts)) for keys in worker_keys
         ]
         targets.append((server_process, (packed, options, listener, server_keys, parts)))
         processes = ServedProcesses(targets, parts, options.timeout_s, options.rejoins, PRELOAD)
 
-        def on_poll(polled: Progress) -> None:
+        def on_poll(progress: Progress) -> None:
             if on_progress:
-                on_progress(int(polled.words[spec.workers, DONE]))  # the server's row, behind those of the workers
+                on_progress(int(progress.words[server, DONE]))
 
-        # The server's process has a copy of the listener when it has been started.
-        ended = run_to_end(partial(processes.run, listener.close, on_poll), parts)
-        on_poll(processes.progress)
+        # Once the server's process has started, it has its own copy of the listener.
+        ended = run_to_end(partial(processes.run, on_start=listener.close, on_poll=on_poll), parts)
+        on_poll(processes.progress)  # the last steps
         result = _write_served(folder, spec, options, parts, ended, processes.departures, step_s)
     return result | {"folder": str(folder.path)}
 
@@ -133,15 +134,16 @@ def _write_served(
     record = ended.record(spec, options, spec.workers + 1, step_s) | {"device": lines.facts.get("device")}
     record["failed"] = lines.end.get("stuck") or record["failed"]  # the server knows best why it could not go on
     record["departures"] = [asdict(departure) for departure in departures]
-    # The first P joins are the starts of the workers; later ones are returns.
-    record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in lines.named("join")[spec.workers :]]
-    measured = _measured_and_simulated(spec, lines, ended.wall_s, early=ended.interrupted or not lines.end)
+    returns = lines.named("join")[spec.workers :]  # the first P joins are the starts of the workers
+    record["joins"] = [{"worker": join["worker"], "at_s": join["at_s"]} for join in returns]
+    measured = _measured_and_simulated(spec, lines, ended.wall_s, ended_early=ended.interrupted or not lines.end)
     if measured is not None:
         record |= {"machines": 1, "problem": lines.facts["problem"]}
-        record |= _rows_and_simulated(spec, measured, timed=step_s is not None)
+        record |= _measured_and_simulated_rows(spec, measured, is_step_measured=step_s is not None)
     folder.json("run", environment() | record)
-    if (parts / "server.pt").exists():
-        (parts / "server.pt").replace(folder.working / "parameters.pt")
+    parameters_file = parts / "server.pt"
+    if parameters_file.exists():
+        parameters_file.replace(folder.working / "parameters.pt")
     if lines.facts:
         folder.table("order", order_columns(lines))
     if measured is not None:
@@ -155,16 +157,16 @@ def _write_served(
     return {name: record[name] for name in names}
 
 
-def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *, early: bool) -> _Measured | None:
+def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *, ended_early: bool) -> _Measured | None:
     """Return the measured training and the simulated one; None if no step of the training was completed.
 
     Args:
         wall_s: seconds from the start to the end of all processes.
-        early: whether the training ended before its last step.
+        ended_early: whether the training ended before its last step.
     """
     if not lines.facts:
         return None
-    history = history_of(lines, spec, early)
+    history = history_of(lines, spec, interrupted=ended_early)
     if not history.steps:
         return None
     facts = lines.facts
@@ -175,15 +177,13 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), **spec.arithmetic)
 
-    plan = async_plan(
-        spec, method, tensors, base_s=step_s, network=spec.network, work=batch_work(spec, method, step_s, build)
-    )
-    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))
+    work = batch_work(spec, method, step_s, build)
+    plan = async_plan(spec, method, tensors, base_s=step_s, network=spec.network, work=work)
+    measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))  # so the results name their network
     measured_training = AsyncTrained(measured_plan, measured_result(lines, spec, history.steps), history.steps)
     trained = Trained(
         spec.method.name, history, ledger=[], facts=facts["problem"], flops_per_step=facts["flops_per_step"],
-        wall_s=wall_s, tensors=tensors,
-        asynchronous=measured_training,
+        wall_s=wall_s, tensors=tensors, asynchronous=measured_training,
     )  # fmt: skip
     # The simulation takes as many steps as were measured, so that both can be compared after an early end.
     completed_plan = replace(plan, settings=replace(plan.settings, steps=history.steps * spec.workers))
@@ -194,22 +194,23 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
     return _Measured(trained, clock, simulated, simulated_clock)
 
 
-def _rows_and_simulated(spec: RunSpec, measured: _Measured, timed: bool) -> dict[str, Any]:
-    """Return a measured row for each seed, and the simulator's row of the same training with bounds.
+def _measured_and_simulated_rows(spec: RunSpec, measured: _Measured, is_step_measured: bool) -> dict[str, Any]:
+    """Return ``rows``, a measured row for each seed, and ``simulated``, the simulator's row with bounds.
 
     Args:
-        timed: whether the computing time of the simulation was measured.
+        is_step_measured: whether the computing time of the simulation was measured, which makes its bounds narrower.
     """
-    steps = measured.trained.history.steps
-    is_worker = measured.clock.timeline.worker < spec.workers
-    updating = measured.clock.timeline[is_worker & (measured.clock.timeline.what == "optimizer")]
-    split_columns = {"optimizer_s": float(updating.duration_s.sum()) / (steps * spec.workers)}
-    rows = [row | split_columns for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
+    steps, timeline = measured.trained.history.steps, measured.clock.timeline
+    updates = timeline[(timeline.worker < spec.workers) & (timeline.what == "optimizer")]
+    measured_columns = {
+        "optimizer_s": float(updates.duration_s.sum()) / (steps * spec.workers), "network": MEASURED,
+    }  # fmt: skip
+    rows = [row | measured_columns for row in run_records(measured.trained, measured.clock, spec.network, spec.workers)]
     simulated = measured.simulated_clock
 
-    def time_again(factors: Factors) -> Clock | None:
+    def time_with_factors(factors: Factors) -> Clock | None:
         return measured.simulated.time(spec.network, factors)
 
-    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_again, timed))
+    bounds = bounds_record(simulated, *clock_bounds(spec, spec.network, simulated, time_with_factors, is_step_measured))
     simulated_row = {"network": spec.network.name} | clock_record(simulated) | measured.simulated.record() | bounds
-    return {"rows": [row | {"network": MEASURED} for row in rows], "simulated": simulated_row}
+    return {"rows": rows, "simulated": simulated_row}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import cloudpickle
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -54,7 +55,7 @@ POLL_S = 0.01
 def server_process(
     rank: int, packed: bytes, options: Launch, listener: socket.socket, keys: CurveKeys, folder: Path
 ) -> None:
-    """Run the server's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
+    """Run the server's process; ``packed`` is the spec, by cloudpickle because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     device = options.use_device(rank, spec.workers + 1)
@@ -88,38 +89,44 @@ class _Server(EventObserver):
     ) -> None:  # fmt: skip
         self.spec = spec
         workers = spec.workers
-        self.progress = Progress.shared(folder / "progress", workers + 1, workers)
-        self.progress.step(0, done=0)
+        self.progress = Progress.shared(folder / "progress", processes=workers + 1, rank=workers)
+        self.progress.record_step(0, done=0)
         self.register = Register(folder / "register", workers)
+
+        # The model, and the policy of the simulator.
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
-        undisturbed_s = base_s(spec, task.flops_per_step)  # fails now rather than after the training
+        step_s = base_s(spec, task.flops_per_step)  # an unknown step time fails now rather than after the training
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.batch_sizes = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
-        settings = async_plan(spec, method, tensors, base_s=undisturbed_s, network=spec.network).settings
+        settings = async_plan(spec, method, tensors, base_s=step_s, network=spec.network).settings
         self.model_bytes = int(settings.model_bytes)
-        self.policy = ServerPolicy(settings, self, self)
+        self.policy = ServerPolicy(settings, observer=self, timing=self)
+
+        # The connections of the workers.
         self.update_templates = self.math.params  # tensors with the shapes and types of a worker's update
-        if not self.math.wire.exact_dtype:
+        if not self.math.wire.exact_dtype:  # updates travel in the method's wire format
             self.update_templates = [self.math.wire.encode(p.detach()) for p in self.math.params]
         head_bytes = longest_head(max(settings.local_steps), len(spec.seeds))
         longest_bytes = max(head_bytes, *(x.element_size() * x.numel() for x in self.update_templates))
         self.socket = ServerSocket(listener, keys, longest_bytes, options.timeout_s)
         self.connections: dict[int, bytes] = {}  # workers that have joined and are not lost
-        self.ended_processes = [0] * workers  # ended processes of each worker, when it joined
+        self.ended_processes = [0] * workers  # number of each worker's processes that had ended when it joined
+
+        # The state of the training.
         self.computing: set[int] = set()  # workers that have a model and steps
         self.model_queue: deque[int] = deque()  # workers that get a model next
         self.timers: list[_Timer] = []  # a heap
         self.timer_numbers = itertools.count()
-        self.arrived_steps = [0] * workers  # arrived steps of each worker
-        self.latest_update: tuple[list[Tensor], int] = ([], 0)
-        self.place = 0  # number of steps of all workers that were begun before the current event
-        self.last_evaluation = -1  # number of steps before the last evaluation; -1: no evaluation yet
-        self.waiting = False  # whether the last wait for messages was in vain
+        self.arrived_steps = [0] * workers  # number of each worker's steps whose update has arrived
+        self.latest_update: tuple[list[Tensor], int] = ([], 0)  # its tensors and its number of local steps
+        self.steps_before_event = 0  # number of steps that all workers have begun before the current event
+        self.last_evaluation: int | None = None  # number of rounds before it; None: the training has not begun
+        self.waited_in_vain = False  # whether no message came in the last wait
         self.losses: list[list[float]] = []
-        self.failed_s = 0.0  # when the last worker was lost
-        self.zero_ns = time.monotonic_ns()
+        self.last_failure_s = 0.0  # when the last worker was lost
+        self.zero_ns = time.monotonic_ns()  # begin of the training, once `run` has set it
         self.file = LineFile(folder / FILE)
         self.facts = {
             "pid": os.getpid(), "machine": machine(), "device": name_of_device(device),
@@ -128,8 +135,9 @@ class _Server(EventObserver):
         }  # fmt: skip
 
     def _log_event(self, event: str, **fields: object) -> None:
-        """Write an event with its time and its place among all steps to the server's file."""
-        self.file.write_line({"event": event, "at_s": self.time_s(), "place": self.place, **fields})
+        """Write an event with its time, and the number of steps before it, to the server's file."""
+        common_fields = {"event": event, "at_s": self.time_s(), "steps_before": self.steps_before_event}
+        self.file.write_line(common_fields | fields)
 
     def run(self) -> None:
         """Wait until all workers have joined, and serve them until the training ends."""
@@ -137,7 +145,7 @@ class _Server(EventObserver):
             self._process_messages()
         self.zero_ns = time.monotonic_ns()
         self.file.write_line(self.facts | {"zero_ns": self.zero_ns})
-        self._evaluate(num_steps=0)
+        self._evaluate(rounds_done=0)
         for worker in self.register.gone_workers() - self.connections.keys():
             self.policy.leave(worker)
         for worker in self.policy.assign_first_steps():
@@ -151,7 +159,7 @@ class _Server(EventObserver):
             self._evaluate(rounds_done)
         stuck = None
         if self.policy.steps_left and not self._diverged():
-            stuck = no_progress(self.failed_s)
+            stuck = no_progress(self.last_failure_s)
         self.file.write_line({"versions": sum(server.versions for server in self.policy.servers), "stuck": stuck})
         for connection in self.connections.values():
             with suppress(ConnectionLost):
@@ -164,22 +172,23 @@ class _Server(EventObserver):
         timeout_s = POLL_S
         if self.timers:
             timeout_s = min(POLL_S, max(0.0, self.timers[0].due_s - time.monotonic()))
-        # Each wait for a timer counts as progress; of other waits one after another only the first does.
-        if self.timers or not self.waiting:
-            self.progress.enter()
+        # The watching process must see progress during each wait for a timer. Of other waits one after another only the
+        # first counts, so that it notices when no message comes any more.
+        if self.timers or not self.waited_in_vain:
+            self.progress.enter_collective()
         messages = self.socket.receive(timeout_s)
-        self.waiting = not messages
+        self.waited_in_vain = not messages
         if messages:
-            self.progress.leave()
+            self.progress.leave_collective()
         for message in messages:
             self._process_message(message)
         for worker in list(self.connections):  # losing a worker changes the dict
             if self.register.num_ends(worker) > self.ended_processes[worker]:
                 self._lose_worker(worker)
-        if self.last_evaluation >= 0:  # the training has begun
+        if self.last_evaluation is not None:  # the training has begun
             self._remove_departed()
         while self.timers and self.timers[0].due_s <= time.monotonic():
-            self._update_place()
+            self._begin_event()
             heapq.heappop(self.timers).call()
         self._send_due_models()
 
@@ -205,12 +214,13 @@ class _Server(EventObserver):
             self._lose_worker(worker)
         self.connections[worker] = message.connection
         self.ended_processes[worker] = self.register.num_ends(worker)
-        self._update_place()
+        self._begin_event()
         self._log_event("join", worker=worker, pid=request.pid)
         server = self.policy.server_of[worker]
+        has_turn = worker in server.idle or worker in server.buffered or worker in self.model_queue
         if worker in self.policy.failed:
-            self.policy.take_updates([worker])
-        elif worker not in server.idle and worker not in server.buffered and worker not in self.model_queue:
+            self.policy.take_updates([worker])  # for a failed worker, this means that it is back
+        elif not has_turn:  # nothing would give the worker steps
             self.policy.sleeping.add(worker)
             self._wake_sleeping()
 
@@ -219,43 +229,43 @@ class _Server(EventObserver):
         worker, report = message.worker, read_head(RoundReport, message.head)
         if worker not in self.computing:
             raise MalformedMessage("an update of a worker that has no model")
-        first, count = self.arrived_steps[worker], self.policy.assigned[worker]
-        num_drawn = self.register.next_step().place
-        report.check(range(first, first + count), num_drawn, seeds=len(self.spec.seeds), zero_ns=self.zero_ns)
+        first, num_steps = self.arrived_steps[worker], self.policy.assigned[worker]
+        num_drawn = self.register.next_step().drawn_before
+        report.check(range(first, first + num_steps), num_drawn, seeds=len(self.spec.seeds), zero_ns=self.zero_ns)
         tensors = unpack_tensors(message.frames, self.update_templates)
-        self._update_place()
+        self._begin_event()
         self.file.write_line({"worker": worker, **report.model_dump()})
-        self.arrived_steps[worker] += count
+        self.arrived_steps[worker] += num_steps
         self.losses += map(list, report.losses)
         self.computing.discard(worker)
         *_, last_step_ended_ns = report.steps[-1]
         self.policy.begun_s[worker] = (report.begun_ns - self.zero_ns) / 1e9
         self.policy.sent_s[worker] = (last_step_ended_ns - self.zero_ns) / 1e9
-        self.latest_update = tensors, count
-        self.policy.take_updates([worker])
+        self.latest_update = tensors, num_steps
+        self.policy.take_updates([worker])  # which calls `arrive`
         rounds_done = sum(self.arrived_steps) // self.spec.workers
-        self.progress.step(rounds_done, rounds_done * len(self.spec.seeds))
+        self.progress.record_step(rounds_done, rounds_done * len(self.spec.seeds))
 
     def _lose_worker(self, worker: int) -> None:
         """Remove a worker whose connection or process has ended; the steps that it has not sent are lost."""
         del self.connections[worker]
-        self._update_place()
+        self._begin_event()
         self.policy.sleeping.discard(worker)
-        self.failed_s = self.time_s()
+        self.last_failure_s = self.time_s()
         if worker in self.computing:
             self.computing.discard(worker)
-            self.policy.fail(worker, for_good=False)  # the worker may come back
-        else:  # it has no steps that the policy could take back
+            self.policy.fail(worker, for_good=False)  # takes back its steps, and calls `fail`; it may come back
+        else:
             self.fail(worker)
         self._wake_sleeping()
 
     def _remove_departed(self) -> None:
         """Remove the workers that have left and will not come back."""
         for worker in self.register.gone_workers() - self.policy.departed - self.connections.keys():
-            self._update_place()
-            if worker in self.policy.failed:
+            self._begin_event()
+            if worker in self.policy.failed:  # the policy has taken back its steps
                 self.policy.departed.add(worker)
-                self.policy.take_updates([worker])
+                self.policy.take_updates([worker])  # so that the server no longer waits for it
             else:
                 self.policy.leave(worker)
                 self.policy.wake()
@@ -270,23 +280,23 @@ class _Server(EventObserver):
         """Send models and steps to the queued workers."""
         while self.model_queue:
             worker = self.model_queue.popleft()
-            self.policy.reply(worker)
+            self.policy.reply(worker)  # which assigns steps, and calls `reply`
             if worker in self.policy.departed:
                 continue
-            if not self.policy.assigned[worker]:
-                if worker in self.connections:
-                    self.policy.sleeping.add(worker)
-                    self._wake_sleeping()
-            elif worker in self.connections:
+            has_steps, is_connected = bool(self.policy.assigned[worker]), worker in self.connections
+            if has_steps and is_connected:
                 self._send_model(worker)
-            else:  # the worker gets its steps when it is back
+            elif has_steps:  # the worker gets its steps when it is back
                 self.policy.fail(worker, for_good=False)
+            elif is_connected:
+                self.policy.sleeping.add(worker)
+                self._wake_sleeping()
 
     def _send_model(self, worker: int) -> None:
-        """Send a worker the model and its next steps."""
+        """Send a worker the model, its version, and the first and the number of its next steps."""
+        first, version = self.arrived_steps[worker], self.policy.model[worker]
         head = {
-            "steps": self.policy.assigned[worker], "first": self.arrived_steps[worker],
-            "model": self.policy.model[worker], "nbytes": self.model_bytes,
+            "steps": self.policy.assigned[worker], "first": first, "model": version, "nbytes": self.model_bytes,
         }  # fmt: skip
         self.computing.add(worker)
         start_s = self.time_s()
@@ -295,7 +305,7 @@ class _Server(EventObserver):
         except ConnectionLost:
             self._lose_worker(worker)
             return
-        self._log_event("sent", worker=worker, start_s=start_s, first=self.arrived_steps[worker], model=head["model"])
+        self._log_event("sent", worker=worker, start_s=start_s, first=first, model=version)
 
     # The server's clock.
 
@@ -308,34 +318,34 @@ class _Server(EventObserver):
         heapq.heappush(self.timers, _Timer(time.monotonic() + seconds, next(self.timer_numbers), call))
 
     def release_model(self, worker: int) -> None:
-        """Queue a worker to get the model once all messages that have arrived by now are processed."""
+        """Queue a worker: it gets the model once all messages that have arrived by now are processed."""
         self.model_queue.append(worker)
 
     def updates_taken(self, server: ServerState) -> None:
         """Do nothing, because a launch has no global server to which this server would send updates."""
 
-    def _update_place(self) -> None:
-        """Read the number of steps before the next event, and evaluate the model now if an evaluation is due."""
-        self.place, count = self.register.next_step()
+    def _begin_event(self) -> None:
+        """Read the number of steps before the next event, and make the evaluations that are due before it."""
+        self.steps_before_event, num_kept = self.register.next_step()
         every = self.spec.eval_every
-        rounds_done = min(count // self.spec.workers, self.spec.steps - 1)  # `run` evaluates after the last
-        if every and self.last_evaluation >= 0:
+        rounds_done = min(num_kept // self.spec.workers, self.spec.steps - 1)  # `run` evaluates after the last round
+        if every and self.last_evaluation is not None:
             # Several are due at once if the workers have passed several rounds since the last event.
             next_evaluation = (self.last_evaluation // every + 1) * every
-            for evaluated_step in range(next_evaluation, rounds_done + 1, every):
-                self._evaluate(evaluated_step)
+            for evaluated_round in range(next_evaluation, rounds_done + 1, every):
+                self._evaluate(evaluated_round)
 
     # Reactions to the decisions of the simulator's servers.
 
     def arrive(self, worker: int, age: int) -> None:
-        """Apply the update of a worker's steps."""
-        sent_tensors, steps = self.latest_update
+        """Apply the latest update; the server has made ``age`` versions since the worker got its model."""
+        sent_tensors, num_steps = self.latest_update
         if not self.math.wire.exact_dtype:  # the update came encoded
             sent_tensors = [
                 self.math.wire.decode(u, p.dtype) for u, p in zip(sent_tensors, self.math.params, strict=True)
             ]
-        self.math.add_update(sent_tensors, age, steps, self.batch_sizes[worker])
-        contribution = self.policy.contributions[-1]._asdict()
+        self.math.add_update(sent_tensors, age, num_steps, self.batch_sizes[worker])
+        contribution = self.policy.contributions[-1]._asdict()  # of this update
         del contribution["replied_s"]  # not known yet
         self._log_event("arrive", **contribution)
 
@@ -349,22 +359,22 @@ class _Server(EventObserver):
         self._log_event("reply", worker=worker)
 
     def fail(self, worker: int) -> None:
-        """Record the loss of a worker's unsent steps and of its optimizer's state."""
-        num_lost = self.register.mark_lost(worker, self.arrived_steps[worker])
+        """Record the loss of a worker's unsent steps; its optimizer's state is lost with its process."""
+        num_lost = self.register.mark_lost(worker, num_arrived=self.arrived_steps[worker])
         self._log_event("fail", worker=worker, lost=num_lost)
 
     # Evaluations and losses.
 
-    def _evaluate(self, num_steps: int) -> None:
-        """Evaluate the server's model, and write the metrics to the file as those after this number of steps."""
-        self.last_evaluation = num_steps
+    def _evaluate(self, rounds_done: int) -> None:
+        """Evaluate the server's model, and write the metrics to the file as those after this number of rounds."""
+        self.last_evaluation = rounds_done
         metrics = {name: value.double().tolist() for name, value in self.math.evaluate().items()}
-        self.file.write_line({"evaluated": num_steps, "metrics": metrics})
+        self.file.write_line({"evaluated": rounds_done, "metrics": metrics})
 
     def _diverged(self) -> bool:
         """Return whether each seed has had an infinite loss or NaN among the last steps."""
         num_checked = CHECK_EVERY * self.spec.workers
-        if len(self.losses) < num_checked or math.isfinite(sum(self.losses[-1])):  # quick, as it usually is finite
+        if len(self.losses) < num_checked or math.isfinite(sum(self.losses[-1])):  # the last step usually suffices
             return False
-        losses_by_seed = zip(*self.losses[-num_checked:], strict=True)
-        return all(any(not math.isfinite(loss) for loss in losses) for losses in losses_by_seed)
+        last_losses = np.array(self.losses[-num_checked:])  # by step and seed
+        return bool((~np.isfinite(last_losses)).any(axis=0).all())

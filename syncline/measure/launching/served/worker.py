@@ -61,8 +61,8 @@ class RoundReport(_Head):
 
     Attributes:
         begun_ns: time at which the worker had the model.
-        steps: for each step: its number among the worker's steps, its place among all workers' steps, the number of
-            those before it that were not lost, its begin and its end.
+        steps: for each step: its number among the worker's steps, its `StepNumber` among all workers' steps, its begin
+            and its end.
         losses: losses of each step, for each seed.
         laps: laps of its stopwatch.
     """
@@ -73,27 +73,25 @@ class RoundReport(_Head):
     laps: tuple[tuple[Text, Text, Text, Nanoseconds, Nanoseconds, Count, Count], ...]
 
     def check(self, steps: range, num_drawn: int, seeds: int, zero_ns: int) -> None:
-        """Refuse a report on other steps than the worker was granted, or with impossible times.
+        """Refuse a report on other steps than the server assigned, or with impossible times.
 
         Args:
-            steps: numbers of the granted steps.
+            steps: numbers of the assigned steps.
             num_drawn: number of steps that all workers have begun.
             seeds: number of seeds S.
             zero_ns: time at which the training began.
         """
-        if len(self.steps) != len(steps):
+        if [number for number, *_ in self.steps] != list(steps):
             raise MalformedMessage("steps that the worker was not asked for")
-        previous_place, previous_ns = -1, max(zero_ns, self.begun_ns)
-        for expected_number, (number, place, counted, begun_ns, ended_ns) in zip(steps, self.steps, strict=True):
-            if number != expected_number:
-                raise MalformedMessage("steps that the worker was not asked for")
-            if not previous_place < place < num_drawn:
+        previous_drawn, previous_ns = -1, max(zero_ns, self.begun_ns)
+        for _, drawn_before, kept_before, begun_ns, ended_ns in self.steps:
+            if not previous_drawn < drawn_before < num_drawn:
                 raise MalformedMessage("places that no step has")
-            if counted > place:
+            if kept_before > drawn_before:
                 raise MalformedMessage("a count above the place")
             if not previous_ns <= begun_ns <= ended_ns:
                 raise MalformedMessage("times out of order")
-            previous_place, previous_ns = place, ended_ns
+            previous_drawn, previous_ns = drawn_before, ended_ns
         if len(self.losses) != len(steps) or any(len(losses) != seeds for losses in self.losses):
             raise MalformedMessage("a different number of losses")
         now_ns = time.monotonic_ns()
@@ -103,7 +101,7 @@ class RoundReport(_Head):
 
 
 def longest_head(steps: int, seeds: int) -> int:
-    """Return the largest number of bytes of the head of a report on this number of local steps."""
+    """Return the number of bytes that no head of a report on this number of local steps exceeds."""
     return HEAD_BYTES + steps * (STEP_BYTES + LOSS_BYTES * seeds)
 
 
@@ -123,7 +121,7 @@ WITHOUT_SERVER = 4
 
 
 def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: CurveKeys, folder: Path) -> None:
-    """Run a worker's process; cloudpickle packs the spec, because it may hold objects from a notebook."""
+    """Run a worker's process; ``packed`` is the spec, by cloudpickle because it may hold objects from a notebook."""
     spec: RunSpec = cloudpickle.loads(packed)
     torch.set_num_threads(spec.threads)
     processes = spec.workers + 1  # with the server
@@ -132,13 +130,13 @@ def worker_process(rank: int, packed: bytes, options: Launch, port: int, keys: C
     method = spec.method.in_precision(spec.number_format)
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
-    problem = problems_of(spec, batch_sizes_of(spec, asynchronous))[rank]
+    problem = problems_of(spec, batch_sizes_of(spec, asynchronous))[rank]  # workers may have different batch sizes
     task = build_task(problem, Rows(spec.seeds, (rank,), spec.workers), device, **spec.arithmetic)
     local_worker = LocalWorker(spec, method, task, lr_factors(spec))
     watch = Stopwatch(progress, device)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
     register = Register(folder / "register", spec.workers)
-    progress.enter()
+    progress.enter_collective()  # until the first model, the worker waits for the server
     server = WorkerSocket(port, keys, options.timeout_s)
     try:
         server.send({"pid": os.getpid()})
@@ -167,33 +165,34 @@ def _work(
         slowdown: how long the worker sleeps after each step, relative to the duration of the step.
     """
     while True:
-        waiting_since_ns = watch.now_ns()
+        waiting_since_ns = watch.synchronized_ns()
         head, frames = server.receive()
         if "end" in head:
             return
         if "refused" in head:
             raise ConnectionLost(head["refused"])
         model = unpack_tensors(frames, local_worker.params)
-        watch.progress.leave()
+        watch.progress.leave_collective()
         local_worker.replace_model(model)
-        begun_ns = watch.now_ns()
-        watch.record_receive(waiting_since_ns, begun_ns, f"model {head['model']}", head["nbytes"], head["first"])
+        begun_ns = watch.synchronized_ns()
+        label = f"model {head['model']}"
+        watch.record_receive(waiting_since_ns, begun_ns, label, nbytes=head["nbytes"], step=head["first"])
         steps: list[list[int]] = []
         losses = []
         for number in range(head["first"], head["first"] + head["steps"]):
             watch.begin(number)
             losses.append(local_worker.gradients(number))
             watch.begin_optimizer()
-            drawn_place = register.draw_step(rank)
-            local_worker.step(drawn_place.counted)
+            drawn = register.draw_step(rank)
+            local_worker.step(drawn.kept_before)
             if slowdown:
                 watch.slow_down(slowdown)
             watch.end()
-            steps.append([number, *drawn_place, watch.begun_ns, watch.ended_ns])
+            steps.append([number, *drawn, watch.begun_ns, watch.ended_ns])
         update = local_worker.update()
         if not local_worker.wire.exact_dtype:
             update = [local_worker.wire.encode(u) for u in update]
         report = {"begun_ns": begun_ns, "steps": steps, "losses": torch.stack(losses).double().tolist()}
         server.send(report | {"laps": watch.take_laps()}, update)
         local_worker.steps_since_update = 0
-        watch.progress.enter()
+        watch.progress.enter_collective()  # until the next model
