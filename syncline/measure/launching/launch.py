@@ -183,7 +183,7 @@ def check_launch(spec: RunSpec) -> None:
 
 
 def check_undisturbed(spec: RunSpec) -> None:
-    """Refuse a problem that a file stores only by name, and failures, watched measures and absences of the simulator."""
+    """Refuse a problem that a file stores only by name, and failures, absences and a watch, which are simulated."""
     check_available(spec.problem)
     if spec.failures is not None:
         raise SpecError("failures", "given", "none, as real processes have their own")

@@ -58,17 +58,18 @@ class Stages:
 
     def __init__(self, spec: PipelineSpec, schedule: str, device: torch.device | str = "cpu") -> None:
         assert spec.training is not None
-        problem, self._seed = spec.training.problem, spec.training.seed
+        problem, seed = spec.training.problem, spec.training.seed
         self.schedule = spec.build_schedule(schedule)
-        self.task = problem.build(Rows.whole_group(1, (self._seed,)), device=device)
-        self.model = problem.initial_network(self._seed).to(device)
+        self.task = problem.build(Rows.whole_group(1, (seed,)), device=device)  # one replica of all stages
+        self.model = problem.initial_network(seed).to(device)
         self.parts: list[nn.Module] = split_into_stages(self.model, spec.stages * self.schedule.chunks)
+        # Gradients are late, for methods that correct this, only if each micro-batch has an update.
         is_update_per_gradient = self.schedule.updates == "every"
         delays = stage_delays(spec.stages).tolist() if is_update_per_gradient else [0] * spec.stages
         self.optimizers = [
             stage_optimizer(
                 spec.training.method, self.task, named_params=list(self.parameters_of(stage).items()), stage=stage,
-                delays=delays, seed=self._seed,
+                delays=delays, seed=seed,
             )
             for stage in range(spec.stages)
         ]  # fmt: skip
@@ -106,7 +107,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
         port: the port of the store at which processes meet.
         folder: the folder that gets the lines.
     """
-    torch.set_num_threads(1)
+    torch.set_num_threads(1)  # a pipeline's spec has no number of threads
     spec = PipelineSpec.model_validate(fields)
     store, place = join_local_processes(rank, spec.stages, port, options)
     machines = agree_on_spec(spec, options, store, place)
@@ -129,7 +130,7 @@ def stage_process(rank: int, fields: dict[str, Any], options: Launch, port: int,
                 parameters = {key: p.detach().cpu() for key, p in stages.parameters_of(rank).items()}
                 with atomic_path(folder / f"{name}.{rank}.pt") as working:
                     torch.save(parameters, working)
-        dist.barrier()
+        dist.barrier()  # no process leaves while others still communicate
 
 
 class StageMessage(NamedTuple):
@@ -152,7 +153,7 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
     Args:
         schedule: a schedule with a task order for each stage; stage k is rank k.
         stage: the stage of this process.
-        math: the forward and backward passes and updates of a repeat.
+        math: the forward and backward passes and updates of one run through the schedule.
         message: the shape and type of the tensors between stages.
         watch: the stopwatch that records each task as ``forward``, ``backward`` or ``weight``, the update after it as
             ``optimizer``, and receives and sends; a record's step is the micro-batch.
@@ -171,15 +172,17 @@ def play_stage(schedule: Schedule, stage: int, math: PipelineMath, message: Stag
                 received = _receive(message, source, _tag(schedule, task, stage, stages), task, watch)
                 math.incoming(stage, task, received.to(device))
             watch.begin(task.microbatch, activity=_activity(schedule, task.kind, task.chunk))
-            math.effect(stage, task)()
+            run_task = math.effect(stage, task)
+            run_task()
             watch.end()
-            if target is not None:
+            if target is not None:  # the tag of a message is that of the task which gets it
                 # Activations go to the next part of the model, gradients to the previous one.
                 part = _part(task, stage, stages)
                 target_part = part + 1 if task.kind == "forward" else part - 1
                 target_task = task._replace(chunk=target_part // stages)
                 tag = _tag(schedule, target_task, stage=target_part % stages, stages=stages)
-                sender.send(math.outgoing(stage, task).cpu().contiguous(), target, tag, task)
+                output = math.outgoing(stage, task).cpu().contiguous()
+                sender.send(output, target=target, tag=tag, task=task)
         sender.finish()
     finally:
         hook.remove()
@@ -196,10 +199,10 @@ def _part(task: PipelineTask, stage: int, stages: int) -> int:
 
 
 def _tag(schedule: Schedule, task: PipelineTask, stage: int, stages: int) -> int:
-    """Return a tag for the input of a task that no other message between the same two stages has."""
+    """Return the tag of the message with a task's input: a number that no other task of the schedule has."""
     num_parts = stages * schedule.chunks
-    number = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch  # of the task among those of a part
-    return number * num_parts + _part(task, stage, stages)
+    number_in_part = TASK_KINDS.index(task.kind) * schedule.microbatches + task.microbatch
+    return number_in_part * num_parts + _part(task, stage, stages)
 
 
 def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, watch: Stopwatch) -> Tensor:
@@ -209,7 +212,8 @@ def _receive(message: StageMessage, source: int, tag: int, task: PipelineTask, w
     watch.progress.enter_collective()  # a stage that waits for others is not the one that hangs
     dist.recv(received, source, tag=tag)
     watch.progress.leave_collective()
-    watch.record_receive(start_ns, watch.synchronized_ns(), task.kind, message.nbytes, task.microbatch)
+    end_ns = watch.synchronized_ns()
+    watch.record_receive(start_ns, end_ns, task.kind, nbytes=message.nbytes, step=task.microbatch)
     return received
 
 
@@ -243,10 +247,10 @@ class _Sender:
             for x, target, tag, task in iter(self._queue.get, None):  # x is in host memory already
                 start_ns = self._watch.host_ns()
                 dist.send(x, target, tag=tag)
-                nbytes = x.numel() * x.element_size()
-                self._watch.record_send(start_ns, self._watch.host_ns(), task.kind, nbytes, task.microbatch)
+                end_ns, nbytes = self._watch.host_ns(), x.numel() * x.element_size()
+                self._watch.record_send(start_ns, end_ns, task.kind, nbytes=nbytes, step=task.microbatch)
         except Exception as error:
-            self._error = error
+            self._error = error  # `send` and `finish` raise it in the thread that computes
 
 
 UPDATE = "optimizer"
@@ -270,8 +274,9 @@ def launch_pipeline(
         on_progress: called with the number of tasks that all stages have completed.
 
     Returns:
-        ``rows`` (one per schedule, measured: of the repeat with the median duration; and replayed, see `replayed_s`),
-        ``simulated`` (the same from the events, on the spec's first network), ``folder``, ``interrupted``, ``failed``.
+        ``rows`` (one per schedule: measurements of the repeat with the median duration, and the time of `replayed_s`),
+        ``simulated`` (one per schedule, by the events on the spec's first network), ``folder``, ``interrupted``,
+        ``failed``.
 
     Raises:
         SynclineError: the training cannot start.
@@ -285,11 +290,13 @@ def launch_pipeline(
         folder.spec(spec)
         parts = folder.working / "ranks"
         parts.mkdir()
-        args = spec.model_dump(mode="json"), options, store.port, parts
-        ended = run_local_processes(stage_process, spec.stages, args, options, parts, on_progress)
-        record: Record = {"wall_s": ended.wall_s, "interrupted": ended.interrupted}
-        record |= {"failed": None if ended.failure is None else str(ended.failure)}
-        record |= {"launch": asdict(options) | {"processes": spec.stages}} | _write_results(folder, spec, parts)
+        stage_args = spec.model_dump(mode="json"), options, store.port, parts
+        ended = run_local_processes(stage_process, spec.stages, stage_args, options, parts, on_progress)
+        record: Record = {
+            "wall_s": ended.wall_s, "interrupted": ended.interrupted,
+            "failed": None if ended.failure is None else str(ended.failure),
+            "launch": asdict(options) | {"processes": spec.stages}, **_write_results(folder, spec, parts),
+        }  # fmt: skip
         folder.json("run", environment() | record)
         if options.keep_parameters and ended.failure is None:
             parameters: dict[str, dict[str, torch.Tensor]] = {name: {} for name in spec.schedules}
@@ -335,6 +342,7 @@ def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record
         lines.append({})
         for line in lines_of(parts / f"{stage}.jsonl"):
             lines[stage].setdefault(line["schedule"], []).append(line)
+    last_stage_lines = lines[-1]  # only the last stage has losses
 
     rows, simulated_rows, named_timelines = [], [], []
     tracks: dict[str, Timeline] = {}
@@ -346,14 +354,14 @@ def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record
             continue
         schedule = spec.build_schedule(name)
         repeat_s = [timeline.makespan_s for timeline in repeats]
-        shortest_first = np.argsort(repeat_s)
-        median_repeat = repeats[int(shortest_first[len(repeats) // 2])]
-        last_stage_losses = []
-        for line in lines[-1][name]:  # only the last stage has losses
-            last_stage_losses += [line["losses"][str(microbatch)] for microbatch in range(spec.microbatches)]
-        losses["schedule"] += [name] * len(last_stage_losses)
-        losses["microbatch"] += range(len(last_stage_losses))
-        losses["loss"] += last_stage_losses
+        repeats_by_duration = [repeats[index] for index in np.argsort(repeat_s)]
+        median_repeat = repeats_by_duration[len(repeats) // 2]
+        schedule_losses = []
+        for line in last_stage_lines[name]:
+            schedule_losses += [line["losses"][str(microbatch)] for microbatch in range(spec.microbatches)]
+        losses["schedule"] += [name] * len(schedule_losses)
+        losses["microbatch"] += range(len(schedule_losses))
+        losses["loss"] += schedule_losses
 
         measured = schedule_row(spec, name, MEASURED, report=_report_with_updates(median_repeat, spec, schedule))
         replay_s = replayed_s(repeats, schedule, spec.stages)
@@ -361,7 +369,7 @@ def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record
             "repeats": len(repeats),
             "repeat_s": repeat_s,
             "optimizer_s": float(median_repeat.duration_s[median_repeat.what == UPDATE].sum()) / spec.stages,
-            "loss": last_stage_losses[-1],
+            "loss": schedule_losses[-1],
             "replayed_s": replay_s,
             "replayed_error": replay_s / measured["makespan_s"] - 1,
         })  # fmt: skip
@@ -379,7 +387,7 @@ def _write_results(folder: RunFolder, spec: PipelineSpec, parts: Path) -> Record
 def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Schedule) -> Any:
     """Return the report of a measured timeline's tasks, in which updates count as computing."""
     task_report = report(timeline[timeline.what != UPDATE], schedule, spec.stages)  # an update is no task
-    utilisation = timeline.utilisation()
+    utilisation = timeline.utilisation()  # of each stage, with its updates
     stage_reports = []
     for stage_report, utilisation_of_stage in zip(task_report.stages, utilisation, strict=True):
         stage_reports.append(replace(stage_report, utilisation=float(utilisation_of_stage)))
@@ -390,7 +398,9 @@ def _report_with_updates(timeline: Timeline, spec: PipelineSpec, schedule: Sched
 
 
 def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> list[Timeline]:
-    """Return a timeline for each repeat of a schedule that all stages have completed; each starts at 0.
+    """Return a timeline for each repeat of a schedule that all stages have completed.
+
+    A timeline starts with the first task, at 0, on the clock of stage 0.
 
     Args:
         lines: for each stage, the lines of its repeats by schedule.
@@ -399,12 +409,12 @@ def _timelines_of_repeats(lines: list[dict[str, list[Record]]], name: str) -> li
     timelines = []
     num_repeats = min(len(stage_lines.get(name, [])) for stage_lines in lines)
     for repeat in range(num_repeats):
-        laps: list[tuple[int, Lap]] = []  # with their stages, on the clock of stage 0
+        laps: list[tuple[int, Lap]] = []  # with their stages
         for stage, stage_lines in enumerate(lines):
             line = stage_lines[name][repeat]
+            offset_ns = line["offset_ns"]  # by which the clock of this stage is ahead
             for lap in sorted(map(Lap._make, line["laps"]), key=lambda lap: lap.start_ns):
-                start_ns, end_ns = lap.start_ns - line["offset_ns"], lap.end_ns - line["offset_ns"]
-                laps.append((stage, lap._replace(start_ns=start_ns, end_ns=end_ns)))
+                laps.append((stage, lap._replace(start_ns=lap.start_ns - offset_ns, end_ns=lap.end_ns - offset_ns)))
         zero_ns = min(lap.start_ns for _, lap in laps if lap.stream == "compute" and lap.what not in WAITING)
         spans = []
         for stage, lap in laps:
@@ -424,16 +434,13 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     """Return the simulated makespan of a schedule in which each task takes the median of its measured times.
 
     An update counts as a part of the task that it follows, because a stage sends a task's result after the update: the
-    last task of each micro-batch if each gradient has an update, else the stage's last task. Sends take no time, so
-    that the replay differs from the measurement by sends and by waits for a core.
+    last task of each micro-batch if each gradient has an update, else the stage's last task. Sends take no time. So the
+    replay is shorter than the measurement by the time of sends, and by the time in which processes wait for a core.
 
     Args:
         measured: timelines with ``forward``, ``backward``, ``weight`` and ``optimizer`` on the compute streams.
         schedule: a schedule with an order for each stage.
         stages: number of stages K.
-
-    Returns:
-        The makespan in seconds.
     """
 
     def median_s(stage: int, activity: str) -> float:
@@ -447,9 +454,9 @@ def replayed_s(measured: Sequence[Timeline], schedule: Schedule, stages: int) ->
     for stage, order in enumerate(schedule.orders):
         for kind in {task.kind for task in order}:
             chunk_s = [median_s(stage, _activity(schedule, kind, chunk)) for chunk in range(schedule.chunks)]
-            task_s[kind][stage] = np.mean(chunk_s)  # all chunks of a micro-batch have the same time
-        last_task = order[-1]
-        update_s = median_s(stage, UPDATE) / schedule.chunks  # the chunks share it, as they share a task time
+            task_s[kind][stage] = np.mean(chunk_s)  # the simulator takes one time for all chunks of a stage
+        last_task = order[-1]  # whose kind is the last of every micro-batch
+        update_s = median_s(stage, UPDATE) / schedule.chunks  # which counts in each chunk of the last task
         if schedule.updates == "every":
             task_s[last_task.kind][stage] += update_s
         else:

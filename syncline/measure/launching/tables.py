@@ -47,7 +47,8 @@ def launch_tables(result: dict[str, Any], spec: RunSpec | PipelineSpec) -> list[
     if not rows[0].get("interruptions"):
         omitted |= set(FAILURE_FIELDS)
     seed_rows = [{name: value for name, value in row.items() if name not in omitted} for row in rows]
-    tables = run_tables(seed_rows, spec)[:1]  # the table of the seeds; that of the clocks follows
+    table_of_seeds, *_ = run_tables(seed_rows, spec)  # the others are of a simulated clock
+    tables = [table_of_seeds]
     if "step_time_s" in rows[0]:
         simulated = result["simulated"] | {"network": f"simulated: {spec.network.name}"}
         clocks = [rows[0], simulated]
@@ -76,6 +77,7 @@ def _pipeline_tables(result: dict[str, Any], spec: PipelineSpec) -> list[Group]:
     played = f"played {rows[0]['repeats']} times" if rows[0]["repeats"] > 1 else "played once"
     title = f"{spec.stages} stages, {spec.microbatches} micro-batches, {played}"
     note = f"{NOTE}\nMeasured: the repeat with the median duration. Loss: of the last micro-batch.\n{REPLAYED_NOTE}"
+    # The columns of a simulated pipeline, with the measured or simulated world, and the replay for the closed form.
     columns = COLUMNS.replace("makespan_s closed_form_s", "world makespan_s replayed") + " optimizer_s loss"
     computed = {"world": lambda row: row["network"], "replayed": lambda row: row["replayed"], **LARGEST}
     return [table(title, columns, rows, note=note, section="schedule", values=computed)]

@@ -18,7 +18,7 @@ import threading
 import time
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -31,7 +31,7 @@ from syncline.errors import SynclineError
 from syncline.measure.launching.launch import Ended, check_launch, write_launch
 from syncline.measure.launching.parts import last_step
 from syncline.measure.launching.process import Launch, agree_on_spec, train_as_rank
-from syncline.measure.processes.rendezvous import Place, machine, store_of_environment
+from syncline.measure.processes.rendezvous import Place, store_of_environment
 from syncline.measure.processes.watchdog import GRACE_S, NUM_CHANGES, START_S, Failure, Progress
 from syncline.runs.folders.folder import RunFolder
 from syncline.runs.training.trained import with_measured_step, with_seconds
@@ -42,6 +42,9 @@ MAX_VALUE_BYTES = 4 * 2**20
 
 REPORT_PERIOD_S = 0.5
 """Seconds between reports of progress, and between two readings of those of other ranks."""
+
+ignore_lost_store = suppress(RuntimeError)
+"""A context that ignores the error of a store whose process is gone, or of a key that nobody sets in time."""
 
 
 def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool = False) -> dict[str, Any]:
@@ -69,8 +72,8 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         if spec.compute.measure:  # the seconds must be equal on all ranks, so that rank 0 measures for them
             spec = with_seconds(spec, float(run_store.get("step_s")))
         return {"failed": _run_follower(spec, options, store, run_store, place, machines)}
-    spec, step_s = with_measured_step(spec)  # measured on this machine while the other ranks wait
-    run_store.set("step_s", repr(step_s))
+    spec, step_s = with_measured_step(spec)  # the other ranks wait for the seconds
+    run_store.set("step_s", repr(step_s))  # "None" if the spec asks for none
     with RunFolder(out, exact) as folder:
         folder.spec(spec)
         parts = folder.working / "ranks"
@@ -81,7 +84,7 @@ def run_under_torchrun(spec: RunSpec, out: Path, options: Launch, *, exact: bool
         failure = leader.run(
             lambda: train_as_rank(spec, options, store, place, machines, leader.progress, folder=parts)
         )
-        run_store.set("blamed", "1")  # rank 0 has found the cause of a failure, if there is one
+        run_store.set("blamed", "1")  # rank 0 knows the cause of a failure, if there is one: see `_is_rank_0_alive`
         if failure is not None and failure.mistake:
             raise SynclineError(str(failure))
         # Ranks on the machine of rank 0 write into its folder; the others send their files.
@@ -114,7 +117,7 @@ def _run_follower(
     with tempfile.TemporaryDirectory(prefix="syncline-") as temporary:
         parts = Path(run_store.get("folder").decode())
         # Containers of one machine may have separate files.
-        shares_files = machines[place.rank] == machine() == machines[0] and parts.is_dir()
+        shares_files = machines[place.rank] == machines[0] and parts.is_dir()
         folder_to_send = None
         if not shares_files:
             folder_to_send = parts = Path(temporary)
@@ -136,38 +139,38 @@ def _run_follower(
             train_as_rank(spec, options, store, place, machines, progress, folder=parts)
             _report_end(run_store, place.rank, error=None)
         except Exception as error:
-            if ending_thread.ident is not None:
-                ending_thread.join()  # this ends the process: other ranks have ended as they were asked to
+            if ending_thread.ident is not None:  # the error is that of a peer that was asked to end too
+                ending_thread.join()  # it ends this process
             _report_end(run_store, place.rank, error)
             is_mistake = isinstance(error, SynclineError)
             if not is_mistake and place.rank == 1 and not _is_rank_0_alive(run_store):
+                # This rank does not know the step of rank 0, but it lost rank 0 in this step.
                 return f"rank 0 died in step {progress.step_of(1)}; its lines are in {parts}"
             raise SystemExit(2 if is_mistake else 1) from None
         finally:
             is_over.set()
             if folder_to_send is not None:
                 _send_files(run_store, place.rank, folder_to_send)
-        # torchrun ends all processes when one fails, so this one stays until its files are written.
-        with suppress(RuntimeError):
+        # torchrun ends all processes when one fails, so this one stays until rank 0 has written the run folder.
+        with ignore_lost_store:
             run_store.wait(["written"], timedelta(seconds=options.timeout_s))
     return None
 
 
 def _end_on_request(store: Store, rank: int, folder_to_send: Path | None) -> None:
     """Report the request to end, send this rank's files if any, give rank 0 time to read the report, and end."""
-    with suppress(RuntimeError):
+    with ignore_lost_store:
         store.set(f"asked/{rank}", "1")
     if folder_to_send is not None:
         _send_files(store, rank, folder_to_send)
-    # A lost peer is an error in this process; rank 0 must read it before torchrun ends this process.
-    time.sleep(3 * GRACE_S)
+    time.sleep(3 * GRACE_S)  # longer than rank 0 waits for reports
     os._exit(1)
 
 
 def _is_rank_0_alive(store: Store) -> bool:
-    """Return whether rank 0 is alive to report the failure."""
-    try:  # rank 0 sets this key once it has found the cause
-        store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))
+    """Return whether rank 0 lives and will report the failure, from the key that it sets once it knows the cause."""
+    try:
+        store.wait(["blamed"], timedelta(seconds=2 * GRACE_S))  # rank 0 itself waits for `GRACE_S`
     except RuntimeError:
         return False
     return True
@@ -175,7 +178,7 @@ def _is_rank_0_alive(store: Store) -> bool:
 
 def _publish_progress(store: Store, rank: int, progress: Progress, is_over: threading.Event) -> None:
     """Publish the progress of this rank, with a growing number as a sign of life that a stopped process lacks."""
-    with suppress(RuntimeError):
+    with ignore_lost_store:
         for beat in itertools.count():
             if is_over.wait(REPORT_PERIOD_S):
                 return
@@ -183,11 +186,11 @@ def _publish_progress(store: Store, rank: int, progress: Progress, is_over: thre
 
 
 def _report_end(store: Store, rank: int, error: BaseException | None) -> None:
-    """Write to the store that this process has ended, with the error if it failed."""
+    """Write to the store that this process has ended, with the error in one line, or an empty text if it succeeded."""
     text = ""
     if error is not None:
         text = str(error) if isinstance(error, SynclineError) else _kind_and_first_line(error)
-    with suppress(RuntimeError):
+    with ignore_lost_store:
         store.set(f"ended/{rank}", json.dumps(text))
 
 
@@ -204,17 +207,17 @@ class _Leader:
         self._store, self._place, self._timeout_s, self._parts = store, place, timeout_s, parts
         self.progress = Progress.private(place.processes, rank=0)
         self._is_over = threading.Event()
-        # The last heartbeat of each other rank, a growing number, and the time at which it was read.
+        # The last heartbeat of each other rank, a growing number, and the time at which it was first read.
         self._heartbeats = dict.fromkeys(range(1, place.processes), (-1, time.monotonic()))
-        self.interrupted = False
+        self.interrupted = False  # whether the user has ended the run
 
-    def run(self, work: Any) -> Failure | None:
-        """Run ``work()`` in a thread while this thread watches all ranks; return the failure that ended it, or None."""
+    def run(self, train: Callable[[], None]) -> Failure | None:
+        """Run ``train`` in a thread while this thread watches all ranks; return the failure that ended it, or None."""
         errors: list[BaseException] = []
 
-        def run_work() -> None:
+        def train_in_thread() -> None:
             try:
-                work()
+                train()
             except Exception as error:
                 errors.append(error)
             finally:
@@ -229,7 +232,7 @@ class _Leader:
 
         for ending_signal in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending_signal, note_signal)
-        threading.Thread(target=run_work, daemon=True).start()
+        threading.Thread(target=train_in_thread, daemon=True).start()
         failure = self._watch()
         if failure is not None:
             return failure
@@ -237,8 +240,8 @@ class _Leader:
             return Failure(rank=0, step=None, reason=str(errors[0]), mistake=True)
         self.interrupted = signal.SIGINT in signals
         if signals and not self.interrupted:
-            # torchrun sends SIGTERM for the user, then to all ranks, or because a rank has died, then to the others.
-            with suppress(RuntimeError):
+            # torchrun sends SIGTERM either to all ranks, for the user, or to the ranks that are left when one has died.
+            with ignore_lost_store:
                 self._store.wait([f"asked/{rank}" for rank in self._heartbeats], timedelta(seconds=GRACE_S))
                 self.interrupted = True
         if self.interrupted or not (errors or signals):
@@ -271,7 +274,7 @@ class _Leader:
         """Read the progress of all other ranks from the store."""
         for rank in range(1, self._place.processes):
             key = f"progress/{rank}"
-            with suppress(RuntimeError):
+            with ignore_lost_store:
                 if self._store.check([key]):
                     heartbeat, *words = json.loads(self._store.get(key))
                     self.progress.words[rank] = words
@@ -281,13 +284,13 @@ class _Leader:
 
     def _silent_ranks(self) -> list[int]:
         """Return the ranks that gave no sign of life for half of the timeout, the longest silent first."""
-        silent_since_s = time.monotonic() - max(self._timeout_s / 2, 2 * REPORT_PERIOD_S)
-        silent = sorted((heard_s, rank) for rank, (_, heard_s) in self._heartbeats.items() if heard_s < silent_since_s)
+        earliest_s = time.monotonic() - max(self._timeout_s / 2, 2 * REPORT_PERIOD_S)
+        silent = sorted((heard_s, rank) for rank, (_, heard_s) in self._heartbeats.items() if heard_s < earliest_s)
         # A rank that has ended is silent too, but it does not hang.
         return [rank for _, rank in silent if not self._store.check([f"ended/{rank}"])]
 
     def _step(self, rank: int) -> int:
-        """Return the current step of a rank, from its report in the store or from the lines it wrote."""
+        """Return the current step of a rank: that of its last report, or the one after the last step it wrote."""
         return max(self.progress.step_of(rank), last_step(self._parts, rank) + 1)
 
     def _failure_after_end(self, errors: Sequence[BaseException]) -> Failure:
@@ -302,11 +305,11 @@ class _Leader:
         deadline_s = time.monotonic() + GRACE_S
         while time.monotonic() < deadline_s and not self._store.check([f"ended/{rank}" for rank in other_ranks]):
             time.sleep(0.05)
-        reports = {0: _kind_and_first_line(errors[0])} if errors else {}
+        error_texts = {0: _kind_and_first_line(errors[0])} if errors else {}  # by rank; empty without an error
         dead = []
         for rank in other_ranks:
             if self._store.check([f"ended/{rank}"]):
-                reports[rank] = json.loads(self._store.get(f"ended/{rank}"))
+                error_texts[rank] = json.loads(self._store.get(f"ended/{rank}"))
             else:
                 dead.append(rank)
         if dead:
@@ -314,33 +317,34 @@ class _Leader:
             rank = min(dead, key=lambda dead_rank: int(self.progress.words[dead_rank, NUM_CHANGES]))
             return Failure(rank, self._step(rank), "died")
 
-        failed = {rank: text for rank, text in reports.items() if text}
+        failed_ranks = [rank for rank, text in error_texts.items() if text]
+        if not failed_ranks:  # torchrun has ended this rank, and no rank reports an error
+            return Failure(0, self._step(0), "failed (ended by torchrun)")
         lost_peer_errors = ("RuntimeError", "DistBackendError")  # torch's errors for a lost peer
-        with_own_error = [rank for rank, text in failed.items() if not text.startswith(lost_peer_errors)]
-        candidates = with_own_error or list(failed)
-        rank = candidates[0] if candidates else 0  # this rank, if torchrun has ended it and no rank reports an error
-        reason = failed.get(rank, "ended by torchrun")
-        return Failure(rank, self._step(rank), f"failed ({reason})")
+        with_own_error = [rank for rank in failed_ranks if not error_texts[rank].startswith(lost_peer_errors)]
+        rank, *_ = with_own_error or failed_ranks
+        return Failure(rank, self._step(rank), f"failed ({error_texts[rank]})")
 
 
 def _send_files(store: Store, rank: int, folder: Path) -> None:
     """Send the files of this rank through the store, compressed and in pieces."""
-    with suppress(RuntimeError):
-        for path in sorted(folder.glob(f"{rank}.*")):
-            packed = b64encode(zlib.compress(path.read_bytes())).decode()
-            pieces = [packed[start : start + MAX_VALUE_BYTES] for start in range(0, len(packed), MAX_VALUE_BYTES)]
+    paths = sorted(folder.glob(f"{rank}.*"))
+    with ignore_lost_store:
+        for path in paths:
+            text = b64encode(zlib.compress(path.read_bytes())).decode()
+            pieces = [text[start : start + MAX_VALUE_BYTES] for start in range(0, len(text), MAX_VALUE_BYTES)]
             for index, piece in enumerate(pieces):
                 store.set(f"file/{path.name}/{index}", piece)
-            store.set(f"file/{path.name}", str(len(pieces)))  # the receiver reads the number of pieces first
-        store.set(f"sent/{rank}", json.dumps([path.name for path in folder.glob(f"{rank}.*")]))
+            store.set(f"file/{path.name}", str(len(pieces)))
+        store.set(f"sent/{rank}", json.dumps([path.name for path in paths]))  # last: all pieces are there
 
 
 def _receive_files(store: Store, ranks: Sequence[int], folder: Path, timeout_s: float) -> None:
     """Write the files that ranks on other machines have sent through the store into a folder."""
     for rank in ranks:
-        with suppress(RuntimeError):
+        with ignore_lost_store:  # a rank that died sends none
             store.wait([f"sent/{rank}"], timedelta(seconds=timeout_s))
             for name in json.loads(store.get(f"sent/{rank}")):
-                count = int(store.get(f"file/{name}"))
-                packed = b"".join(store.get(f"file/{name}/{number}") for number in range(count))
-                (folder / name).write_bytes(zlib.decompress(b64decode(packed)))
+                num_pieces = int(store.get(f"file/{name}"))
+                text = b"".join(store.get(f"file/{name}/{index}") for index in range(num_pieces))
+                (folder / name).write_bytes(zlib.decompress(b64decode(text)))

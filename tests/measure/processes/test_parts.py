@@ -160,7 +160,7 @@ def test_who_is_behind() -> None:
     words = np.zeros((3, PROGRESS_WORDS), dtype=np.int64)
     ranks = [Progress(words, rank) for rank in range(3)]
     for rank in ranks:
-        rank.step(0, 0)
+        rank.record_step(0, 0)
         rank.enter_collective()
     assert ranks[0].lagging_ranks() == [0, 1, 2]  # all in the same collective
     for rank in ranks:

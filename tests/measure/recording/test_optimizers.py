@@ -73,7 +73,7 @@ def test_a_step_that_does_anything_else_is_counted_each_time() -> None:
             parameter.grad = torch.ones(4)
             optimizer.step()
     assert isinstance(counter, OperationCounter) and counter.known_steps is not None
-    assert not counter.known_steps._known
+    assert not counter.known_steps._known_steps
 
 
 def test_a_closure_computes_what_it_likes() -> None:
