@@ -124,9 +124,9 @@ class Stopwatch:
         self.ended_ns = last if isinstance(last, int) else self.synchronized_ns()
         self._end_lap(self.ended_ns)
         unconverted_laps, self._unconverted_laps = self._unconverted_laps, []
-        for stream, what, label, start, end, nbytes, step in unconverted_laps:
+        for stream, activity, label, start, end, nbytes, step in unconverted_laps:
             start_ns, end_ns = self._time_ns(start, last), self._time_ns(end, last)
-            self._record_lap(stream, what, label, start_ns, end_ns, nbytes=nbytes, step=step)
+            self._record_lap(stream, activity, label, start_ns, end_ns, nbytes=nbytes, step=step)
         self._activity = ""
         self.steps_done += 1
         self.progress.record_step(self._step + 1, self.steps_done)
@@ -162,13 +162,13 @@ class Stopwatch:
         self._lap_start = now
 
     def _record_lap(
-        self, stream: str, what: str, label: str, start: Instant, end: Instant, *, nbytes: int = 0, step: int
+        self, stream: str, activity: str, label: str, start: Instant, end: Instant, *, nbytes: int = 0, step: int
     ) -> None:  # fmt: skip
         """Record a lap that has a duration; keep one whose instants are events until `end` converts them."""
         if not isinstance(start, int) or not isinstance(end, int):
-            self._unconverted_laps.append((stream, what, label, start, end, nbytes, step))
+            self._unconverted_laps.append((stream, activity, label, start, end, nbytes, step))
         elif end > start:
-            self.laps.append(Lap(stream, what, label, start, end, nbytes, step))
+            self.laps.append(Lap(stream, activity, label, start, end, nbytes, step))
 
     def _time_ns(self, instant: Instant, last: Instant) -> int:
         """Return the nanoseconds of an instant of the step, whose ``last`` instant is at ``ended_ns``."""

@@ -47,7 +47,7 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
     Args:
         record: the record of the script.
         network: the network without changes.
-        step_s: seconds of a mean step on it.
+        step_s: seconds of a mean step on it, with the changes.
         question: the algorithm of collectives, and the changes.
 
     Returns:
@@ -59,7 +59,7 @@ def link_rows(record: TraceRecord, network: Network, step_s: float, question: Re
     bandwidth_bytes_per_s = topology(changed_network, len(record.ranks)).bandwidth_bytes_per_s
     window = Window.for_steps(record.steps)
     bytes_per_step = bytes_by_channel(record, window, changed_network, question.algorithm) / window.steps
-    names = channel_links(topology(network, len(record.ranks)))
+    names = channel_links(topology(network, len(record.ranks)))  # changes keep the order of the channels
     rows = []
     for name in dict.fromkeys(names):
         used_channels = [i for i, link_name in enumerate(names) if link_name == name and bytes_per_step[i] > 0]
@@ -106,13 +106,13 @@ def bytes_by_channel(record: TraceRecord, window: Window, network: Network, algo
             elif isinstance(event, Started) and len(event.ranks) > 1 and event.key not in counted_keys:
                 counted_keys.add(event.key)
                 algorithm_name = algorithm_of(event) or default_algorithm(event.kind, network)
-                if algorithm_name in TIMED_AS_A_WHOLE:  # its bytes are those of a ring, the first algorithm
-                    algorithm_name = ALGORITHMS[event.kind][0]
+                if algorithm_name in TIMED_AS_A_WHOLE:  # such as a measured table: take the messages of a ring
+                    algorithm_name, *_ = ALGORITHMS[event.kind]
                 num_calls[event.kind, algorithm_name, event.payload_bytes, event.ranks] += 1
 
     total = np.zeros(len(paths.bandwidth_bytes_per_s))
     for (kind, algorithm_name, nbytes, ranks), count in num_calls.items():
-        sizes = inner_sizes(among(paths, ranks), len(ranks))
+        sizes = inner_sizes(among(paths, ranks), len(ranks))  # of the parts of the group with fast links, if any
         nccl = nccl_on(network) if is_nccl(kind, algorithm_name) else None
         rounds_of_call = rounds(kind, len(ranks), nbytes, algorithm_name, group=sizes, nccl=nccl)
         total += count * channel_bytes(rounds_of_call, ranks, paths)
@@ -145,7 +145,8 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
         A row for ``bandwidth``, ``latency`` and ``compute``; on a network with several groups of links the first two
         for each group; rows for lines (``site``) and ranks (``rank``).
     """
-    rows = [_row(timed, "compute", "hardware", elasticity=_elasticity(timed, question, "compute"))]
+    elasticity_to_computing = _elasticity(timed, question, "compute")
+    rows = [_row(timed, varied="compute", name="hardware", elasticity=elasticity_to_computing)]
     selections: list[LinkGroup | None] = [None]  # all links
     groups = link_groups(timed.network)
     if len(groups) > 1:
@@ -153,25 +154,26 @@ def sensitivities(timed: TimedReplay, question: ReplayedOn, lines: Sequence[dict
     for group in selections:
         name = "all links" if group is None else group.name
         for field in ("bandwidth", "latency"):
-            rows.append(_row(timed, field, name, elasticity=_elasticity(timed, question, field, group)))
+            elasticity_to_links = _elasticity(timed, question, field, group)
+            rows.append(_row(timed, varied=field, name=name, elasticity=elasticity_to_links))
     step_s = timed.clock.step_time_s
     waiting_lines = [row["site"] for row in lines if row["exposed_communication_s"] > MIN_WAIT * step_s]
     for line in waiting_lines[:MAX_LINES]:
         record_without_line = timed.record._replace(ranks=remove_line(timed.record.ranks, line))
         step_without_line_s = replay_step_s(record_without_line, timed.network, question)
-        share = 1 - step_without_line_s / step_s
-        rows.append(_row(timed, "site", line, step_time_s=step_without_line_s, share=share))
+        share = 1 - step_without_line_s / step_s  # of the step time
+        rows.append(_row(timed, varied="site", name=line, step_time_s=step_without_line_s, share=share))
     total_wait_s = timed.clock.exposed_communication_s
     waits_s = waited_for_s(timed.replayed.timeline, Window.for_steps(timed.record.steps))
     for rank, wait_s in enumerate(waits_s.tolist()):
-        share = wait_s / total_wait_s if total_wait_s else 0.0
-        rows.append(_row(timed, "rank", str(rank), waited_for_s=wait_s, share=share))
+        share = wait_s / total_wait_s if total_wait_s else 0.0  # of all waiting
+        rows.append(_row(timed, varied="rank", name=str(rank), waited_for_s=wait_s, share=share))
     return rows
 
 
-def _row(timed: TimedReplay, kind: str, name: str, **values: float) -> dict[str, Any]:
-    """Return a row of `sensitivities`; columns without a value are None."""
-    row: dict[str, Any] = {"method": timed.record.name, "network": timed.network.name, "by": kind, "name": name}
+def _row(timed: TimedReplay, varied: str, name: str, **values: float) -> dict[str, Any]:
+    """Return a row of `sensitivities`: what is varied, its name, and columns, which are None without a value."""
+    row: dict[str, Any] = {"method": timed.record.name, "network": timed.network.name, "by": varied, "name": name}
     return row | {column: values.get(column) for column in ("elasticity", "step_time_s", "waited_for_s", "share")}
 
 
@@ -196,11 +198,11 @@ def _elasticity(timed: TimedReplay, question: ReplayedOn, field: str, group: Lin
         network: Network = scaled(timed.network, **{field: factor}, selected=links)
         return replay_step_s(timed.record, network, question)
 
-    return elasticity(step_s(1 + CHANGE), step_s(1 / (1 + CHANGE)))
+    return elasticity(more_s=step_s(1 + CHANGE), less_s=step_s(1 / (1 + CHANGE)))
 
 
 def elasticity(more_s: float, less_s: float) -> float:
-    """Return ``d log T / d log x`` from the times T with more of x and with less; 0 if a time is 0."""
+    """Return ``d log T / d log x`` from T at ``x (1 + CHANGE)`` and at ``x / (1 + CHANGE)``; 0 if T is 0."""
     if more_s <= 0 or less_s <= 0:
         return 0.0
     return math.log(more_s / less_s) / (2 * math.log1p(CHANGE))
@@ -211,30 +213,31 @@ def waited_for_s(timeline: Timeline, window: Window) -> np.ndarray:
 
     The values are per step and worker, so that their sum is a part of the mean exposed communication.
     """
-    on_network = ~timeline.on_compute & (timeline.what != "send")
-    collectives = timeline[on_network]
+    is_on_network = ~timeline.on_compute & (timeline.what != "send")
+    collectives = timeline[is_on_network]
     # The spans of a collective have the same number among their worker's spans of that stream and label.
     num_spans: Counter[tuple[int, str, str]] = Counter()
-    rows_of_call: dict[tuple[str, str, int], list[int]] = {}
-    spans = zip(collectives.worker.tolist(), collectives.stream.tolist(), collectives.label.tolist(), strict=True)
-    for row, (worker, stream, label) in enumerate(spans):
+    spans_of_collective: dict[tuple[str, str, int], list[int]] = {}
+    columns = zip(collectives.worker.tolist(), collectives.stream.tolist(), collectives.label.tolist(), strict=True)
+    for span, (worker, stream, label) in enumerate(columns):
         number = num_spans[worker, stream, label]
         num_spans[worker, stream, label] += 1
-        rows_of_call.setdefault((stream, label, number), []).append(row)
+        spans_of_collective.setdefault((stream, label, number), []).append(span)
 
-    last_arrivals = {}  # by worker and end of its collective: the rank that joined last, and when
-    for rows in rows_of_call.values():
-        arrivals_s = collectives.start_s[rows]
-        last_row = rows[int(np.argmax(arrivals_s))]
-        last_arrival = int(collectives.worker[last_row]), float(arrivals_s.max())
-        for row in rows:
-            last_arrivals[int(collectives.worker[row]), float(collectives.end_s[row])] = last_arrival
+    # The rank that joined a collective last, and when, by what a wait for it shows: the worker and the end.
+    last_joins: dict[tuple[int, float], tuple[int, float]] = {}
+    for spans in spans_of_collective.values():
+        joins_s = collectives.start_s[spans]
+        last_span = spans[int(np.argmax(joins_s))]
+        last_join = int(collectives.worker[last_span]), float(joins_s.max())
+        for span in spans:
+            last_joins[int(collectives.worker[span]), float(collectives.end_s[span])] = last_join
 
     waited_s = np.zeros(timeline.workers)
     waits = window.select(timeline[timeline.what == "wait"])
     for worker, start_s, end_s in zip(waits.worker.tolist(), waits.start_s.tolist(), waits.end_s.tolist(), strict=True):
         # A wait that ends with no collective, such as that for a message, counts for no rank.
-        last_rank, arrived_s = last_arrivals.get((worker, end_s), (worker, start_s))
+        last_rank, joined_s = last_joins.get((worker, end_s), (worker, start_s))
         if last_rank != worker:
-            waited_s[last_rank] += max(0.0, min(arrived_s, end_s) - start_s)
+            waited_s[last_rank] += max(0.0, min(joined_s, end_s) - start_s)
     return waited_s / (timeline.workers * window.steps)

@@ -60,10 +60,8 @@ class Window(NamedTuple):
 
     @classmethod
     def for_steps(cls, steps: int) -> Window:
-        """Return the window of a run with this number of steps; a single step is its own window."""
-        if steps == 0:  # a run without optimizer steps counts as one step
-            return cls(first=0, last=1)
-        return cls(first=min(1, steps - 1), last=steps)
+        """Return the window of a run with this number of optimizer steps; a run with at most one is its own window."""
+        return cls(first=1, last=steps) if steps > 1 else cls(first=0, last=1)
 
     @property
     def steps(self) -> int:
@@ -72,11 +70,11 @@ class Window(NamedTuple):
 
     @property
     def is_whole_run(self) -> bool:
-        """Return whether the run has at most one step, so that the window has everything before and after it too."""
+        """Return whether the run has at most one step; then the window contains all that happens in the run."""
         return self.first == 0
 
     def contains(self, step: int) -> bool:
-        """Return whether the mean step includes what happens in a step."""
+        """Return whether the window includes what happens in a step; the number of steps is that after the last one."""
         return self.is_whole_run or self.first <= step < self.last
 
     def select(self, timeline: Timeline) -> Timeline:
@@ -87,7 +85,7 @@ class Window(NamedTuple):
 
 
 def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
-    """Return the clock of a replayed record, which splits the seconds of a mean step over the steps of `Window`."""
+    """Return the clock of a replayed record, in which a mean step is the mean over the steps of `Window`."""
     timeline = replayed.timeline
     window = Window.for_steps(record.steps)
     spans = window.select(timeline)
@@ -96,7 +94,7 @@ def replay_clock(record: TraceRecord, replayed: Replayed) -> Clock:
     np.maximum.at(end_s, timeline.worker, timeline.end_s)
     if window.is_whole_run:
         step_s = timeline.makespan_s
-        sent_bytes = bytes_by_step(record).sum()
+        sent_bytes = bytes_by_step(record).sum()  # of a worker
     else:
         step_s = float(replayed.step_end_s[-1] - replayed.step_end_s[0]) / window.steps  # from the end of step 0
         sent_bytes = bytes_by_step(record)[window.first : window.last].sum()
@@ -133,7 +131,7 @@ def bytes_by_step(record: TraceRecord) -> Floats:
 def losses_by_step(record: TraceRecord) -> Floats:
     """Return the loss of each step, ``(T,)``: the mean over its backward passes, then over the ranks that have a loss.
 
-    A step without a loss has NaN.
+    A step without a loss has NaN. Losses after the last step do not count.
     """
     sums, num_ranks = np.zeros(record.steps), np.zeros(record.steps)
     for rank in record.ranks:
@@ -149,14 +147,16 @@ def losses_by_step(record: TraceRecord) -> Floats:
 
 
 def trailing_means(losses: Floats) -> Floats:
-    """Return for each step the mean loss of the last tenth of all steps up to it; steps without a loss are left out.
+    """Return for each of T steps the mean loss of the ``max(1, T // 10)`` steps that end with it.
+
+    Steps without a loss are left out of the mean, which is NaN if no step is left.
 
     >>> trailing_means(np.array([4.0, 2.0, np.nan])).tolist()
     [4.0, 2.0, nan]
     """
     width = max(1, len(losses) // 10)
     is_finite = np.isfinite(losses)
-    # Sums and counts up to each step; their differences are those of a window of steps.
+    # Sums and counts up to each step; their differences are those of the steps between.
     sums = np.concatenate([[0.0], np.cumsum(np.where(is_finite, losses, 0.0))])
     counts = np.concatenate([[0], np.cumsum(is_finite)])
     ends = np.arange(1, len(losses) + 1)
@@ -170,22 +170,23 @@ def loss_reached_s(clock: Clock, losses: Floats, target: float | None) -> float:
     """Return the seconds until the trailing mean of the losses reached the target; infinity if it never did."""
     if target is None:
         return np.inf
-    finite = np.isfinite(losses)
-    return time_to_target_s(clock.step_end_s[finite], trailing_means(losses)[finite], target)
+    has_loss = np.isfinite(losses)
+    return time_to_target_s(clock.step_end_s[has_loss], trailing_means(losses)[has_loss], target)
 
 
-def reachable_loss(records: Iterable[Floats]) -> float | None:
-    """Return a loss that each record reached whose loss fell, by trailing means: the highest of their final losses.
+def reachable_loss(losses_of_records: Iterable[Floats]) -> float | None:
+    """Return the highest final loss, by trailing means, of the records whose loss fell; None if no loss fell.
 
-    A record that diverged counts up to its last finite loss. The result is None if no loss fell.
+    All of these records reached it, since the others have passed it on their way. A record that diverged counts up to
+    its last finite loss.
     """
     final_losses = []
-    for losses in records:
+    for losses in losses_of_records:
         means = trailing_means(losses)
         finite_means = means[np.isfinite(means)]  # without steps that have no loss, or that follow a divergence
         if len(finite_means) and finite_means[-1] < finite_means[0]:
             final_losses.append(float(finite_means[-1]))
-    return max(final_losses, default=None)  # a record with a lower final loss has passed this one on its way
+    return max(final_losses, default=None)
 
 
 def list_calls(record: TraceRecord) -> list[Call]:
@@ -212,37 +213,38 @@ def line_rows(record: TraceRecord, network: Network, replayed: Replayed) -> list
     """
     window = Window.for_steps(record.steps)
     columns = ("calls", "bytes", "communication_s", "exposed_communication_s")
-    totals: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(columns, 0.0))
-    collectives: defaultdict[str, list[str]] = defaultdict(list)
+    totals: defaultdict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(columns, 0.0))  # by line
+    kinds: defaultdict[str, dict[str, None]] = defaultdict(dict)  # by line: an ordered set
     for rank in record.ranks:
         for step, event in rank.by_step():
             if isinstance(event, Started) and len(event.ranks) > 1:
-                collective, nbytes = event.asked, event.payload_bytes
+                kind, nbytes = event.asked, event.payload_bytes
             elif isinstance(event, MessageSent):
-                collective, nbytes = "send", event.payload_bytes
+                kind, nbytes = "send", event.payload_bytes
             elif isinstance(event, MessageAwaited):
-                collective, nbytes = "recv", 0
+                kind, nbytes = "recv", 0
             else:
                 continue
-            if collective not in collectives[event.site]:
-                collectives[event.site].append(collective)
+            kinds[event.site][kind] = None
             totals_of_line = totals[event.site]
             if window.contains(step):
                 totals_of_line["calls"] += 1
                 totals_of_line["bytes"] += nbytes
+
     spans = window.select(replayed.timeline)
     is_wait = spans.what.isin(WAITING)
     for column, selected in (("exposed_communication_s", is_wait), ("communication_s", ~spans.on_compute)):
-        labels, seconds = spans.label[selected], spans.duration_s[selected]
+        labels, seconds = spans.label[selected], spans.duration_s[selected]  # a label is a line of the script
         sums = np.bincount(labels.codes, weights=seconds, minlength=len(labels.words))
         for line, seconds_of_line in zip(labels.words.tolist(), sums.tolist(), strict=True):
             if seconds_of_line:
                 totals[line][column] += seconds_of_line
+
     per_worker_and_step = 1 / (len(record.ranks) * window.steps)
     rows = []
     for line, totals_of_line in totals.items():
         row: dict[str, Any] = {"method": record.name, "network": network.name, "site": line}
-        row["collective"] = ", ".join(collectives.get(line, ()))
+        row["collective"] = ", ".join(kinds.get(line, ()))
         rows.append(row | {column: total * per_worker_and_step for column, total in totals_of_line.items()})
     return sorted(rows, key=lambda row: (-row["exposed_communication_s"], -row["communication_s"]))
 
@@ -256,7 +258,7 @@ class TimedReplay:
         network: the network, without the user's changes.
         replayed: the timeline of the replay.
         clock: the parts of a mean step.
-        step_time_variants: mean steps at the bounds of computing and of communication.
+        step_time_variants: seconds of a mean step if computing and communication take the times at their bounds.
         basis: the measurements on which the bounds rest, in words.
         unchanged_step_s: seconds of a mean step without the user's changes.
     """
@@ -305,7 +307,7 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
     for factors in at_bounds(computing, communication):
         is_prediction = factors == AS_PREDICTED  # which is simulated above already
         step_s = clock.step_time_s if is_prediction else replay_step_s(record, network, question, factors)
-        variants_s.append(np.array(step_s))
+        variants_s.append(np.array(step_s))  # `StepTimeVariants` holds arrays
     unchanged_step_s = clock.step_time_s
     if question.changes != Changes():
         unchanged_step_s = replay_step_s(record, network, replace(question, changes=Changes()))
@@ -315,20 +317,22 @@ def _replay_with_bounds(record: TraceRecord, network: Network, question: Replaye
 
 def replay_rows(replays: Sequence[TimedReplay], question: ReplayedOn) -> list[dict[str, Any]]:
     """Return one row per record and network; speedups are over the first record, on the same network."""
-    losses = {timed_replay.record.name: losses_by_step(timed_replay.record) for timed_replay in replays}
+    losses = {timed.record.name: losses_by_step(timed.record) for timed in replays}
     target = question.target_loss
     if target is None and len(losses) > 1:
         target = reachable_loss(losses.values())
     base_replays: dict[str, TimedReplay] = {}  # of the first record, by network
     base_target_s: dict[str, float] = {}  # its seconds to the target, by network
     rows = []
-    for timed_replay in replays:
-        base = base_replays.setdefault(timed_replay.network.name, timed_replay)
-        row = _row(timed_replay, base, losses[timed_replay.record.name], target, question)
+    for timed in replays:
+        network = timed.network.name
+        base = base_replays.setdefault(network, timed)  # the first replay on a network is that of the first record
+        row = _row(timed, base, losses[timed.record.name], target, question)
         target_s = row["time_to_target_s"]
-        base_s = base_target_s.setdefault(timed_replay.network.name, target_s)
-        are_reached = target_s and math.isfinite(target_s) and math.isfinite(base_s)
-        row["time_to_target_speedup"] = base_s / target_s if are_reached else None
+        base_s = base_target_s.setdefault(network, target_s)
+        # Infinite seconds: a record does not reach the target. 0 seconds: it takes no time.
+        has_speedup = target_s and math.isfinite(target_s) and math.isfinite(base_s)
+        row["time_to_target_speedup"] = base_s / target_s if has_speedup else None
         rows.append(row)
     return rows
 
@@ -346,7 +350,9 @@ def _row(
     clock = timed.clock
     diverged_at = first_step_without_finite_loss(timed.record)
     is_finite = np.isfinite(losses)
-    has_final_loss = diverged_at is None and is_finite.any()
+    loss, last_loss = None, None  # the trailing mean, and the loss of the last step that has one
+    if diverged_at is None and is_finite.any():
+        loss, last_loss = float(trailing_means(losses)[is_finite][-1]), float(losses[is_finite][-1])
     return {
         "method": timed.record.name,
         "network": timed.network.name,
@@ -360,8 +366,8 @@ def _row(
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
         **bounds_record(clock, timed.step_time_variants, timed.basis),
         **speedup_bounds(clock, timed.step_time_variants, base=base.clock, base_varied=base.step_time_variants),
-        "loss": float(trailing_means(losses)[is_finite][-1]) if has_final_loss else None,
-        "last_loss": float(losses[is_finite][-1]) if has_final_loss else None,
+        "loss": loss,
+        "last_loss": last_loss,
         "target_loss": target,
         "time_to_target_s": loss_reached_s(clock, losses, target),
         "diverged_at": diverged_at,

@@ -103,7 +103,7 @@ HOSTS: tuple[str, ...] = get_args(Host)
 def host_behaviour(host: str | None, hardware: Hardware | MeasuredComputing, path: str = "host") -> str:
     """Return the behaviour of the host: ``host`` if it is set; otherwise a CPU's host waits and others run ahead."""
     if host is None:
-        is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")
+        is_cpu = isinstance(hardware, MeasuredComputing) or hardware.name.startswith("cpu")  # measured on a CPU
         return "waits" if is_cpu else "ahead"
     if host not in HOSTS:
         raise SpecError(path, host, one_of(HOSTS, host))
@@ -113,8 +113,8 @@ def host_behaviour(host: str | None, hardware: Hardware | MeasuredComputing, pat
 def operations_s(operations: Operations, hardware: Hardware) -> float:
     """Return the seconds of operations that run one after another, each bounded by arithmetic or by memory.
 
-    On a GPU whose kernels are known they are the seconds of these kernels, and at least those in which the host
-    dispatches them. On other hardware they are
+    On a GPU whose kernels are known they are the seconds of these kernels, or the seconds in which the host dispatches
+    them if that takes longer. On other hardware they are
 
         sum of max(FLOPs / (peak x mfu), bytes / bandwidth)
 
@@ -125,10 +125,10 @@ def operations_s(operations: Operations, hardware: Hardware) -> float:
     kernels = hardware.kernels
     seconds = 0.0
     for flops, nbytes, kind, precision, shape, causal in operations:
-        if kernels is None or (flops and not shape):  # other programs' traces have no shapes
+        if kernels is None or (flops and not shape):  # a product without a shape, from another program's trace
             seconds += max(flops / flops_per_s, nbytes / memory_bytes_per_s)
         else:
-            (attention_kernel, _, _), *_ = kernels.attention  # the first is the default
+            (attention_kernel, _, _), *_ = kernels.attention  # the name of the first, which is the default
             operation = Operation(kind, shape, precision, nbytes, causal)
             seconds += operation_s(operation, hardware, attention_kernel)
     if kernels is None:
@@ -163,29 +163,27 @@ def build_programs(
         hardware: the hardware that computes, or the measured seconds.
         algorithm_of: function that returns the algorithm of a collective.
         stream_of: function that returns the stream of a collective.
-        host: one of ``HOSTS``.
-        seconds_of: function that returns the seconds of a collective; None: its messages are simulated.
+        host: ``waits`` or ``ahead``, see `host_behaviour`.
+        seconds_of: function that returns the seconds of a collective; None: the messages of its algorithm are
+            simulated.
     """
 
     def build_collective(event: Started, step: int) -> Collective:
         """Return the collective to simulate for a recorded call."""
-        algorithm, known_s = None, None
-        if seconds_of is None:  # the messages of the algorithm are simulated
-            algorithm = algorithm_of(event)
-        else:
-            known_s = seconds_of(event)
         has_all_ranks = len(event.ranks) == len(ranks)
         return Collective(
-            event.kind, event.payload_bytes, event.key, label=event.site, step=step, algorithm=algorithm,
-            group=None if has_all_ranks else event.ranks, takes_s=known_s, stream=stream_of(event),
+            event.kind, event.payload_bytes, event.key, label=event.site, step=step,
+            algorithm=algorithm_of(event) if seconds_of is None else None,
+            takes_s=None if seconds_of is None else seconds_of(event),
+            group=None if has_all_ranks else event.ranks, stream=stream_of(event),
         )  # fmt: skip
 
     programs: list[Program] = []
+    host_runs_ahead = host == "ahead"
     for rank in ranks:
-        is_ahead = host == "ahead"
-        builder = _ProgramBuilder(rank, segment_seconds(rank, hardware), build_collective, is_ahead)
+        builder = _ProgramBuilder(rank, segment_seconds(rank, hardware), build_collective, host_runs_ahead)
         # A host that runs ahead queues instructions on its device's streams; otherwise there is one sequence.
-        programs.append(Queued(builder.instructions, builder.streams) if is_ahead else builder.instructions)
+        programs.append(Queued(builder.instructions, builder.streams) if host_runs_ahead else builder.instructions)
     return programs
 
 
@@ -196,7 +194,7 @@ class _ProgramBuilder:
         rank: the record.
         segment_s: seconds of each segment of the record.
         build_collective: function that returns the instruction of a collective from its event and its step.
-        is_ahead: whether the host runs ahead of its device.
+        host_runs_ahead: whether the host runs ahead of its device; if not, it waits for each call itself.
     """
 
     def __init__(
@@ -204,15 +202,17 @@ class _ProgramBuilder:
         rank: RankRecord,
         segment_s: Sequence[float],
         build_collective: Callable[[Started, int], Collective],
-        is_ahead: bool,
+        host_runs_ahead: bool,
     ) -> None:
         self.instructions: list[Any] = []
         self.streams: list[str] = []
-        self._segment_s, self._build_collective, self._is_ahead = segment_s, build_collective, is_ahead
+        self._segment_s, self._build_collective = segment_s, build_collective
+        self._host_runs_ahead = host_runs_ahead
         self._waits: dict[int, Wait | Recv | None] = {}  # the wait for each call; None if nothing is to be waited for
         self._lines: dict[int, str] = {}  # script line of each call
-        self._awaited_lines: dict[int, str] = {}  # script line of the call for which each stream has waited last
-        self._mark_lines: dict[int, str] = {}  # the same for the stream of each mark
+        # A wait for a mark is charged to the script line whose call the marked stream has waited for last.
+        self._awaited_lines: dict[int, str] = {}  # by stream: script line of the call that it has waited for last
+        self._mark_lines: dict[int, str] = {}  # by mark: the same of its stream, when the mark was made
         self._awaited_marks = {event.mark for event in rank.events if isinstance(event, StreamWaited | HostWaited)}
         for step, event in rank.by_step():
             self._add(event, step)
@@ -234,7 +234,7 @@ class _ProgramBuilder:
                 self._append(self._build_collective(event, step), event.stream)
         elif isinstance(event, MessageSent):
             self._append(Send(event.to, event.payload_bytes, event.tag, step, label=event.site), event.stream)
-            self._waits[event.call] = None  # a sent buffer is free at once
+            self._waits[event.call] = None  # the sender goes on at once
         elif isinstance(event, MessageAwaited):
             self._waits[event.call] = Recv(event.source, event.tag, step, label=event.site)
             self._lines[event.call] = event.site
@@ -243,13 +243,15 @@ class _ProgramBuilder:
             if wait is not None:
                 self._append(wait, event.stream)
                 self._awaited_lines[event.stream] = self._lines[event.call]
-                if not self._is_ahead or isinstance(wait, Recv):  # all later events find the message received
+                # One wait suffices for a host that waits itself, and a message is received only once. Otherwise other
+                # streams may wait for the same collective.
+                if not self._host_runs_ahead or isinstance(wait, Recv):
                     self._waits[event.call] = None
-        elif self._is_ahead:
+        elif self._host_runs_ahead:
             self._add_mark_or_wait(event, step)
 
     def _add_mark_or_wait(self, event: Event, step: int) -> None:
-        """Append a mark, or a wait of a stream or of the host for a mark."""
+        """Append a mark of a stream, or a wait for a mark by a stream or by the host."""
         if isinstance(event, Marked):
             if event.mark in self._awaited_marks:
                 self._append(StreamMark(event.mark), event.stream)
@@ -260,7 +262,7 @@ class _ProgramBuilder:
             if line:
                 self._awaited_lines[event.stream] = line
         elif isinstance(event, HostWaited):
-            mark = None if event.mark == EVERYTHING else event.mark  # None: all work queued so far
+            mark = None if event.mark == EVERYTHING else event.mark  # None: all work that is queued so far
             line = self._mark_lines.get(event.mark, "")
             self._append(HostWait(mark, line, step), stream=0)
 
@@ -276,7 +278,7 @@ MAX_SIMULATED_RANKS = 32
 
 
 def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Callable[[Started], str | None]) -> bool:
-    """Return whether a replay simulates the messages of collectives, because there are few enough of them.
+    """Return whether there are few enough messages for a replay to simulate those of collectives one by one.
 
     Args:
         ranks: the record of each rank.
@@ -290,21 +292,21 @@ def is_simulated(ranks: Sequence[RankRecord], network: Network, algorithm_of: Ca
     def messages_per_rank(kind: str, group_size: int, algorithm: str, nbytes: float) -> float:
         return most_messages(kind, algorithm, group_size, network, nbytes) / group_size
 
-    messages = 0.0
-    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks share one record
-    for rank in {id(rank): rank for rank in ranks}.values():
-        for event in rank.events:
+    num_messages = 0.0
+    num_ranks_of = Counter(map(id, ranks))  # equivalent ranks may share one record, whose events are read once
+    for record in {id(rank): rank for rank in ranks}.values():
+        for event in record.events:
             if isinstance(event, Started):
                 algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
-                rank_messages = messages_per_rank(event.kind, len(event.ranks), algorithm, event.payload_bytes)
-                messages += num_ranks_of[id(rank)] * rank_messages
-    return messages <= MAX_SIMULATED_MESSAGES
+                num_of_rank = messages_per_rank(event.kind, len(event.ranks), algorithm, event.payload_bytes)
+                num_messages += num_ranks_of[id(record)] * num_of_rank
+    return num_messages <= MAX_SIMULATED_MESSAGES
 
 
 def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Callable[[Started], str | None]:
     """Return a function that returns the algorithm of a collective, or None for the simulator's default.
 
-    The default holds if ``policy`` is None, and for groups whose fastest algorithm no closed form gives.
+    The default holds if ``policy`` is None, and for groups for which `group_algorithm` knows no fastest one.
 
     Args:
         network: the network of all workers.
@@ -317,9 +319,9 @@ def algorithm_chooser(network: Network, workers: int, policy: str | None) -> Cal
         if policy is None:
             return None
         nbytes = max(nbytes, 1.0)  # an empty message has no fastest algorithm
-        is_part = len(ranks) < workers and not isinstance(network, Link)  # on a link all groups are alike
-        if is_part or policy == "auto":
-            group = ranks if is_part else range(workers)
+        has_own_paths = len(ranks) < workers and not isinstance(network, Link)  # on a link all groups are alike
+        if has_own_paths or policy == "auto":
+            group = ranks if has_own_paths else range(workers)
             return group_algorithm(kind, group, workers, nbytes, network, algorithms=policy, timer=simulated_s)
         return chosen_algorithm(policy, kind, workers=len(ranks), nbytes=nbytes, network=network)
 
@@ -339,8 +341,8 @@ def stream_chooser(network: Network, algorithm_of: Callable[[Started], str | Non
     def stream_of(event: Started) -> str:
         group_name, number = event.key
         algorithm = algorithm_of(event) or default_algorithm(event.kind, network)
-        if algorithm in OF_GLOO[event.kind]:
-            return f"group {group_name}, {number % GLOO_THREADS + 1}"  # the threads take the calls by turns
+        if algorithm in OF_GLOO[event.kind]:  # gloo's threads take the calls by turns
+            return f"group {group_name}, {number % GLOO_THREADS + 1}"
         return f"group {group_name}"
 
     return stream_of
@@ -391,18 +393,18 @@ def replay(
     if not len(timeline.end_s):
         raise SpecError("script", "neither computing nor communication", "one that computes or communicates")
     steps = max((rank.steps for rank in ranks), default=0)
-    last_end_s = np.zeros(steps + 1)  # of the spans of each step; the last entry is for spans after the last step
-    # A step ends with its last span of computing or waiting; transfers count as 0, as they may outlast the step.
-    np.maximum.at(last_end_s, np.minimum(timeline.step, steps), timeline.end_s * timeline.on_compute)
-    step_end_s = np.maximum.accumulate(last_end_s)[:steps]
-    return Replayed(timeline, step_end_s)
+    # A step ends with its last span of computing or waiting; a transfer may outlast its step, so it does not count.
+    is_in_step = timeline.on_compute & (timeline.step < steps)  # the others come after the last step
+    last_end_s = np.zeros(steps)
+    np.maximum.at(last_end_s, timeline.step[is_in_step], timeline.end_s[is_in_step])
+    return Replayed(timeline, step_end_s=np.maximum.accumulate(last_end_s))
 
 
 def collective_timer(network: Network, workers: int, policy: str | None) -> Callable[[Started], float]:
     """Return a function that returns the seconds of a collective of any group, without simulating each message.
 
-    The seconds are those of projections (`collective_prices`): all groups like this one call the collective at the same
-    time, and share cards and uplinks. A group that no others are like is simulated by itself.
+    The seconds are those of projections (`collective_prices`): all groups that are this one shifted call the collective
+    at the same time, and share cards and uplinks. An irregular group is simulated by itself.
 
     Args:
         network: the network of all workers.
@@ -424,7 +426,7 @@ def collective_timer(network: Network, workers: int, policy: str | None) -> Call
         return float(collective_finish_s(kind, len(ranks), nbytes, network=group_topology, algorithm=name).max())
 
     def seconds_of(event: Started) -> float:
-        first_group = first_group_like(event.ranks, workers)
+        first_group = first_group_like(event.ranks, workers)  # None for an irregular group
         if first_group is not None:
             seconds = simultaneous_groups_s(event.kind, event.payload_bytes, first_group)
             if not math.isnan(seconds):  # NaN: the network cannot join such groups
