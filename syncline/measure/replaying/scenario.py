@@ -37,20 +37,21 @@ FUSED_KERNELS = 2
 def fuse_elementwise(ranks: Sequence[RankRecord]) -> list[RankRecord]:
     """Return a record whose elementwise operations a compiler has fused.
 
-    Of the operations between two products, the `FUSED_KERNELS` ones that move most bytes remain: they read and write
-    what the fused kernels read and write.
+    A compiler joins the operations between two products to a few kernels, which no longer write and read what one
+    operation hands to the next. So only the `FUSED_KERNELS` operations that move most bytes remain, in their place.
     """
     return [replace(rank, segments=[_fuse_segment(segment) for segment in rank.segments]) for rank in ranks]
 
 
 @cache
 def _fuse_segment(operations: Operations) -> Operations:
-    """Return products, and of the operations between two products the `FUSED_KERNELS` ones that move most bytes."""
+    """Return a segment after fusion, see `fuse_elementwise`."""
     fused: list[CountedOperation] = []
     elementwise: list[CountedOperation] = []  # since the last product
 
     def append_kernels() -> None:
-        fused.extend(sorted(elementwise, key=lambda operation: -operation.nbytes)[:FUSED_KERNELS])
+        most_bytes_first = sorted(elementwise, key=lambda operation: -operation.nbytes)
+        fused.extend(most_bytes_first[:FUSED_KERNELS])
         elementwise.clear()
 
     for operation in operations:
@@ -68,53 +69,53 @@ def overlap_tensor_parallelism(ranks: Sequence[RankRecord]) -> list[RankRecord]:
 
     In asynchronous tensor parallelism a collective and a matrix product are cut into pieces, which run side by side. A
     collective counts as one of tensor parallelism if not all ranks take part and the script waits for it immediately.
-    A reduce-scatter directly behind computing then starts before this computing. Every other such collective that has
-    computing directly behind its wait is waited for behind this computing.
+    Such a reduce-scatter starts before the computing that precedes it. The wait for any other such collective moves
+    behind the computing that follows it.
     """
     changed_ranks = []
     for rank in ranks:
         events = list(rank.events)
         for index in range(1, len(events) - 2):  # the index of the start; the wait comes next
-            before, started, waited, behind = events[index - 1 : index + 3]
+            previous, started, waited, following = events[index - 1 : index + 3]
             if not (isinstance(started, Started) and isinstance(waited, Waited) and waited.call == started.call):
                 continue
             if started.stream != waited.stream or len(started.ranks) == len(ranks):
                 continue  # not of tensor parallelism
-            is_behind_computing = isinstance(before, Computed) and before.stream == started.stream
-            if started.kind == "reduce_scatter" and is_behind_computing:
-                events[index - 1 : index + 1] = started, before
-            elif isinstance(behind, Computed) and behind.stream == started.stream:
-                events[index + 1 : index + 3] = behind, waited
+            follows_computing = isinstance(previous, Computed) and previous.stream == started.stream
+            if started.kind == "reduce_scatter" and follows_computing:
+                events[index - 1 : index + 1] = started, previous
+            elif isinstance(following, Computed) and following.stream == started.stream:
+                events[index + 1 : index + 3] = following, waited
         changed_ranks.append(replace(rank, events=events))
     return changed_ranks
 
 
 def remove_overlap(ranks: Sequence[RankRecord]) -> list[RankRecord]:
-    """Return a record on one stream in which every collective is waited for immediately after its start.
+    """Return a record on stream 0 alone, in which every collective is waited for immediately after its start.
 
     Messages stay as they are, because a worker that waits for a message before it sends its own may wait for ever.
     """
     changed_ranks = []
     for rank in ranks:
         events: list[Event] = []
-        collectives: set[int] = set()
+        collective_calls: set[int] = set()
         for event in rank.events:
-            if isinstance(event, Waited) and event.call in collectives:
+            if isinstance(event, Waited) and event.call in collective_calls:
                 continue  # the wait follows the start already
-            if isinstance(event, HostWaited | Stepped | Loss):
+            if isinstance(event, HostWaited | Stepped | Loss):  # which are on no stream
                 events.append(event)
             else:
                 events.append(event._replace(stream=0))
             if isinstance(event, Started):
-                collectives.add(event.call)
-                events.append(Waited(event.call))
+                collective_calls.add(event.call)
+                events.append(Waited(event.call, stream=0))
         changed_ranks.append(replace(rank, events=events))
     return changed_ranks
 
 
 def remove_line(ranks: Sequence[RankRecord], line: str) -> list[RankRecord]:
     """Return a record without the communication of one line of the script, and without the waits for it."""
-    tags = set()  # of the messages that one end sends or receives in the line: both ends are removed
+    tags = set()  # of the messages that the line sends or receives; their other ends are removed too
     for rank in ranks:
         for event in rank.events:
             if isinstance(event, MessageSent | MessageAwaited) and event.site == line:
@@ -124,9 +125,10 @@ def remove_line(ranks: Sequence[RankRecord], line: str) -> list[RankRecord]:
         events: list[Event] = []
         removed_calls: set[int] = set()
         for event in rank.events:
-            is_collective = isinstance(event, Started) and event.site == line
-            if is_collective or (isinstance(event, MessageSent | MessageAwaited) and event.tag in tags):
-                removed_calls.add(event.call)  # type: ignore[union-attr]
+            if (isinstance(event, Started) and event.site == line) or (
+                isinstance(event, MessageSent | MessageAwaited) and event.tag in tags
+            ):
+                removed_calls.add(event.call)
             elif not (isinstance(event, Waited) and event.call in removed_calls):
                 events.append(event)
         changed_ranks.append(replace(rank, events=events))
@@ -242,7 +244,7 @@ class ReplayedOn:
         self, network: Network, slowdown: Factors = AS_PREDICTED
     ) -> tuple[Network, Hardware | MeasuredComputing]:
         """Return a network and the hardware with all changes, and slowed by the factors ``slowdown``."""
-        changed_network = scaled(network, self.changes.bandwidth, self.changes.latency)
+        changed_network = scaled(network, bandwidth=self.changes.bandwidth, latency=self.changes.latency)
         if slowdown != AS_PREDICTED:
             changed_network = slow_down(changed_network, float(slowdown.communication))
         return changed_network, speed_up(self.hardware, self.changes.compute / float(slowdown.computing))
@@ -254,7 +256,7 @@ def speed_up(hardware: Hardware | MeasuredComputing, factor: float) -> Hardware 
         return hardware
     if isinstance(hardware, MeasuredComputing):
         return replace(hardware, scale=hardware.scale / factor)
-    memory_bytes_per_s = hardware.memory_bytes_per_s
+    memory_bytes_per_s = hardware.memory_bytes_per_s  # None: unknown
     if memory_bytes_per_s is not None:
         memory_bytes_per_s *= factor
     return replace(hardware, peak_flops=hardware.peak_flops * factor, memory_bytes_per_s=memory_bytes_per_s)

@@ -33,22 +33,21 @@ def trace_tables(result: Mapping[str, Any], question: ReplayedOn) -> list[Group]
     has_several_scripts = len({row["method"] for row in rows}) > 1
     tables = _script_comparison(rows, question) if has_several_scripts else [_script_table(rows, question)]
     step_s = {(row["method"], row["network"]): row["step_time_s"] for row in rows}
-    script_column = "script " if has_several_scripts else ""
+    script_column = "script" if has_several_scripts else ""
     lines: list[Any] = []
     for group in _group_by(result["sites"], "network", "method"):
         min_s = MIN_PART_OF_STEP * step_s[group[0]["method"], group[0]["network"]]
         lines += [row for row in group if row["communication_s"] > min_s][:MAX_LINES_PER_NETWORK]
+    name_line = line_names([row["site"] for row in lines])
+    computed = {"script": lambda row: row["method"], "line": lambda row: name_line(row["site"])}
     if lines:
-        name_line = line_names([row["site"] for row in lines])
-        columns = f"line {script_column}network calls bytes communication_s exposed_communication_s"
-        computed = {"script": lambda row: row["method"], "line": lambda row: name_line(row["site"])}
+        columns = f"line {script_column} network calls bytes communication_s exposed_communication_s"
         tables.append(
             table("lines that communicate", columns, lines, note=LINES_NOTE, section="network", values=computed)
         )
     links = list(result.get("links", ()))
     if links:
-        columns = f"link {script_column}network channels bytes most_bytes busy"
-        computed = {"script": lambda row: row["method"]}
+        columns = f"link {script_column} network channels bytes most_bytes busy"
         tables.append(table("links", columns, links, note=LINKS_NOTE, section="network", values=computed))
     if result.get("sensitivities"):
         tables.append(_causes(result["sensitivities"], step_s, has_several_scripts))
@@ -69,21 +68,21 @@ def _script_table(rows: list[dict[str, Any]], question: ReplayedOn) -> Group:
     """Return the table of one script: a row per network."""
     first = rows[0]
     title = f"{first['method']}: {first['workers']:,} workers, {first['steps']:,} steps, {_describe(question)}"
-    columns = f"network{_unchanged_column(question)} {CLOCK}{_loss_column(rows)}"
+    columns = f"network {_unchanged_column(question)} {CLOCK} {_loss_column(rows)}"
     return clock_table(title, columns, rows, note=_note(rows))
 
 
 def _script_comparison(rows: list[dict[str, Any]], question: ReplayedOn) -> list[Group]:
     """Return the tables of several scripts: one table per network."""
-    columns = f"script{_unchanged_column(question)}{_loss_column(rows)} {CLOCK} speedup"
+    columns = f"script {_unchanged_column(question)} {_loss_column(rows)} {CLOCK} speedup"
     if rows[0]["target_loss"] is not None:
         columns += " time_to_target_s time_to_target_speedup"
     note = f"{_note(rows)}{target_note(rows)}\nSpeedups: over {rows[0]['method']}."
-    sizes = {(row["workers"], row["steps"]) for row in rows}
+    have_same_size = len({(row["workers"], row["steps"]) for row in rows}) == 1  # for the title
     tables = []
     for network in question.networks:
         title = f"{network.name}: {network.describe()}"
-        if len(sizes) == 1:
+        if have_same_size:
             title = network_title(network, rows[0]["workers"], rows[0]["steps"])
         network_rows = [row for row in rows if row["network"] == network.name]
         last_note = note if network is question.networks[-1] else ""
@@ -98,13 +97,13 @@ def _describe(question: ReplayedOn) -> str:
 
 
 def _unchanged_column(question: ReplayedOn) -> str:
-    """Return the column of the step time without changes, if something is changed."""
-    return " unchanged_step_time_s" if question.changes.describe() else ""
+    """Return the column of the step time without changes; empty if nothing is changed."""
+    return "unchanged_step_time_s" if question.changes.describe() else ""
 
 
 def _loss_column(rows: ReplayRows) -> str:
-    """Return the column of the last loss, if the scripts have losses."""
-    return " loss" if any(row["last_loss"] is not None for row in rows) else ""
+    """Return the column of the last loss; empty if the scripts have no losses."""
+    return "loss" if any(row["last_loss"] is not None for row in rows) else ""
 
 
 def _note(rows: list[dict[str, Any]]) -> str:
@@ -129,7 +128,7 @@ def line_names(sites: Sequence[str]) -> Callable[[str], str]:
     ('train.py:7', 'b/x.py:1')
     """
     files = {site.rpartition(":")[0] for site in sites}
-    file_names = [os.path.basename(file) for file in files]
+    file_names = [os.path.basename(file) for file in files]  # twice, if two files have the same name
 
     def name_line(site: str) -> str:
         file, _, line = site.rpartition(":")
@@ -171,13 +170,13 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
     def select(kind: str) -> list[Mapping[str, Any]]:
         return [row for row in rows if row["by"] == kind]
 
-    rates = select("compute")
+    varied = select("compute")
     for kind in ("bandwidth", "latency"):
-        links = select(kind)  # a row for all links together, and one for each group if there are several
-        rates += links[1:] if len(links) > 1 else links
-    rates.sort(key=lambda row: -abs(row["elasticity"]))
+        all_links, *groups = select(kind)  # there are groups only if there are several
+        varied += groups or [all_links]
+    varied.sort(key=lambda row: -abs(row["elasticity"]))
     phrases = []
-    for row in rates:
+    for row in varied:
         if abs(row["elasticity"]) >= MIN_ELASTICITY:
             direction = "shorter" if row["elasticity"] < 0 else "longer"
             quantity = "speed of computing" if row["by"] == "compute" else row["by"]
@@ -189,7 +188,7 @@ def describe_sensitivities(rows: ReplayRows, step_time_s: float) -> list[str]:
     lines = sorted(select("site"), key=lambda row: row["step_time_s"])
     name_line = line_names([row["name"] for row in lines])
     for row in lines[:MAX_LINES_IN_TEXT]:
-        change = -row["share"]  # of the step time without the line
+        change = -row["share"]  # of the step time if the line is left out
         sentences.append(f"Without {name_line(row['name'])} {format_seconds(row['step_time_s'])} ({change:+.0%}).")
 
     # Each rank is the last one sometimes: only a rank that others await twice as long as any other is named.

@@ -89,8 +89,8 @@ def trace(
             records.append(TraceRecord(name, ranks))
         write_records(folder, records)
         script_words = {record.name: list(program.words) for record, program in zip(records, programs, strict=True)}
-        recording = {"scripts": script_words} | asdict(options)
-        result = _replay_into_folder(folder, records, question, whatif=False, source=recording)
+        origin = {"scripts": script_words} | asdict(options)
+        result = _replay_into_folder(folder, records, question, whatif=False, origin=origin)
     return result | {"folder": str(folder.path)}
 
 
@@ -120,25 +120,25 @@ def whatif(folders: Sequence[Path], question: ReplayedOn, out: Path | None = Non
         result, _ = replay_records(records, question, whatif=True)
         return result
     with RunFolder(out, exact) as folder:
-        source = {"records": [str(path.resolve()) for path in folders]}
-        result = _replay_into_folder(folder, records, question, whatif=True, source=source)
+        origin = {"records": [str(path.resolve()) for path in folders]}
+        result = _replay_into_folder(folder, records, question, whatif=True, origin=origin)
     return result | {"folder": str(folder.path)}
 
 
 def _replay_into_folder(
-    folder: RunFolder, records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool, source: TraceAnswer
+    folder: RunFolder, records: Sequence[TraceRecord], question: ReplayedOn, whatif: bool, origin: dict[str, Any]
 ) -> TraceAnswer:
     """Replay records, write the results into the run folder of ``syncline trace`` or ``whatif``, and return them.
 
     Args:
         question: the networks, the hardware and the changes of the replay.
         whatif: whether the command is ``whatif``.
-        source: fields of ``run.json`` on where the records come from.
+        origin: fields of ``run.json`` on where the records come from.
     """
     result, replays = replay_records(records, question, whatif)
     write_replays(folder, replays, rows=result["rows"], question=question)
-    run_fields = environment() | {"command": "whatif" if whatif else "trace"} | source | {"question": question.fields()}
-    run_fields |= result
+    command = {"command": "whatif" if whatif else "trace", **origin, "question": question.fields()}
+    run_fields = environment() | command | result
     del run_fields["losses"]  # the file of curves has them
     folder.json("run", run_fields)
     return result
@@ -151,7 +151,7 @@ def replay_records(
     replays = timed_replays(records, question)
     result: TraceAnswer = {
         "rows": replay_rows(replays, question),
-        "sites": [],  # lines of the scripts
+        "sites": [],  # rows for lines of the scripts
         "links": [],
         "losses": loss_rows(records),
         "notes": [{"script": record.name, "note": note} for record in records for note in notes_of(record.ranks)],
@@ -195,9 +195,9 @@ def read_records(folder: Path) -> list[TraceRecord]:
         names = [str(name) for name in read_json(folder / "run.json")["scripts"]]
     except (OSError, ValueError, KeyError, TypeError):
         names = []  # the folder was not written by `syncline trace`
-    if not subfolders:
+    if not subfolders:  # the record of one script
         return [TraceRecord(names[0] if names else folder.name, read_record(folder), folder.name)]
-    if len(names) != len(subfolders):
+    if len(names) != len(subfolders):  # the user has changed the folder
         names = [path.name for path in subfolders]
     records = []
     for name, path in zip(names, subfolders, strict=True):

@@ -45,19 +45,23 @@ MAX_INT64 = 2**63 - 1
 
 
 class ChakraNumbers:
-    """The numbers that Chakra uses in the place of a record's names: groups, from 1, and messages between two ranks.
+    """The numbers that Chakra uses in the place of the names of a record's groups and messages.
 
     Args:
         ranks: the record of each rank; groups and messages are numbered in the order of its events.
+
+    Attributes:
+        groups: the number of each group of some of the ranks, from 1, by its name and ranks; 0 stands for all ranks.
+        messages: the number of each message among those from its sender to its receiver, from 0, and its bytes, by tag.
     """
 
     def __init__(self, ranks: Sequence[RankRecord]) -> None:
-        self.groups: dict[tuple[str, tuple[int, ...]], int] = {}  # number by name and ranks
-        self.messages: dict[Any, tuple[int, int]] = {}  # number between the two ranks, and bytes, by tag
+        self.groups: dict[tuple[str, tuple[int, ...]], int] = {}
+        self.messages: dict[tuple[str, int, int, int], tuple[int, int]] = {}
         num_messages: dict[tuple[int, int], int] = {}  # by sender and receiver
         for sender, record in enumerate(ranks):
             for event in record.events:
-                if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):  # 0 stands for all ranks
+                if isinstance(event, Started) and 1 < len(event.ranks) < len(ranks):
                     group_name, _ = event.key
                     self.groups.setdefault((group_name, event.ranks), len(self.groups) + 1)
                 elif isinstance(event, MessageSent):
@@ -66,7 +70,7 @@ class ChakraNumbers:
                     self.messages[event.tag] = number, event.payload_bytes
 
     def groups_as_json(self) -> str:
-        """Return the groups of some ranks in the format that ASTRA-sim reads: JSON with the ranks by group number."""
+        """Return the groups in the format that ASTRA-sim reads: JSON with the ranks by the number of the group."""
         return json.dumps({str(number): list(ranks) for (_, ranks), number in self.groups.items()}, indent=1) + "\n"
 
 
@@ -100,27 +104,26 @@ class NodeBuilder:
     """A translation of a rank's events into Chakra nodes, which depend on each other by streams and waits.
 
     Args:
-        rank: number of the rank.
         record: the record of the rank.
         segment_s: seconds of each segment of the record.
         numbers: the numbers of groups and messages.
-        is_ahead: whether the host runs ahead of its streams; otherwise the host is the device.
+        host_runs_ahead: whether the host runs ahead of its streams; otherwise it runs all work itself, on one stream.
     """
 
     def __init__(
-        self, rank: int, record: RankRecord, segment_s: Sequence[float], numbers: ChakraNumbers, is_ahead: bool
+        self, record: RankRecord, segment_s: Sequence[float], numbers: ChakraNumbers, host_runs_ahead: bool
     ) -> None:
-        self.rank, self.record, self.segment_s = rank, record, segment_s
-        self.numbers, self.is_ahead = numbers, is_ahead
+        self.record, self.segment_s = record, segment_s
+        self.numbers, self.host_runs_ahead = numbers, host_runs_ahead
         self._last_node: dict[int, int] = {}  # last node of each stream
-        self._awaited_nodes: dict[int, list[int]] = {}  # nodes that a stream has waited for since its last node
-        self._host_nodes: list[int] = []  # nodes that the host has waited for
-        self._num_host_nodes: dict[int, int] = {}  # number of them that a stream's last node depends on
+        self._awaited_nodes: dict[int, list[int]] = {}  # by stream: nodes that it has waited for since its last node
+        self._host_awaited_nodes: list[int] = []  # nodes that the host has waited for, on which all later nodes depend
+        self._num_host_awaited: dict[int, int] = {}  # by stream: how many of these its last node depends on already
         self._nodes_before_mark: dict[int, list[int]] = {}
         self._node_of_call: dict[int, int] = {}
-        self._new_call_nodes: list[int] = []  # nodes of the calls since the host last waited for everything
+        self._open_call_nodes: list[int] = []  # nodes of the calls since the host last waited for everything
         self._next_id = 0
-        self._total_s, self._written_us = 0.0, 0
+        self._total_s, self._written_us = 0.0, 0  # of the computing nodes so far, exact and as written
 
     def build(self) -> Iterator[ChakraMessage]:
         """Yield the rank's nodes in the order of its events."""
@@ -128,7 +131,7 @@ class NodeBuilder:
             if isinstance(event, Computed):
                 yield self._compute_node(event)
             elif isinstance(event, Started):
-                if len(event.ranks) > 1:
+                if len(event.ranks) > 1:  # a single rank communicates with nobody
                     yield self._collective_node(event)
             elif isinstance(event, MessageSent | MessageAwaited):
                 yield self._message_node(event)
@@ -141,40 +144,40 @@ class NodeBuilder:
             else:
                 self._add_waits(event)
         for stream, nodes in list(self._awaited_nodes.items()):
-            if nodes:  # a wait at the end, which needs a node to depend on what the stream waits for
+            if nodes:  # a wait that no node follows: add one that depends on the awaited nodes
                 yield self._metadata_node("end", stream)
 
-    def _add_waits(self, event: Any) -> None:
-        """Add the nodes for which a stream or the host waits in an event; its next node depends on them."""
+    def _add_waits(self, event: Waited | Marked | StreamWaited | HostWaited) -> None:
+        """Note the nodes for which a stream or the host waits in an event; later nodes depend on them."""
         if isinstance(event, Waited):
             if event.call in self._node_of_call:
                 nodes = self._awaited_nodes.setdefault(self._stream_in_trace(event.stream), [])
                 nodes.append(self._node_of_call[event.call])
-        elif not self.is_ahead:
+        elif not self.host_runs_ahead:  # one stream, whose nodes depend on each other anyway
             return
         elif isinstance(event, Marked):
             self._nodes_before_mark[event.mark] = self._dependencies(event.stream)
         elif isinstance(event, StreamWaited):
             self._awaited_nodes.setdefault(event.stream, []).extend(self._nodes_before_mark.get(event.mark, ()))
-        elif isinstance(event, HostWaited) and event.mark != EVERYTHING:
-            self._host_nodes += self._nodes_before_mark.get(event.mark, [])
-        elif isinstance(event, HostWaited):
+        elif event.mark != EVERYTHING:
+            self._host_awaited_nodes += self._nodes_before_mark.get(event.mark, [])
+        else:
             nodes = []
             for stream in sorted({*self._last_node, *self._awaited_nodes}):
                 nodes += self._dependencies(stream)
-            self._host_nodes += nodes + self._new_call_nodes
-            self._new_call_nodes = []
+            self._host_awaited_nodes += nodes + self._open_call_nodes
+            self._open_call_nodes = []
 
     def _stream_in_trace(self, stream: int) -> int:
-        """Return the stream of a node: stream 0 if the host is the device, which has only one."""
-        return stream if self.is_ahead else 0
+        """Return the stream of a node: the recorded one, or stream 0 if the host runs all work itself."""
+        return stream if self.host_runs_ahead else 0
 
     def _dependencies(self, stream: int) -> list[int]:
         """Return the numbers of the nodes that precede a node queued on a stream now."""
         nodes = [self._last_node[stream]] if stream in self._last_node else []
         nodes += self._awaited_nodes.get(stream, [])
-        num_known = self._num_host_nodes.get(stream, 0)  # the stream's last node depends on these already
-        nodes += self._host_nodes[num_known:]
+        num_known = self._num_host_awaited.get(stream, 0)  # on which the stream's last node depends already
+        nodes += self._host_awaited_nodes[num_known:]
         return list(dict.fromkeys(nodes))
 
     def _new_node(self, node_type: int, name: str, stream: int) -> ChakraMessage:
@@ -191,7 +194,7 @@ class NodeBuilder:
         stream = self._stream_in_trace(event.stream)
         node = self._new_node(COMPUTE, "compute", stream)
         self._set_last_node(node, stream)
-        # Durations are differences of rounded sums, so that the sum of all stays within half a microsecond.
+        # Durations are differences of rounded sums, so that rounding changes their sum by at most half a microsecond.
         self._total_s += self.segment_s[event.segment]
         total_us = round(1e6 * self._total_s)
         node.duration_micros = total_us - self._written_us
@@ -206,7 +209,7 @@ class NodeBuilder:
     def _collective_node(self, event: Started) -> ChakraMessage:
         """Return the Chakra node of a recorded collective."""
         node = self._new_node(COLLECTIVE, f"{event.asked} {event.site}".strip(), self._stream_in_trace(event.stream))
-        # NCCL and gloo implement a barrier as a sum, and ASTRA-sim has no barrier.
+        # NCCL and gloo implement a barrier as an all-reduce, its kind, and ASTRA-sim has no barrier.
         collective = event.kind if event.asked == "barrier" else event.asked
         group_name, _ = event.key
         group_number = self.numbers.groups.get((group_name, event.ranks), 0)
@@ -225,12 +228,12 @@ class NodeBuilder:
         group_name, sender, receiver, _ = event.tag
         node_type, verb = (SEND, "send") if is_send else (RECV, "recv")
         node = self._new_node(node_type, f"{verb} {event.site}".strip(), self._stream_in_trace(event.stream))
-        number, nbytes = self.numbers.messages.get(event.tag, (0, 0))
+        number, nbytes = self.numbers.messages.get(event.tag, (0, 0))  # of a message that nobody sends
         add_attributes(
             node, is_cpu_op=False, comm_src=sender, comm_dst=receiver, comm_tag=number, comm_size=nbytes,
             group=group_name, site=event.site,
         )  # fmt: skip
-        if not is_send:  # a sent buffer is free at once: no event waits for it
+        if not is_send:  # a sender goes on at once
             self._set_node_of_call(event.call, node)
         return node
 
@@ -245,10 +248,10 @@ class NodeBuilder:
     def _set_node_of_call(self, call: int, node: ChakraMessage) -> None:
         """Store the node of a call, for which later nodes may wait."""
         self._node_of_call[call] = node.id
-        self._new_call_nodes.append(node.id)
+        self._open_call_nodes.append(node.id)
 
     def _set_last_node(self, node: ChakraMessage, stream: int) -> None:
         """Let later nodes of the stream depend on this node alone."""
         self._last_node[stream] = node.id
         self._awaited_nodes[stream] = []
-        self._num_host_nodes[stream] = len(self._host_nodes)
+        self._num_host_awaited[stream] = len(self._host_awaited_nodes)

@@ -38,7 +38,7 @@ def convert(question: Chakra) -> tuple[list[dict[str, Any]], Path, str]:
     """
     if question.action not in ACTIONS:
         raise SpecError("action", question.action, one_of(ACTIONS, question.action))
-    source, exact = question.source, question.out is not None
+    source, exact = question.source, question.out is not None  # a default folder gets a number if it exists
     kind = "chakra" if question.action == "export" else "record"
     target = Path(question.out or f"runs/{source.resolve().name}-{kind}")
     if question.action == "export":
@@ -67,13 +67,15 @@ def export_record(
     ranks = read_record(source)
     segment_s = [segment_seconds(record, hardware) for record in ranks]
     head_fields = {"hardware": hardware.name, "host": host_mode}
-    return write_chakra(ranks, segment_s, is_ahead=host_mode == "ahead", head_fields=head_fields, out=out, exact=exact)
+    return write_chakra(
+        ranks, segment_s, host_runs_ahead=host_mode == "ahead", head_fields=head_fields, out=out, exact=exact
+    )
 
 
 def write_chakra(
     ranks: Sequence[RankRecord],
     segment_s: Sequence[Sequence[float]],
-    is_ahead: bool,
+    host_runs_ahead: bool,
     head_fields: dict[str, str],
     out: Path,
     exact: bool = True,
@@ -83,14 +85,14 @@ def write_chakra(
     Args:
         ranks: the record of each rank.
         segment_s: for each rank, the seconds of its segments.
-        is_ahead: whether the host runs ahead of its streams.
+        host_runs_ahead: whether the host runs ahead of its streams.
         head_fields: fields that the head of each file has.
         out: a new folder; see ``RunFolder`` for ``exact``.
 
     Returns:
         Rows, one per rank: its file, nodes and bytes; and the folder.
     """
-    chakra_messages()  # refuses if protobuf is not installed
+    chakra_messages()  # an error if protobuf is not installed
     with RunFolder(out, exact) as folder:
         (folder.working / "figures").rmdir()  # traces have none
         numbers = ChakraNumbers(ranks)
@@ -98,7 +100,7 @@ def write_chakra(
         for rank, (record, segment_s_of_rank) in enumerate(zip(ranks, segment_s, strict=True)):
             file = f"{NAME}.{rank}.et"
             head = build_head(record, len(ranks), head_fields)
-            nodes = list(NodeBuilder(rank, record, segment_s_of_rank, numbers, is_ahead).build())
+            nodes = list(NodeBuilder(record, segment_s_of_rank, numbers, host_runs_ahead).build())
             file_bytes = write_messages(folder.working / file, [head, *nodes])
             rows.append({"rank": rank, "file": file, "nodes": len(nodes), "bytes": file_bytes})
         if numbers.groups:
@@ -134,7 +136,7 @@ def import_chakra(source: Path, out: Path, exact: bool = False) -> tuple[list[di
 
 def read_chakra(source: Path) -> list[RankRecord]:
     """Return the record of each rank from a folder of Chakra traces."""
-    chakra_messages()  # refuses if protobuf is not installed
+    chakra_messages()  # an error if protobuf is not installed
     files = find_trace_files(source)
     groups = _read_group_file(source, len(files))
     contents = []

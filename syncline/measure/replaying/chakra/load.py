@@ -55,7 +55,16 @@ KNOWN_TYPES = (METADATA, COMPUTE, SEND, RECV, COLLECTIVE)
 
 
 class OrderedNode(NamedTuple):
-    """A node with its attributes and the numbers of the nodes that it depends on, none of which takes no time."""
+    """A Chakra node whose dependencies are only nodes that take time.
+
+    Attributes:
+        id: number of the node.
+        name: name of the node.
+        type: one of `KNOWN_TYPES`, or 0 for a node without a type.
+        duration_s: seconds of the node.
+        attributes: attributes by name.
+        dependencies: numbers of the nodes that must end before this one begins.
+    """
 
     id: int
     name: str
@@ -144,7 +153,7 @@ def read_pytorch_groups(nodes: Iterable[ChakraMessage]) -> dict[str, tuple[int, 
     """Return the ranks of process groups by name, which PyTorch's own traces have as JSON inputs of a METADATA node."""
     groups: dict[str, tuple[int, ...]] = {}
     for node in nodes:
-        if node.type == METADATA and "pg_name" in node.inputs.values:
+        if node.type == METADATA and "pg_name" in node.inputs.values:  # a text
             try:
                 (text,) = json.loads(node.inputs.values)  # a list with one string, which is JSON again
                 for group in json.loads(text):
@@ -167,32 +176,32 @@ class RecordBuilder:
     def __init__(self, rank: int, head: dict[str, Any], trace_groups: TraceGroups, path: str) -> None:
         self.rank, self.trace_groups, self.path = rank, trace_groups, path
         self.record = RankRecord()
-        # Segments in the head, if this package has written the file.
+        # Operations and seconds of the segments, if this package has written the file.
         self._stored_segments, self._stored_s = _read_segments(head, path)
-        self._segments: dict[tuple[Operations, float], int] = {}
+        self._segment_of: dict[tuple[Operations, float], int] = {}  # segment of the record
         self._segment_s: list[float] = []
         self._stream_of: dict[int, int] = {}  # stream of each computing node
         self._last_node: dict[int, int] = {}  # last computing node of each stream
-        self._num_events_to: dict[int, int] = {}  # number of events up to each computing node
+        self._num_events_to: dict[int, int] = {}  # by computing node: number of the record's events up to this node
         self._marks: dict[int, int] = {}  # mark behind a computing node
         self._calls: dict[int, int] = {}  # call of each communicating node
         self._waits: set[tuple[int, int]] = set()  # nodes and the streams that have waited for them
         self._next_numbers: Counter[Any] = Counter()
-        self._last_stream = HOST_STREAM
+        self._highest_stream = HOST_STREAM
 
     def build(self, nodes: Sequence[OrderedNode]) -> RankRecord:
         """Return the record of nodes that are in the order of their issue."""
         has_device_nodes = any(node.type == COMPUTE and not node.attributes.get("is_cpu_op") for node in nodes)
-        streams = [node.attributes.get("stream") for node in nodes]
-        self._last_stream = max([HOST_STREAM, *(stream for stream in streams if isinstance(stream, int))])
+        named_streams = [stream for node in nodes if isinstance(stream := node.attributes.get("stream"), int)]
+        self._highest_stream = max([HOST_STREAM, *named_streams])
         for node in nodes:
             if node.type == COMPUTE:
-                is_beside_device = has_device_nodes and node.attributes.get("is_cpu_op")
-                stream = self._stream_for(node, default=HOST_STREAM if is_beside_device else 0)
+                is_on_host = has_device_nodes and node.attributes.get("is_cpu_op")
+                stream = self._stream_for(node, default=HOST_STREAM if is_on_host else 0)
                 self._add_waits(node, stream)
                 self._add_computing(node, stream)
             elif node.type in (SEND, RECV, COLLECTIVE):
-                stream = self._stream_for(node, default=None)
+                stream = self._stream_for(node)
                 self._add_waits(node, stream)
                 if node.type == COLLECTIVE:
                     self._add_collective(node, stream)
@@ -204,28 +213,32 @@ class RecordBuilder:
                     self.record.events.append(Stepped())
                 elif node.name == "loss" and isinstance(node.attributes.get("loss"), float):
                     self.record.events.append(Loss(node.attributes["loss"]))
-        # Insert marks from the last one backwards, so that the positions of the others stay valid.
-        for node_id, mark in sorted(self._marks.items(), key=lambda item: -self._num_events_to[item[0]]):
-            self.record.events.insert(self._num_events_to[node_id], Marked(mark, self._stream_of[node_id]))
-        if self._stored_segments is None or self._stored_s:  # other programs' nodes always have seconds
+        # Insert marks behind their nodes, from the last one backwards, so that the positions of the others stay valid.
+        for node_id in sorted(self._marks, key=lambda node_id: -self._num_events_to[node_id]):
+            mark = Marked(self._marks[node_id], self._stream_of[node_id])
+            self.record.events.insert(self._num_events_to[node_id], mark)
+        has_seconds = self._stored_segments is None or bool(self._stored_s)  # other programs' nodes always have some
+        if has_seconds:
             self.record.segment_cpu_s = self._segment_s
         return self.record
 
-    def _stream_for(self, node: OrderedNode, default: int | None) -> int:
-        """Return the stream that a node names, else ``default``; a call has no default: stream 0, or a new stream."""
-        if "stream" in node.attributes or self._stored_segments is not None:
+    def _stream_for(self, node: OrderedNode, default: int | None = None) -> int:
+        """Return the stream that a node names, else ``default``; without that, as for a call, stream 0 or a new one."""
+        if "stream" in node.attributes or self._stored_segments is not None:  # this package leaves out stream 0
             return self._non_negative_int(node, "stream", default=0)
         if default is not None:
             return default
-        if node.dependencies in ([], [self._last_node.get(0)]):
-            return 0  # the call waits for nothing but the work that is queued on stream 0 anyway
-        self._last_stream += 1
-        return self._last_stream
+        waits_only_for_stream_0 = node.dependencies in ([], [self._last_node.get(0)])
+        if waits_only_for_stream_0:
+            return 0
+        self._highest_stream += 1
+        return self._highest_stream
 
     def _add_waits(self, node: OrderedNode, stream: int) -> None:
         """Append the waits of a stream for the nodes on which a node depends."""
         for dependency in node.dependencies:
             is_call = dependency in self._calls
+            # A sent message or a single rank's collective has no stream here: no node waits for it.
             is_on_stream = not is_call and self._stream_of.get(dependency, stream) == stream
             if is_on_stream or (dependency, stream) in self._waits:
                 continue
@@ -245,19 +258,19 @@ class RecordBuilder:
                 raise self._error(node, f"a segment below {len(self._stored_segments)}", number)
             operations = self._stored_segments[number]
             seconds = self._stored_s[number] if self._stored_s else 0.0
-            key = operations, float(number)  # segments with equal operations may have different seconds
+            key = operations, float(number)  # segments with equal operations stay apart, as they were stored
         else:
             flops = float(self._non_negative_int(node, "num_ops", default=0))
             nbytes = float(self._non_negative_int(node, "tensor_size", default=0))
             operations, seconds = (CountedOperation(flops, nbytes),), node.duration_s
             key = operations, seconds
-        if key not in self._segments:
-            self._segments[key] = len(self.record.segments)
+        if key not in self._segment_of:
+            self._segment_of[key] = len(self.record.segments)
             self.record.segments.append(operations)
             self._segment_s.append(seconds)
-        self.record.events.append(Computed(self._segments[key], stream))
+        self.record.events.append(Computed(self._segment_of[key], stream))
         self._stream_of[node.id], self._last_node[stream] = stream, node.id
-        self._num_events_to[node.id] = len(self.record.events)  # the position at which a mark may be inserted
+        self._num_events_to[node.id] = len(self.record.events)
 
     def _add_collective(self, node: OrderedNode, stream: int) -> None:
         """Append the event of a node that is a collective to the record."""
@@ -270,11 +283,11 @@ class RecordBuilder:
         collective = COLLECTIVE_TYPES[type_index].lower()
         ranks = self._group_ranks(node)
         pg_name = node.attributes.get("pg_name", "") or "0"  # 0 is the group of all ranks
-        group_name = str(node.attributes.get("group", pg_name))
+        group_name = str(node.attributes.get("group", pg_name))  # the name in the record, if this package wrote it
+        number_in_group = self._next_number((group_name, ranks))
         started = Started(
-            call, TIMED_AS.get(collective, collective), asked=str(node.attributes.get("asked", collective)),
-            payload_bytes=nbytes, ranks=ranks, key=(group_name, self._next_number((group_name, ranks))), site=site,
-            stream=stream,
+            call, kind=TIMED_AS.get(collective, collective), asked=str(node.attributes.get("asked", collective)),
+            payload_bytes=nbytes, ranks=ranks, key=(group_name, number_in_group), site=site, stream=stream,
         )  # fmt: skip
         self.record.events.append(started)
         if len(ranks) > 1:  # a single rank communicates with nobody, so there is nothing to wait for
@@ -294,14 +307,14 @@ class RecordBuilder:
         chakra_tag = self._non_negative_int(node, "comm_tag", default=0)
         num_earlier = self._next_number((is_send, sender, receiver, chakra_tag))
         messages = self.trace_groups.messages
+        # The first of the two ends to be read numbers the message; the other end finds the number.
         number = messages.setdefault((sender, receiver, chakra_tag, num_earlier), len(messages))
         tag = (str(node.attributes.get("group", "")), sender, receiver, number)
         if is_send:
-            # A sent buffer is free at once, so that only a receive is a call to wait for.
             self.record.events.append(MessageSent(call, peer, payload_bytes=nbytes, tag=tag, site=site, stream=stream))
         else:
-            self.record.events.append(MessageAwaited(call, peer, tag, site, stream))
-            self._calls[node.id] = call
+            self.record.events.append(MessageAwaited(call, peer, tag=tag, site=site, stream=stream))
+            self._calls[node.id] = call  # for which nodes may wait; a sender goes on at once
 
     def _group_ranks(self, node: OrderedNode) -> tuple[int, ...]:
         """Return the ranks of the group of a collective."""
@@ -309,14 +322,14 @@ class RecordBuilder:
         ranks = self.trace_groups.groups.get(name)
         if ranks is None and name not in ("", "0"):
             raise self._error(node, "a pg_name that comm_groups.json has", name)
-        if not ranks:  # the group of all ranks: ASTRA-sim's 0, or no name, or an empty list of PyTorch
+        if not ranks:  # no name, ASTRA-sim's name 0, or PyTorch's empty list, which all stand for all ranks
             return tuple(range(self.trace_groups.num_ranks))
         if self.rank not in ranks:
             raise self._error(node, f"a group with rank {self.rank}", name)
         return ranks
 
-    def _next_number(self, key: Any) -> int:
-        """Return the next number for a key: 0 at the first call with this key, then 1, and so on."""
+    def _next_number(self, key: tuple[Any, ...]) -> int:
+        """Return the number of earlier calls of this method with the same key."""
         number = self._next_numbers[key]
         self._next_numbers[key] += 1
         return number
@@ -347,10 +360,10 @@ def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | 
         return isinstance(value, list) and all(isinstance(x, float) and 0 <= x < math.inf for x in value)
 
     segments: list[Operations] = []
-    while f"{PREFIX}segment.{len(segments)}" in head:
-        flops_and_bytes = head[f"{PREFIX}segment.{len(segments)}"]
+    while (name := f"{PREFIX}segment.{len(segments)}") in head:
+        flops_and_bytes = head[name]
         if not are_numbers(flops_and_bytes) or len(flops_and_bytes) % 2:
-            raise SpecError("trace", path, f"FLOPs and bytes by turns in {PREFIX}segment.{len(segments)}")
+            raise SpecError("trace", path, f"FLOPs and bytes by turns in {name}")
         flops, nbytes = flops_and_bytes[::2], flops_and_bytes[1::2]
         kernels = _read_kernels(head.get(f"{PREFIX}kernels.{len(segments)}"), len(flops), path)
         operations = [CountedOperation(flops[i], nbytes[i], *kernel) for i, kernel in enumerate(kernels)]
@@ -362,10 +375,10 @@ def _read_segments(head: dict[str, Any], path: str) -> tuple[list[Operations] | 
 
 
 def _read_kernels(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
-    """Return kind, number format, shape and mask of each operation of a segment; empty tuples if it has no kernels.
+    """Return kind, number format, shape and mask of each operation of a segment, or an empty tuple for each.
 
     Args:
-        text: a JSON list with these four values for each operation, or None.
+        text: a JSON list with these four values for each operation; None if the file does not have them.
         count: number of operations of the segment.
         path: path of the file, for error messages.
     """
@@ -377,6 +390,7 @@ def _read_kernels(text: Any, count: int, path: str) -> list[tuple[Any, ...]]:
             kernels.append((kind, precision, tuple(float(size) for size in shape), bool(is_causal)))
     except (ValueError, TypeError):
         kernels = []
-    if len(kernels) != count or not all(kind in get_args(Kind) for kind, *_ in kernels):
+    has_known_kinds = all(kind in get_args(Kind) for kind, *_ in kernels)
+    if len(kernels) != count or not has_known_kinds:
         raise SpecError("trace", path, f"kinds and shapes of {count} operations in {PREFIX}kernels")
     return kernels

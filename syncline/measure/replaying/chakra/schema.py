@@ -181,7 +181,7 @@ def _read_length(file: BinaryIO, path: Path) -> int | None:
         if byte[0] < 0x80:
             return number
         shift += 7
-        if shift > 31:
+        if shift >= 5 * 7:  # protobuf writes 32 bits as at most five bytes
             raise _file_error(path, "a length has more than 32 bits")
 
 
