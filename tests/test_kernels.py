@@ -34,6 +34,7 @@ WHAT = (
     "tests/comm/test_signs.py",
     "tests/comm/test_bits.py",
     "tests/comm/test_worlds.py",
+    "tests/optim/test_compiled.py",
     "tests/optim/test_formulas.py",
     "tests/optim/test_votes.py",
     "tests/methods/test_table.py",
