@@ -23,7 +23,7 @@ from syncline.methods import MethodBase
 from syncline.methods.parts.asynchronous import asynchronous_of
 from syncline.runs.sweep.grid import SweptSpec, configurations
 from syncline.runs.sweep.identity import canonical
-from syncline.runs.training.trained import Trained, base_s, regroups_after_failures
+from syncline.runs.training.trained import Trained, regroups_after_failures, undisturbed_step_s
 from syncline.sim import Clock
 from syncline.sim.online.server_interface import AsyncResult
 from syncline.specs import RunSpec
@@ -283,7 +283,7 @@ class _ProblemTimes:
         key = run.network.name, canonical(run.model_dump(mode="json"))
         if key not in self._simulated:
             tensors, flops = self._tensors_and_flops(run)
-            plan = async_plan(run, method, tensors, base_s(run, flops), run.network)
+            plan = async_plan(run, method, tensors, base_s=undisturbed_step_s(run, flops), network=run.network)
             result = plan.simulate()
             self._simulated[key] = SimulatedWorkers(result, async_training_clock(result, plan.settings, run.steps))
         return self._simulated[key]

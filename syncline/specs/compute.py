@@ -58,7 +58,7 @@ class KernelsSpec(Spec):
         return tuple(dimension for dimension, is_overlapped in overlaps.items() if is_overlapped)
 
     def build(self) -> Software:
-        """Return the kernels as the cost model's `Software`."""
+        """Return the kernels as the cost model's `Software`, which has neither overlaps nor updates."""
         return Software(
             self.attention, self.compiled, self.fused_loss, self.fused_optimizer, once_per_node=self.once_per_node
         )
@@ -73,7 +73,9 @@ def _parse_batch_times(value: Any, path: str) -> BatchTimes:
     times_s = {}
     for size, seconds in value.items():
         try:
-            batch_size = float("" if isinstance(size, bool) else size)  # "" raises: true and false are no sizes
+            if isinstance(size, bool):
+                raise ValueError("true and false are no sizes")
+            batch_size = float(size)
         except (TypeError, ValueError):
             raise SpecError(path, size, "a batch size, as in {1: 12 ms, 8: 60 ms}") from None
         times_s[batch_size] = parse_seconds(seconds, str(size))
@@ -201,7 +203,7 @@ class ComputeSpec(Spec):
             raise refusal("mfu", self.mfu, "hardware as well, of whose peak it is a fraction")
         return self
 
-    def base_s(
+    def undisturbed_step_s(
         self, flops: float | None, workload_name: str, *, samples: float | None = None, tokens: float | None = None
     ) -> float:
         """Return the seconds of an undisturbed step, or raise a `SpecError` if the fields do not determine them.
@@ -226,8 +228,7 @@ class ComputeSpec(Spec):
         if flops is None:
             expected = f"seconds per step, as {workload_name} has no FLOPs to derive them from"
             raise SpecError("compute.seconds", None, expected)
-        machine = self.machine if self.mfu is None else dataclasses.replace(self.machine, mfu=self.mfu)
-        return float(compute_s(flops, machine))
+        return float(compute_s(flops, self.machine_at_mfu))
 
     @property
     def machine(self) -> Hardware:
@@ -235,10 +236,19 @@ class ComputeSpec(Spec):
         return self.hardware or HARDWARE["cpu-core"]
 
     @property
+    def machine_at_mfu(self) -> Hardware:
+        """Return the hardware that turns FLOPs into seconds, with the spec's ``mfu`` if that is set."""
+        return self.machine if self.mfu is None else dataclasses.replace(self.machine, mfu=self.mfu)
+
+    @property
+    def has_seconds(self) -> bool:
+        """Return whether the seconds of a step are stated or measured, and do not follow from FLOPs."""
+        return self.seconds is not None or self.batch_times is not None or self.measure
+
+    @property
     def has_kernels(self) -> bool:
-        """Return whether the hardware's kernels are known and nothing else decides the seconds of a step."""
-        is_set = self.measure or self.seconds is not None or self.batch_times is not None or self.mfu is not None
-        return not is_set and self.machine.kernels is not None
+        """Return whether the hardware's kernels are known, and neither seconds nor ``mfu`` decide a step instead."""
+        return not self.has_seconds and self.mfu is None and self.machine.kernels is not None
 
     @property
     def prices_updates(self) -> bool:
@@ -247,13 +257,13 @@ class ComputeSpec(Spec):
         return self.optimizer_time in (None, COUNTED) and kernels is not None and kernels.updates is not None
 
     def optimizer_s(
-        self, method: MethodBase, tensors: Sequence[TensorShape], base_s: float, flops: float | None, workload_name: str
+        self, method: MethodBase, tensors: Sequence[TensorShape], step_s: float, flops: float | None, workload_name: str
     ) -> float:
         """Return the seconds that the update of an undisturbed worker adds to its step.
 
         Args:
             method: method with the update.
-            base_s: seconds of the step.
+            step_s: seconds of the step without the update.
             flops: FLOPs of one worker's step; None if they cannot be counted. Counted updates need them.
             workload_name: name of the problem or the model, for the error line.
         """
@@ -265,12 +275,12 @@ class ComputeSpec(Spec):
             return self.optimizer_time.get(method.name, 0.0)
         if self.optimizer_time != COUNTED:
             return self.optimizer_time or 0.0
-        if not flops or not base_s:
+        if not flops or not step_s:
             expected = f"a time, as {workload_name} has no FLOPs from which its speed follows"
             raise SpecError("compute.optimizer_time", COUNTED, expected)
         # The update runs at the speed of the step: its FLOPs over its seconds.
-        speed = dataclasses.replace(self.machine, peak_flops=flops / base_s, mfu=1.0)
-        return method.added_update_s(tensors, speed)
+        machine = dataclasses.replace(self.machine, peak_flops=flops / step_s, mfu=1.0)
+        return method.added_update_s(tensors, machine)
 
     def check_optimizer(self, methods: Iterable[MethodBase]) -> None:
         """Refuse an ``optimizer_time`` by method names that lacks the name of a method."""
@@ -289,14 +299,13 @@ class ComputeSpec(Spec):
             experts: number of experts of a transformer whose kernels are added up; None if the seconds are those of
                 its FLOPs.
         """
-        has_seconds = self.seconds is not None or self.batch_times is not None
-        return computing_uncertainty(None if has_seconds else self.machine, width, self.mfu, workers, experts)
+        is_stated = self.seconds is not None or self.batch_times is not None
+        machine = None if is_stated else self.machine  # stated seconds are exact
+        return computing_uncertainty(machine, width, self.mfu, workers, experts)
 
     def source_note(self) -> str:
-        """Return a sentence that names the hardware behind the seconds; empty text if the spec sets the seconds."""
-        if self.seconds is not None or self.batch_times is not None or self.measure:
-            return ""
-        return f" Compute: the problem's operations on {self.machine.name}."
+        """Return a sentence that names the hardware behind the seconds; empty text if they are stated or measured."""
+        return "" if self.has_seconds else f" Compute: the problem's operations on {self.machine.name}."
 
     def warnings(self) -> list[str]:
         """Return a warning for each batch size of the table that takes less time than a smaller one."""
@@ -324,8 +333,9 @@ class ComputeSpec(Spec):
         disturbances += [SlowWorker(slow.worker, slow.factor) for slow in self.slow_workers]
         rng = generator(seed, "compute time")
         compute_s = ComputeTime(base_s, tuple(disturbances)).sample(steps, workers, rng)
-        # If all steps are equal, one row is multiplied and repeated without taking memory.
-        compute_s = np.broadcast_to(first_if_same(compute_s) * first_if_same(np.asarray(factors)), compute_s.shape)
+        # Of equal steps only the first row is multiplied; the product is repeated without taking memory.
+        product_s = first_if_same(compute_s) * first_if_same(np.asarray(factors))
+        compute_s = np.broadcast_to(product_s, compute_s.shape)
         for pause in self.pauses:
             if pause.step < steps:
                 compute_s = Pause(pause.worker, pause.step, pause.seconds).disturb(compute_s, rng)
@@ -376,10 +386,9 @@ def relative_speeds(speeds: tuple[float | Hardware, ...], compute: ComputeSpec) 
     """
     machines = [speed for speed in speeds if isinstance(speed, Hardware)]
     # Seconds do not tell the rate of the machine on which they were measured.
-    has_seconds = compute.seconds is not None or compute.batch_times is not None or compute.measure
-    reference = machines[0] if machines and has_seconds else compute.machine
-    reference_flops = reference.peak_flops * (compute.mfu or reference.mfu)
-    numbers = []
+    reference = machines[0] if machines and compute.has_seconds else compute.machine_at_mfu
+    reference_flops = reference.peak_flops * reference.mfu
+    relative = []
     for speed in speeds:
-        numbers.append(speed.peak_flops * speed.mfu / reference_flops if isinstance(speed, Hardware) else speed)
-    return tuple(numbers)
+        relative.append(speed.peak_flops * speed.mfu / reference_flops if isinstance(speed, Hardware) else speed)
+    return tuple(relative)

@@ -53,7 +53,7 @@ class WatchSpec(Spec):
 
         Args:
             expected: accepted value, for the error line.
-            error: function that makes the exception from the path, the value and ``expected``.
+            error: function that makes the exception from path, value and ``expected``; a command passes `SpecError`.
         """
         if self.measures:
             raise error("watch.measures", self.measures, expected)
@@ -138,11 +138,13 @@ SeedsField = Annotated[tuple[Seed, ...], parsed(_seeds_from_count), Field(min_le
 class Training(ClockSpec, Experiment):
     """The fields of every training. Gradients travel in fp32 unless ``precision`` is set.
 
-    ``speeds``: the relative speed of each worker, if speeds differ; a step of the worker takes ``1 / speed`` times the
-    seconds of ``compute``. If an entry is hardware, its speed is its rate ``peak_flops mfu`` over the rate of
-    ``compute.hardware``; if ``compute`` has seconds, over the rate of the first hardware in the list.
-    ``failures``: failures of machines at points in time. ``pipeline``: the stages into which the model of the single
-    worker is cut; the network then connects the stages.
+    ``eval_every``: steps between evaluations; 0: only before and after. ``speeds``: the relative speed of each worker,
+    if speeds differ; a step of the worker takes ``1 / speed`` times the seconds of ``compute``. If an entry is
+    hardware, its speed is its rate ``peak_flops mfu`` over the rate of ``compute.hardware``; if ``compute`` has
+    seconds, over the rate of the first hardware in the list. ``failures``: failures of machines at points in time.
+    ``timeline_steps``: first steps that the timeline keeps. ``threads`` of torch, ``device``, ``dtype``, ``execution``
+    and ``autocast`` say how gradients are computed. ``pipeline``: the stages into which the model of
+    the single worker is cut; the network then connects the stages.
     """
 
     problem: ProblemField
@@ -199,8 +201,10 @@ class Training(ClockSpec, Experiment):
         """Return what the network connects: ``workers`` or ``stages``."""
         return "workers" if self.pipeline is None else "stages"
 
-    def check_gradient_delay(self, method: MethodBase, path: str) -> None:
-        """Refuse methods that ``pipeline`` or ``recovery: elastic`` rules out, and remedies without a pipeline."""
+    def check_method(self, method: MethodBase, path: str) -> None:
+        """Refuse a method that the faults, the failures or the pipeline of the training rule out."""
+        self.faults.check_method(method, path)
+        self._check_asynchronous(method, path)
         if self.failures is not None and asynchronous_of(method) is None:
             self.failures.check_method(method, path)
         remedy = remedy_of(method)
@@ -209,7 +213,7 @@ class Training(ClockSpec, Experiment):
         elif remedy is not None:
             raise refusal(f"{path}.remedy", remedy.kind, "none without pipeline, whose gradients are late")
 
-    def check_asynchronous(self, method: MethodBase, path: str) -> None:
+    def _check_asynchronous(self, method: MethodBase, path: str) -> None:
         """Refuse an asynchronous method together with settings that need common steps of all workers."""
         asynchrony = asynchronous_of(method)
         if asynchrony is None:
@@ -222,18 +226,12 @@ class Training(ClockSpec, Experiment):
         asynchrony.check_workers(self.workers, path)
         self.faults.refuse_absences(no_common_steps)
 
-    def check_method(self, method: MethodBase, path: str) -> None:
-        """Refuse a method that the faults, the failures or the pipeline of the training rule out."""
-        self.faults.check_method(method, path)
-        self.check_asynchronous(method, path)
-        self.check_gradient_delay(method, path)
-
     @property
     def relative_speeds(self) -> tuple[float, ...]:
         """Return each worker's speed relative to ``compute``: its number, or its machine's rate over compute's."""
         return relative_speeds(self.speeds, self.compute)
 
-    def step_times(self, base_s: float, steps: int, work: Sequence[float] | None = None) -> np.ndarray:
+    def step_times(self, base_s: float, steps: int, relative_durations: Sequence[float] | None = None) -> np.ndarray:
         """Return the seconds that each worker computes in each of the first steps, ``(steps, P)``.
 
         Stragglers and jitter are random; the experiment's first seed samples them.
@@ -241,15 +239,15 @@ class Training(ClockSpec, Experiment):
         Args:
             base_s: seconds of an undisturbed step.
             steps: number of steps.
-            work: work of each worker relative to the work of ``base_s``, ``(P,)``; 1 by default.
+            relative_durations: duration of each worker's step relative to ``base_s``, ``(P,)``; 1 by default.
         """
         import numpy as np
 
         factors = self.faults.stragglers.factors(steps, self.workers, self.seeds[0])
         if self.speeds:
             factors = factors / np.array(self.relative_speeds)
-        if work is not None:
-            factors = factors * np.array(work)
+        if relative_durations is not None:
+            factors = factors * np.array(relative_durations)
         return self.compute.sample(base_s, steps, self.workers, self.seeds[0], factors)
 
     @property
@@ -275,11 +273,12 @@ class Training(ClockSpec, Experiment):
     def unaveraged_warnings(self, method: MethodBase, path: str) -> list[str]:
         """Return a warning if the training ends before some state of the method is averaged for the first time.
 
-        A state that a method sends in several phases counts as averaged if one of these phases begins. Errors name a
-        field below ``path``.
+        A state that a method sends in several phases counts as averaged if one of these phases begins. ``path`` is the
+        method's field, for errors.
         """
         with within(path):
-            exchanges = method.exchanges(model=1, workers=self.workers)  # their steps are the same for any model
+            # The steps of exchanges are the same for any model, as for one of a single parameter.
+            exchanges = method.exchanges(model=1, workers=self.workers)
         averaged_states = {exchange.label for exchange in exchanges if exchange.num_runs(self.steps)}
         unaveraged: dict[str, str] = {}  # by state, with the first phase in which it would be averaged
         for exchange in exchanges:
@@ -293,7 +292,10 @@ class Training(ClockSpec, Experiment):
         return [f"{method.name}: never averaged in {self.steps} steps: {', '.join(unaveraged.values())}"]
 
     def method_warnings(self, methods: Mapping[str, MethodBase], networks: Sequence[Network]) -> list[str]:
-        """Return warnings about methods, by their paths in the spec, on networks, and about the compute times."""
+        """Return warnings about the problem, the compute times, and the methods on networks.
+
+        ``methods``: the methods by their paths in the spec.
+        """
         warnings: list[str] = self.problem.notes() if hasattr(self.problem, "notes") else []
         warnings = warnings + self.compute.warnings() + self.clock_warnings(list(methods.values()), networks)
         for path, method in methods.items():

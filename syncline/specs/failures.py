@@ -25,7 +25,7 @@ from syncline.errors import SpecError, named
 from syncline.fields import Seconds, Spec, Workers, parsed, refusal, validate
 from syncline.methods import MethodBase
 from syncline.specs.clock import BandwidthField, BytesField
-from syncline.specs.cluster.reading import is_file, parse_fields, read_text
+from syncline.specs.cluster.reading import fields_of_file, is_file
 from syncline.specs.faults import OutageSpec, parse_outages, sends_only_means
 from syncline.units import parse_seconds
 
@@ -132,17 +132,20 @@ def _parse_rates(value: Any, path: str) -> Any:
 class FailuresSpec(Spec):
     """Failures of machines, and the recovery of a training. The first seed draws them, the same for all trainings.
 
-    ``rates``: see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a worker.
-    ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
-    ``repair_time``: seconds until a failed machine can be used again, for rates without one; by default 5.7 h, a
-    published mean (`syncline.costmodel.failures.REPAIR_S`). ``rejoin_time``: seconds in which a returning
-    worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
-    read a checkpoint. ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of
-    workers. ``spares``: machines that replace failed ones at once; published rates have those of their cluster.
+    What fails: ``rates``, see `FailureRateSpec`; or the name of published rates, or the mean time between failures of a
+    worker. ``outages``: a list of outages, or a CSV file of them; a worker that joins late has an outage from 0 s on.
+    ``workers_per_node``: workers of a node. ``sites``: number of sites, with equal numbers of workers. ``spares``:
+    machines that replace failed ones at once; published rates have those of their cluster.
+
     ``recovery`` of synchronous methods: with ``restart`` all workers wait until the failed ones are back, and return to
     the last checkpoint; with ``elastic`` the present workers form a new group in ``regroup_time`` and go on, if there
-    are at least ``min_workers`` of them. Asynchronous methods go on without recovery. ``detection_timeout``: seconds
-    until the other workers detect a failure. ``restart_time``: seconds to start processes.
+    are at least ``min_workers`` of them. Asynchronous methods go on without recovery.
+
+    Times in seconds: ``repair_time``: until a failed machine can be used again, of rates that do not state their own;
+    by default 5.7 h, a published mean (`syncline.costmodel.failures.REPAIR_S`). ``rejoin_time``: in which a returning
+    worker fetches its state; by default the bytes of the state over its link if a network is known, else the time to
+    read a checkpoint. ``detection_timeout``: until the other workers detect a failure. ``restart_time``: to start
+    processes.
     """
 
     rates: Annotated[tuple[FailureRateSpec, ...], parsed(_parse_rates)] = ()
@@ -161,7 +164,7 @@ class FailuresSpec(Spec):
 
     @model_validator(mode="before")
     @classmethod
-    def _published(cls, value: Any) -> Any:
+    def _fill_in_published(cls, value: Any) -> Any:
         """Set ``workers_per_node`` and ``spares`` to those of the published rates, unless the spec sets them."""
         if not isinstance(value, dict) or not isinstance(value.get("rates"), str):
             return value
@@ -200,7 +203,7 @@ class FailuresSpec(Spec):
         return tuple(rates)
 
     def repair_s(self) -> float:
-        """Return the longest seconds until a failed machine can be used again; 0 without rates."""
+        """Return the seconds until a failed machine can be used again, the longest of all rates; 0 without rates."""
         return max((rate.repair_s for rate in self.failure_rates()), default=0.0)
 
     def assumptions(self) -> list[str]:
@@ -240,7 +243,7 @@ class FailuresSpec(Spec):
         Args:
             step_s: seconds of a step.
             workers: number of workers, P.
-            nbytes: bytes of the training's own state.
+            nbytes: bytes of the training's state, for checkpoints without a ``size``; None if unknown.
             copies: number of model replicas, each on equally many workers; P by default.
             rejoin_s: seconds in which a returning replica fetches its state over the network, unless ``rejoin_time`` is
                 set; None if no network is known.
@@ -248,7 +251,7 @@ class FailuresSpec(Spec):
         from syncline.sim.failures.costs import CheckpointTimes, checkpoint_steps
 
         checkpoint = self.checkpoint
-        # Seconds from a checkpoint to the time from which it can be restored.
+        # Seconds from a checkpoint to the time from which it can be restored: training goes on while it is written.
         lag_s = 0.0 if checkpoint.mode == "blocking" else checkpoint.write_s(nbytes)
         interval_s = self.interval_s(workers, nbytes, copies)
         return CheckpointTimes(
@@ -273,20 +276,21 @@ class FailuresSpec(Spec):
     def best_interval_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the seconds of work between checkpoints that cost least at a constant failure rate.
 
-        Infinite without failures. ``nbytes`` and ``copies`` as in `checkpoint_costs`.
+        They are infinite without failures. ``nbytes`` and ``copies`` as in `checkpoint_costs`.
         """
         return best_interval_s(self.checkpoint.blocking_s(nbytes), self.rollback_mtbf_s(workers, nbytes, copies))
 
     def best_intervals_s(self, workers: int) -> tuple[float, float]:
-        """Return the shortest and the longest interval that cost at most 1 % more than the best."""
-        stop_s, mtbf_s = self.checkpoint.blocking_s(nbytes=None), self.rollback_mtbf_s(workers)
-        return intervals_within(excess=0.01, stop_s=stop_s, mtbf_s=mtbf_s)
+        """Return the shortest and the longest interval between checkpoints that cost at most 1 % more than the best."""
+        stop_s = self.checkpoint.blocking_s(nbytes=None)
+        return intervals_within(excess=0.01, stop_s=stop_s, mtbf_s=self.rollback_mtbf_s(workers))
 
     def rollback_mtbf_s(self, workers: int, nbytes: float | None = None, copies: int | None = None) -> float:
         """Return the mean seconds between failures after which the training returns to a checkpoint.
 
-        With ``recovery: elastic`` these are the instants at which no worker is present. If a closed form holds, they
-        include the chance that single failures overlap; otherwise only failures that stop all workers at once count.
+        With ``recovery: elastic`` these are the failures after which no worker is left. If a closed form holds, they
+        include single failures that overlap by chance; otherwise only failures that stop all workers at once count.
+        ``nbytes`` and ``copies`` as in `checkpoint_costs`.
         """
         if self.recovery == "restart":
             return self.mtbf_s(workers)
@@ -301,10 +305,10 @@ class FailuresSpec(Spec):
 
         listed = []
         for outage in self.outages:
-            first_worker, stop = outage.workers(self.workers_per_node, self.workers_per_site(workers))
+            first_worker, end_worker = outage.workers(self.workers_per_node, self.workers_per_site(workers))
+            end_worker = min(end_worker, workers)  # the last node or site may have fewer workers than the others
             back_s = math.inf if outage.end is None else outage.end
-            # The last node or site may have fewer workers than the others.
-            listed.append(Outage(outage.start, first_worker, stop=min(stop, workers), back_s=back_s))
+            listed.append(Outage(outage.start, first_worker, stop=end_worker, back_s=back_s))
         return all_outages(self.failure_rates(), listed, workers, self.workers_per_node, self.sites, seed)
 
 
@@ -318,7 +322,7 @@ def check_workers(failures: FailuresSpec, workers: int) -> None:
     """Refuse failures of workers that do not exist by a `SpecError`, for callers outside of a spec."""
     try:
         failures.check(workers)
-    except PydanticCustomError as error:
+    except PydanticCustomError as error:  # what `refusal` makes
         context = error.context or {}
         raise SpecError(context["path"], context["value"], context["expected"]) from None
 
@@ -332,7 +336,7 @@ def parse_failures(value: Any, path: str = "failures") -> FailuresSpec:
     if isinstance(value, FailuresSpec):
         return value
     if is_file(value):
-        value = dict(parse_fields(read_text(Path(value), path), str(value), path, "a file", EXAMPLE))
+        value = dict(fields_of_file(Path(value), path, EXAMPLE))
     try:
         return validate(FailuresSpec, _expand_shorthand(value))
     except SpecError as error:
@@ -350,15 +354,21 @@ FAILURE_OPTIONS = {
 
 
 def failures_of(question: Any) -> FailuresSpec | None:
-    """Return the failures of a question, with the fields that its options set; None for a question without failures."""
+    """Return the failures of a command's question, with the fields that its options set.
+
+    The result is None for a question without failures.
+
+    Raises:
+        SpecError: options of failures without failures, or a value is wrong.
+    """
     options = {}
     for name in (*FAILURE_OPTIONS, *CHECKPOINT_OPTIONS):
         value = getattr(question, name, None)
-        if value is not None and question.failures is None:
-            raise SpecError(name, value, "--failures as well, which says what fails")
         if value is not None:
             options[name] = value
     if question.failures is None:
+        for name, value in options.items():
+            raise SpecError(name, value, "--failures as well, which says what fails")
         return None
     failures = parse_failures(question.failures, "failures")
     return failures_with(failures, options) if options else failures
@@ -369,7 +379,8 @@ def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> Failure
     fields = failures.model_dump(mode="json", exclude_unset=True)
     for name, value in options.items():
         if name not in CHECKPOINT_OPTIONS:
-            fields[FAILURE_OPTIONS.get(name, name)] = value
+            field = FAILURE_OPTIONS.get(name, name)  # the name of an option, or already that of a field
+            fields[field] = value
     checkpoint_fields = {field: options[name] for name, field in CHECKPOINT_OPTIONS.items() if name in options}
     if isinstance(checkpoint_fields.get("write_time"), Mapping):  # the option may hold all fields of a checkpoint
         checkpoint_fields |= checkpoint_fields.pop("write_time")
@@ -379,9 +390,9 @@ def failures_with(failures: FailuresSpec, options: Mapping[str, Any]) -> Failure
 
 
 def has_closed_form(failures: FailuresSpec) -> bool:
-    """Return whether the times between losses of all workers have a closed form.
+    """Return whether the mean time between losses of all workers at once has a closed form.
 
-    They have it for exponential rates, with equal repair times or with spares, and without listed outages.
+    It has one for exponential rates, with equal repair times or with spares, and without listed outages.
     """
     rates = failures.failure_rates()
     if failures.outages or any(rate.shape != 1 for rate in rates):
@@ -394,7 +405,8 @@ def downtime_s(failures: FailuresSpec) -> float:
 
     With spares a replica does not wait for a repair.
     """
-    return max(failures.detection_timeout, 0.0 if failures.spares else failures.repair_s())
+    repair_s = 0.0 if failures.spares else failures.repair_s()
+    return max(failures.detection_timeout, repair_s)
 
 
 def fault_tolerant_group(
@@ -411,13 +423,13 @@ def fault_tolerant_group(
         period: number of steps from one exchange to the next.
     """
     num_replicas = workers if copies is None else copies
-    replica_workers = math.ceil(workers / num_replicas)
+    workers_per_replica = math.ceil(workers / num_replicas)
     replica_failures_per_s = 0.0
     for rate in failures.failure_rates():
         # A replica lies on several units of this kind, such as nodes, or shares a single one with other replicas.
-        unit_workers = rate.width(workers, failures.workers_per_node, failures.sites)
-        units_of_replica = max(replica_workers / unit_workers, 1.0)
-        replica_failures_per_s += units_of_replica / rate.mtbf_s
+        workers_per_unit = rate.width(workers, failures.workers_per_node, failures.sites)
+        units_per_replica = max(workers_per_replica / workers_per_unit, 1.0)
+        replica_failures_per_s += units_per_replica / rate.mtbf_s
     return FaultTolerantGroup(
         num_replicas, copy_mtbf_s=1 / replica_failures_per_s if replica_failures_per_s else math.inf,
         any_mtbf_s=failures.mtbf_s(workers), all_mtbf_s=failures.all_lost_mtbf_s(workers), step_s=step_s,

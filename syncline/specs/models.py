@@ -17,7 +17,7 @@ from syncline.costmodel.compute.models import MODELS
 from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, parsed
 from syncline.registry import PYTHON, Registry, call_from_fields, call_function, is_reference, name_of_call
-from syncline.specs.cluster.reading import SUFFIXES, Description, Name, parse_fields, read_text
+from syncline.specs.cluster.reading import SUFFIXES, Description, Name, fields_of_file, parse_fields, read_text
 
 BY_NAME: Registry[Any] = Registry("models", "syncline.models", MODELS)
 """Presets and registered models: shapes, descriptions of shapes, or functions that return a module."""
@@ -39,6 +39,8 @@ _TYPES: dict[str, Any] = get_type_hints(ModelShape) | {"name": Name}
 
 
 class _Described(Description):
+    """The base of `ModelDescribed`."""
+
     needs = "a value: a model's shape has layers, width, heads, vocabulary and sequence"
 
 
@@ -74,13 +76,13 @@ def model(value: str | Path | Mapping[str, Any] | Model, path: str = "model") ->
     if isinstance(value, Path) or (isinstance(value, str) and value.endswith((".json", *SUFFIXES))):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, value, path, content_name="fields", example=EXAMPLE), path)
+        return _from_mapping(parse_fields(value, path, EXAMPLE), path)
     if callable(value):
         return _from_object(value, path)
     name = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a config.json, a .yaml file, or module:name")
-    return _model_behind(name, BY_NAME.get(name, path), path)
+    return _model_of_reference(name, BY_NAME.get(name, path), path)
 
 
 def transformer(value: Any, path: str = "model") -> ModelShape:
@@ -95,7 +97,9 @@ def transformer(value: Any, path: str = "model") -> ModelShape:
 def model_fields(model: Model) -> dict[str, Any] | str:
     """Return a preset's name, fields or a reference, from which ``model`` builds the same model again."""
     if isinstance(model, ModuleShape):
-        return dict(model.reference) if isinstance(model.reference, Mapping) else model.reference or model.name
+        if isinstance(model.reference, Mapping):
+            return dict(model.reference)
+        return model.reference or model.name
     if MODELS.get(model.name) == model:
         return model.name
     changed_fields = {}
@@ -108,22 +112,22 @@ def model_fields(model: Model) -> dict[str, Any] | str:
 
 def _from_file(file: Path, path: str) -> ModelShape:
     """Return the model of a ``config.json`` or of a YAML file with a model's fields."""
-    text = read_text(file, path)
     if file.suffix == ".json":
         try:
-            fields = json.loads(text)
+            fields = json.loads(read_text(file, path))
         except (ValueError, RecursionError) as error:
             raise SpecError(path, str(file), f"a file in JSON ({error})") from None
         if not isinstance(fields, dict):
             raise SpecError(path, str(file), EXAMPLE)
     else:
-        fields = dict(parse_fields(text, str(file), path, content_name="a file", example=EXAMPLE))
-    if str(fields.get("kind")).endswith((".json", *SUFFIXES)):
+        fields = dict(fields_of_file(file, path, EXAMPLE))
+    names_file = str(fields.get("kind")).endswith((".json", *SUFFIXES))
+    if names_file:
         expected = f"a model's name; {file} is itself a file, which cannot name another one"
         raise SpecError(f"{path}.kind", fields["kind"], expected)
     if "kind" not in fields and not _has_model_fields(fields):
         raise SpecError(path, str(file), EXAMPLE)
-    # The name of the model ("meta-llama/Llama-2-7b"), or else of the file, or of the folder of a config.json.
+    # The last part of a config's own name, as "meta-llama/Llama-2-7b"; else the name of the file or its folder.
     _, _, name = str(fields.get("_name_or_path") or "").rstrip("/").rpartition("/")
     if not name:
         name = file.resolve().parent.name if file.stem == "config" else file.stem
@@ -167,7 +171,9 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
     for field, short_name in short_names.items():
         if field in mapping:
             raise SpecError(f"{path}.{short_name}", mapping[short_name], f"none with {field}, which means the same")
-    shape_fields = {"name": "model"} | (LLAMA_LIKE if short_names else {})  # who writes ``ffn`` means such a model
+    shape_fields: dict[str, Any] = {"name": "model"}
+    if short_names:  # those of LLaMA-like models
+        shape_fields |= LLAMA_LIKE
     shape_fields |= {SHORT_NAMES.get(name, name): value for name, value in mapping.items()}
     description = ModelDescribed.read(shape_fields, path)
     try:
@@ -177,23 +183,23 @@ def _from_shape_fields(mapping: Mapping[str, Any], path: str) -> ModelShape:
         raise SpecError(f"{path}.{short_names.get(field, field)}", error.value, error.expected) from None
 
 
-def _model_behind(reference: str, target: Any, path: str) -> Model:
-    """Return the model from what was found behind a registered name, or behind a reference such as ``module:name``.
+def _model_of_reference(reference: str, found: Any, path: str) -> Model:
+    """Return the model from what a registered name, or a reference such as ``module:name``, refers to.
 
     Args:
         reference: the name or reference, which also becomes the name of a model that has none.
-        target: a model; the name, file or description of a shape; or a function that returns a module or a shape.
+        found: a model; the name, file or description of a shape; or a function that returns a module or a shape.
         path: the field's name, for the error line.
     """
-    if isinstance(target, Model):
-        return replace(target, reference=reference) if isinstance(target, ModuleShape) else target
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):
-        if isinstance(target, Mapping) and "kind" not in target:
-            return model({"name": reference, **target}, path)
-        return model(target, path)
-    if not callable(target):
-        raise SpecError(path, reference, f"a model or a function that makes one, not {type(target).__name__}")
-    make = partial(call_function, target, reference, arguments={}, path=path, prefix=f"{path}.")
+    if isinstance(found, Model):
+        return replace(found, reference=reference) if isinstance(found, ModuleShape) else found
+    if isinstance(found, Mapping | str | Path) and not is_reference(found):  # a reference does not refer to another
+        if isinstance(found, Mapping) and "kind" not in found:
+            return model({"name": reference, **found}, path)
+        return model(found, path)
+    if not callable(found):
+        raise SpecError(path, reference, f"a model or a function that makes one, not {type(found).__name__}")
+    make = partial(call_function, found, reference, arguments={}, path=path, prefix=f"{path}.")
     return _from_function(make, reference, path, reference=reference)
 
 
@@ -204,7 +210,7 @@ def _from_object(value: Any, path: str) -> Model:
 
         return module_shape(value, type(value).__name__, path)
     name = getattr(value, "__qualname__", type(value).__name__)
-    make = partial(call_function, value, name, arguments={}, path=path, prefix=f"{path}.")
+    make = partial(call_function, value, name, arguments={}, path=path, prefix=f"{path}.")  # prefix: of errors' paths
     return _from_function(make, name, path)
 
 
@@ -218,7 +224,7 @@ def _from_function(
     from syncline.problems.network import shape_only
     from syncline.problems.torch_flops import module_shape  # imported late because torch is slow to load
 
-    returned: Any = shape_only(make)
+    returned: Any = shape_only(make)  # a module's parameters get no memory
     if isinstance(returned, Mapping):
         return model({"name": name, **returned}, path)
     shape: Model = returned if isinstance(returned, Model) else module_shape(returned, name, path)

@@ -155,20 +155,22 @@ class PipelineSpec(Experiment):
         """Refuse times of micro-batches beside a model, and a pipeline with neither."""
         if self.model is None:
             required, excluded = ["forward", "backward"], ["tokens_per_microbatch", "hardware"]
-            expected = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
-            reason = "a model as well, whose work it describes"
+            expected_if_missing = "the time of a micro-batch; or a model, tokens_per_microbatch and hardware instead"
+            expected_if_set = "a model as well, whose work it describes"
         else:
             required = ["tokens_per_microbatch", "hardware"]
             excluded = ["forward", "backward", "backward_weight"]
-            expected = "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
-            reason = "none with a model, from which it follows"
+            expected_if_missing = (
+                "a value, as the time of a stage follows from model, tokens_per_microbatch and hardware"
+            )
+            expected_if_set = "none with a model, from which it follows"
         for field in required:
             if getattr(self, field) is None:
-                raise refusal(field, None, expected)
+                raise refusal(field, None, expected_if_missing)
         for field in excluded:
             value = getattr(self, field)
             if value is not None:
-                raise refusal(field, getattr(value, "name", value), reason)
+                raise refusal(field, getattr(value, "name", value), expected_if_set)
         return self
 
     @model_validator(mode="after")
@@ -196,7 +198,9 @@ class PipelineSpec(Experiment):
         check_distinct("networks", [network.name for network in self.networks])
         if self.chunks is not None and not any(kind.takes_chunks for kind in kinds):
             raise refusal("chunks", self.chunks, "none without the schedule 'interleaved', whose chunks it counts")
-        if self.max_in_flight is not None and not any(kind.takes_limits for kind in kinds):
+        if self.max_in_flight is not None and not any(
+            kind.takes_limits for kind in kinds
+        ):  # on micro-batches in flight
             expected = f"none without one of the schedules {', '.join(limited_schedules())}"
             raise refusal("max_in_flight", self.max_in_flight, expected)
         chunks = max(self.chunks_of(name) for name in self.schedules)
@@ -224,9 +228,11 @@ class PipelineSpec(Experiment):
 
     def positions(self, network: Network) -> list[int]:
         """Return the position of each rank on a network by the list ``placement``; refuse a list that does not fit."""
-        places = [network.places[place] for place in network.ranks] if isinstance(network, Matrix) else None
+        place_names: list[str] | None = None  # by position
+        if isinstance(network, Matrix):
+            place_names = [network.places[place_index] for place_index in network.ranks]
         try:
-            positions = positions_of(self.placement, self.stages * self.replicas, places)
+            positions = positions_of(self.placement, self.stages * self.replicas, place_names)
             network.among(max(positions) + 1)  # raises if the network has fewer positions
         except SpecError as error:
             raise refusal("placement", error.value, f"{error.expected} (network {network.name!r})") from None
@@ -292,13 +298,13 @@ class PipelineSpec(Experiment):
         return [float(bytes_per_weight * count) for count in stage_parameters(self.model, self.stages, chunks)]
 
     def stored_activation_bytes(self, chunks: int = 1) -> list[float] | None:
-        """Return each stage's activation bytes per micro-batch and chunk, ``(K,)``; None without a model."""
+        """Return the bytes of a micro-batch's activations in one chunk of each stage, ``(K,)``; None without a model."""
         if self.model is None or self.tokens_per_microbatch is None:
             return None
-        stage_bytes = stage_activation_bytes(
+        bytes_of_all_chunks = stage_activation_bytes(
             self.model, self.stages, self.tokens_per_microbatch, chunks, bytes_per_number=MODEL_BYTES[self.precision]
         )
-        return [nbytes / chunks for nbytes in stage_bytes]
+        return [stage_bytes / chunks for stage_bytes in bytes_of_all_chunks]
 
     def durations(self, name: str) -> Durations:
         """Return the seconds of all tasks of a schedule, by kind, stage and micro-batch.
@@ -319,7 +325,7 @@ class PipelineSpec(Experiment):
             chunk_s = np.asarray(stage_s)[:, None] / self.chunks_of(name)  # (K, 1); a stage has equally long chunks
             return chunk_s * factor * np.ones(shape)
 
-        forward_s, backward_s, weight_s = self.stage_seconds(name)
+        forward_s, backward_s, weight_s = self.stage_seconds(name)  # each draws its jitter from the stream in turn
         return Durations(with_jitter(forward_s), with_jitter(backward_s), with_jitter(weight_s))
 
     def stage_seconds(self, name: str) -> tuple[list[float], list[float], list[float]]:
@@ -364,7 +370,7 @@ class PipelineSpec(Experiment):
             lines.append("activation_bytes has no effect without networks, on which they travel")
         if self.replicas == 1:
             for field in ("gradient_bytes", "averaging"):
-                if field in self.model_fields_set and getattr(self, field) != type(self).model_fields[field].default:
+                if getattr(self, field) != type(self).model_fields[field].default:
                     lines.append(f"{field} has no effect without replicas, which average them")
         if self.placement != "given" and all(isinstance(network, Link) for network in self.links):
             lines.append("placement has no effect without a network on which places differ, as on a matrix")

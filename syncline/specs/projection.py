@@ -189,7 +189,7 @@ class ProjectSpec(ClockSpec, Experiment):
         large_shares = []
         for method in self.methods:
             # In a step of 1 s, the seconds of the update are its share of the step.
-            share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, base_s=1.0, flops=flops, workload_name="")
+            share = COUNTED_UPDATES.optimizer_s(method, self.model.tensors, step_s=1.0, flops=flops, workload_name="")
             if share >= SMALLEST_SHARE:
                 large_shares.append(f"{share:.0%} ({method.name})")
         if not large_shares:

@@ -365,7 +365,9 @@ def _row(
         "unchanged_step_time_s": timed.unchanged_step_s,
         "speedup": base.clock.step_time_s / clock.step_time_s if clock.step_time_s else 1.0,
         **bounds_record(clock, timed.step_time_variants, timed.basis),
-        **speedup_bounds(clock, timed.step_time_variants, base=base.clock, base_varied=base.step_time_variants),
+        **speedup_bounds(
+            clock, timed.step_time_variants, baseline=base.clock, baseline_variants=base.step_time_variants
+        ),
         "loss": loss,
         "last_loss": last_loss,
         "target_loss": target,

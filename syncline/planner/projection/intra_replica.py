@@ -168,7 +168,7 @@ def flops_s(spec: ProjectSpec, factor: float = 1.0) -> float:
     """
     model, tokens = spec.model, spec.worker_tokens
     flops = factor * spec.flops_per_token * tokens
-    return float(spec.compute.base_s(flops, model.name, samples=tokens / model.sequence, tokens=tokens))
+    return float(spec.compute.undisturbed_step_s(flops, model.name, samples=tokens / model.sequence, tokens=tokens))
 
 
 class _EqualSettings(NamedTuple):

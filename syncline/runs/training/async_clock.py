@@ -37,19 +37,19 @@ class SampledPace:
     Args:
         spec: spec of the training; it has T, the number of steps, and the jitter.
         base_s: seconds of a step without jitter.
-        work: duration of each worker's step relative to ``base_s``; 1 by default.
+        relative_durations: duration of each worker's step relative to ``base_s``; 1 by default.
     """
 
-    def __init__(self, spec: Training, base_s: float, work: Sequence[float] | None = None) -> None:
-        self._spec, self._base_s, self._work = spec, base_s, work
+    def __init__(self, spec: Training, base_s: float, relative_durations: Sequence[float] | None = None) -> None:
+        self._spec, self._base_s, self._relative_durations = spec, base_s, relative_durations
         self._sample(spec.steps)
 
     def _sample(self, steps: int) -> None:
         """Draw the durations of the first ``steps`` steps of all workers."""
-        self._durations_s = self._spec.step_times(self._base_s, steps, self._work)
+        self._durations_s = self._spec.step_times(self._base_s, steps, self._relative_durations)
         self._constant_s: list[float] | None = None  # by worker, if all its steps take equally long
-        is_broadcast = self._durations_s.strides[0] == 0  # one row in memory stands for all steps
-        if len(self._durations_s) and is_broadcast:
+        has_equal_steps = self._durations_s.strides[0] == 0  # NumPy then keeps one row in memory for all steps
+        if len(self._durations_s) and has_equal_steps:
             self._constant_s = self._durations_s[0].tolist()
 
     def has_equal_workers(self) -> bool:
@@ -71,17 +71,19 @@ class AsyncPlan:
     """An asynchronous training before the simulation of its events.
 
     Args:
+        spec: spec of the training, with its faults and failures.
         settings: settings of the server, and of the protocol between workers and server.
         base_s: seconds of a step without jitter.
         network: network that joins the workers and the server.
-        work: duration of each worker's step relative to ``base_s``, if faster workers have larger batches.
+        relative_durations: duration of each worker's step relative to ``base_s``, if faster workers have larger
+            batches.
     """
 
     spec: Training
     settings: ServerSettings
     base_s: float
     network: Network
-    work: tuple[float, ...] | None = None
+    relative_durations: tuple[float, ...] | None = None
 
     def simulate(self, observer: EventObserver | None = None, factors: Factors = AS_PREDICTED) -> AsyncResult:
         """Simulate the events of the training.
@@ -93,8 +95,8 @@ class AsyncPlan:
         spec, failures, workers = self.spec, self.spec.failures, self.spec.workers
         network = self.network if factors == AS_PREDICTED else slow_down(self.network, float(factors.communication))
         network_with_server, server_place = with_server(network, workers)
-        places = network_with_server.workers
-        links = topology(spec.faults.network(network_with_server, places), places)
+        endpoints = network_with_server.workers  # the workers and the servers
+        links = topology(spec.faults.network(network_with_server, endpoints), endpoints)
         absences = None
         if failures is not None:  # the first seed draws them for all seeds
             absences = Absences(failures.failing_group(workers), failures.outages_of(workers, spec.seeds[0]))
@@ -102,13 +104,13 @@ class AsyncPlan:
             self.settings, self.pace(factors),
             topology=ServerTopology(links, workers, places_of_handlers(workers, server_place, self.settings.groups)),
             observer=observer, starts_s=spec.compute.start_offsets or None,
-            delay=spec.faults.delay(links, places, spec.seeds[0]),
+            delay=spec.faults.delay(links, endpoints, spec.seeds[0]),
             keep_steps=spec.timeline_steps, absences=absences,
         )  # fmt: skip
 
     def pace(self, factors: Factors = AS_PREDICTED) -> SampledPace:
         """Return the durations of the workers' steps, multiplied by the factor on computing."""
-        return SampledPace(self.spec, self.base_s * float(factors.computing), self.work)
+        return SampledPace(self.spec, self.base_s * float(factors.computing), self.relative_durations)
 
 
 def async_plan(
@@ -117,7 +119,7 @@ def async_plan(
     tensors: Sequence[TensorShape],
     base_s: float,
     network: Network,
-    work: tuple[float, ...] | None = None,
+    relative_durations: tuple[float, ...] | None = None,
 ) -> AsyncPlan:
     """Return the plan of an asynchronous method; its workers together make as many steps as synchronous workers would.
 
@@ -125,7 +127,7 @@ def async_plan(
         tensors: shapes of the model's parameters, which decide the size of updates and models.
         base_s: seconds of a step without jitter.
         network: network that joins the workers and the server.
-        work: duration of each worker's step relative to ``base_s``, if batches differ.
+        relative_durations: duration of each worker's step relative to ``base_s``, if batches differ.
     """
     asynchronous = asynchronous_of(method)
     assert asynchronous is not None
@@ -134,15 +136,16 @@ def async_plan(
         group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
         global_server = UpperServer(group_sizes, asynchronous.hierarchy.merge_period)
     speeds = spec.relative_speeds or (1.0,) * spec.workers
+    period = getattr(method, "period", 1)  # a method without local steps sends after each step
     settings = ServerSettings(
-        spec.workers, spec.steps * spec.workers, asynchronous.local_steps(getattr(method, "period", 1), speeds),
+        spec.workers, steps=spec.steps * spec.workers, local_steps=asynchronous.local_steps(period, speeds),
         buffer_size=asynchronous.updates_per_version, synchronous=asynchronous.synchronous,
         grace_period_s=asynchronous.grace_period, participants=asynchronous.participants, seed=spec.seeds[0],
         hierarchy=global_server,
         update_bytes=sum(float(exchange.payload_bytes) for exchange in method.exchanges(tensors, spec.workers)),
         model_bytes=float(FP32_BYTES * sum(tensor.elements for tensor in tensors)),
     )  # fmt: skip
-    return AsyncPlan(spec, settings, base_s, network, work)
+    return AsyncPlan(spec, settings, base_s, network, relative_durations)
 
 
 @dataclass(frozen=True)
@@ -166,28 +169,31 @@ class AsyncTrained:
         """
         if network.name != self.plan.network.name:
             return None
-        settings = replace(self.plan.settings, steps=self.steps * self.plan.settings.workers)  # completed steps
+        # An interrupted training is simulated up to its completed steps.
+        settings = replace(self.plan.settings, steps=self.steps * self.plan.settings.workers)
         result = self.result
         if factors != AS_PREDICTED:
             result = replace(self.plan, settings=settings).simulate(factors=factors)
         return async_training_clock(result, settings, self.steps)
 
     def record(self) -> dict[str, Any]:
-        """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker."""
+        """Return the columns on the server: model versions, ages of updates, steps and waiting time of each worker.
+
+        ``ages`` counts the updates of each age at their server, ``ages_above`` those at the global server.
+        """
         updates, workers = self.result.columns(), self.plan.settings.workers
-        merge_ages = np.array([merge.age for merge in self.result.merges], dtype=np.int64)
+        ages, merge_ages = updates["age"], [merge.age for merge in self.result.merges]
         return {
-            "versions": self.result.versions,
-            "age_mean": float(updates["age"].mean()) if len(updates["age"]) else 0.0,
-            "age_max": int(updates["age"].max(initial=0)), "ages": self.result.ages().tolist(),
-            "ages_above": np.bincount(merge_ages).tolist(),
+            "versions": self.result.versions, "age_mean": float(ages.mean()) if len(ages) else 0.0,
+            "age_max": int(ages.max(initial=0)), "ages": self.result.ages().tolist(),
+            "ages_above": np.bincount(np.array(merge_ages, dtype=np.int64)).tolist(),
             "contributions": np.bincount(updates["worker"].astype(np.int64), minlength=workers).tolist(),
             "steps_by_worker": self.result.steps_of(workers).tolist(),
             "waited_s": self.result.wait_s.tolist(), "waited_for_s": self.waited_for_s().sum(0).tolist(),
         }  # fmt: skip
 
     def waited_for_s(self) -> Floats:
-        """Return the seconds ``(P, P)`` that each worker waited for each other, see `AsyncResult.waited_for_s`."""
+        """Return the seconds that each worker (row) waited for each other one (column), ``(P, P)``."""
         return self.result.waited_for_s(self.plan.settings.workers, self.plan.settings.groups)
 
     def bytes_sent(self) -> Floats:
@@ -218,8 +224,10 @@ def async_training_clock(result: AsyncResult, settings: ServerSettings, steps: i
         steps: number of completed steps of the training.
     """
     workers = settings.workers
-    step_end_s = result.step_end_s[workers - 1 :: workers][:steps].copy()  # of every P-th local step
-    if len(result.step_end_s) == settings.steps:
+    every_pth_end_s = result.step_end_s[workers - 1 :: workers]
+    step_end_s = every_pth_end_s[:steps].copy()
+    is_complete = len(result.step_end_s) == settings.steps
+    if is_complete:
         step_end_s[-1] = result.end_s
     wall_s, num_local_steps = float(step_end_s[-1]), steps * workers
     worker_end_s = np.zeros(workers)

@@ -28,11 +28,12 @@ from syncline.runs.folders.streams import SeedStream, TrainingStream
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
 from syncline.runs.training.async_workers import (
     GlobalServer,
-    LrSchedule,
+    ScheduledOptimizer,
     Team,
     Teams,
     evaluate_model,
     gradient_server,
+    gradients_of,
     inner_of,
     lr_factors,
     outer_rules,
@@ -40,7 +41,7 @@ from syncline.runs.training.async_workers import (
     single_workers,
     teams_of,
 )
-from syncline.runs.training.trained import Trained, base_s, build_task, task_tensors, throttled
+from syncline.runs.training.trained import Trained, build_task, task_tensors, throttled, undisturbed_step_s
 from syncline.sim.online.server_interface import EndSimulation, EventObserver
 from syncline.specs import Training
 from syncline.training import CHECK_EVERY, Recorder, StepLog, parameter_groups
@@ -75,29 +76,30 @@ def train_async(
     recorder = Recorder()
     seed_stream = SeedStream(stream, spec.seeds, recorder, ledger=None) if stream else None
     report = throttled(spec.steps, seed_stream.write_if_due if seed_stream else None, on_step)
-    task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
-    step_s = base_s(spec, task.flops_per_step)
+    server_task = build(Rows(spec.seeds, (0,), spec.workers), spec.problem)  # the rows of one worker
+    step_s = undisturbed_step_s(spec, server_task.flops_per_step)
     plan = async_plan(
-        spec, method, task_tensors(task), base_s=step_s, network=network, work=batch_work(spec, method, step_s, build)
-    )
-    math = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=task)
+        spec, method, task_tensors(server_task), base_s=step_s, network=network,
+        relative_durations=relative_batch_durations(spec, method, step_s, build),
+    )  # fmt: skip
+    math = AsyncWorkers(spec, method, build, recorder, on_step=report, teams=teams_of(plan), server_task=server_task)
     math.evaluate(num_steps=0)
     report(0)
     result = plan.simulate(observer=math)
-    num_losses = len(recorder.losses)  # one for each completed step
-    if recorder.eval_step[-1] != num_losses:
-        math.evaluate(num_steps=num_losses)
+    completed_steps = len(recorder.losses)
+    if recorder.eval_step[-1] != completed_steps:
+        math.evaluate(completed_steps)
     if seed_stream:
         seed_stream.finish()
     wall_s = time.perf_counter() - start_s
     return Trained(
-        method.name, recorder.history(spec.seeds, result.interrupted), ledger=[], facts=task.describe(),
-        flops_per_step=task.flops_per_step,
-        wall_s=wall_s, tensors=tuple(task_tensors(task)), asynchronous=AsyncTrained(plan, result, num_losses),
+        method.name, recorder.history(spec.seeds, result.interrupted), ledger=[], facts=server_task.describe(),
+        flops_per_step=server_task.flops_per_step, wall_s=wall_s, tensors=tuple(task_tensors(server_task)),
+        asynchronous=AsyncTrained(plan, result, completed_steps),
     )  # fmt: skip
 
 
-def batch_work(
+def relative_batch_durations(
     spec: Training, method: MethodBase, full_batch_s: float, build: Callable[[Rows, Problem], Task]
 ) -> tuple[float, ...] | None:
     """Return the duration of each worker's step relative to a step of the problem's batch size.
@@ -115,17 +117,23 @@ def batch_work(
     batch_sizes = batch_sizes_of(spec, asynchronous)
     if spec.compute.seconds is not None:
         return tuple(batch_size / float(spec.problem.batch_size) for batch_size in batch_sizes)
-    work_by_size: dict[float, float] = {}
+    duration_by_size: dict[float, float] = {}
     for batch_size, problem in zip(batch_sizes, problems_of(spec, batch_sizes), strict=True):
-        if batch_size not in work_by_size:
+        if batch_size not in duration_by_size:
             batch_spec = spec.model_copy(update={"problem": problem})
             task = build(Rows(spec.seeds, (0,), spec.workers), problem)
-            work_by_size[batch_size] = base_s(batch_spec, task.flops_per_step) / full_batch_s
-    return tuple(work_by_size[batch_size] for batch_size in batch_sizes)
+            duration_by_size[batch_size] = undisturbed_step_s(batch_spec, task.flops_per_step) / full_batch_s
+    return tuple(duration_by_size[batch_size] for batch_size in batch_sizes)
 
 
 class ArrivedUpdate(NamedTuple):
-    """An update that has arrived at a server: worker, weight by age, and weight by local steps or samples."""
+    """An update that has arrived at a server.
+
+    Attributes:
+        worker: the worker that sent it.
+        weight: weight by the update's age.
+        share: further weight by the update's local steps or samples, see `AsynchronousSpec.share`.
+    """
 
     worker: int
     weight: float
@@ -178,54 +186,54 @@ class AsyncWorkers(EventObserver):
         # Servers: a single one with the model, or one for each group, with a copy of the model, below a global one.
         self.server_task = server_task or build(Rows(spec.seeds, (0,), spec.workers), spec.problem)
         refuse_buffers(spec, self.server_task)
-        self.params: list[Tensor] = list(self.server_task.params.values())
-        self.models = [self.params]
+        params: list[Tensor] = list(self.server_task.params.values())
+        self.models = [params]  # by server
+        self.server_of = [0] * spec.workers
         if asynchronous.hierarchy is not None:
             group_sizes = asynchronous.hierarchy.groups_of(spec.workers)
             self.server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
-            self.models = [[p.detach().clone() for p in self.params] for _ in group_sizes]
-            self.global_server = GlobalServer(asynchronous.hierarchy, self.params, self.models)
-        else:
-            self.server_of = [0] * spec.workers
+            self.models = [[p.detach().clone() for p in params] for _ in group_sizes]
+            self.global_server = GlobalServer(asynchronous.hierarchy, params, self.models)
         self.lr_factors = lr_factors(spec)
-        self.rules: Sequence[ServerRule]
-        self.lr_schedules: list[LrSchedule]  # of the optimizers that follow the schedule: each team's, or the server's
+        self.rules: Sequence[ServerRule]  # by server
+        self.optimizers: list[ScheduledOptimizer]  # each team's in methods with local steps, else the server's
         if isinstance(method, DiLoCoSpec):
             self.inner_method = inner_of(method)
             self.rules = outer_rules(method, asynchronous, self.models)
-            self.lr_schedules = [self._new_inner_optimizer(team) for team in self.teams]
+            self.optimizers = [self._new_inner_optimizer(team) for team in self.teams]
         else:
             rule = gradient_server(method, self.server_task, len(spec.seeds))
-            self.rules, self.lr_schedules = [rule], [LrSchedule(rule.optimizer, self.lr_factors, spec)]
+            self.rules, self.optimizers = [rule], [ScheduledOptimizer(rule.optimizer, self.lr_factors, spec)]
 
         # State.
-        self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)
+        self.snapshots: list[list[Tensor] | None] = [None] * len(self.models)  # by server, see `_snapshot`
         self.start_models: list[list[Tensor]] = []  # by worker: the model before its local steps
         for server in self.server_of:
             self.start_models.append(self._snapshot(server) if self.has_local_steps else [])
         self.steps_since_update = [0] * spec.workers
         self.arrived: list[list[ArrivedUpdate]] = [[] for _ in self.models]
-        self.num_steps = self.num_updates = 0
+        self.num_local_steps = self.num_updates = 0  # of all workers
         self.losses: list[Tensor] = []  # of local steps since the training's last step
 
     # Events, in their order.
 
     def step(self, worker: int, number: int) -> None:
-        """Make a worker's local step; the first worker of a team computes the step of the whole team."""
-        self.make_step(worker, number, lr_step=self.num_steps)
+        """Make a worker's local step ``number`` with the learning rate of the present time."""
+        self.make_step(worker, number, lr_step=self.num_local_steps)
 
     def make_step(self, worker: int, number: int, lr_step: int) -> None:
-        """Make a worker's local step ``number`` with the learning rate of step ``lr_step`` of all workers together."""
+        """Make a worker's local step ``number``; the first worker of a team computes the step of the whole team.
+
+        ``lr_step`` gives the learning rate, see `ScheduledOptimizer.set_lr`.
+        """
         team = self.team_of[worker]
         is_first_of_team = team.compute_step(worker, number)
         if is_first_of_team and self.has_local_steps:
-            lr_schedule = self.lr_schedules[self.teams.index(team)]
-            lr_schedule.set_lr(lr_step)
-            lr_schedule.optimizer.step()
+            self.optimizers[self.teams.index(team)].step(lr_step)
         self.losses.append(team.loss_of(worker))
-        self.num_steps += 1
+        self.num_local_steps += 1
         self.steps_since_update[worker] += 1
-        if self.num_steps % self.spec.workers == 0:
+        if self.num_local_steps % self.spec.workers == 0:
             self._record_step()
 
     def arrive(self, worker: int, age: int) -> None:
@@ -250,8 +258,8 @@ class AsyncWorkers(EventObserver):
                 worker_model = [team.worker_rows(p, worker) for p in team.params]
                 update = list(torch._foreach_sub(self._reference_model(server, worker), worker_model))
             else:
-                update = [team.worker_rows(gradient, worker) for gradient in team.gradients()]
-            if not self.wire.exact_dtype:
+                update = [team.worker_rows(gradient, worker) for gradient in gradients_of(team.params)]
+            if not self.wire.exact_dtype:  # the update arrives as the wire format rounds it
                 update = [self.wire.decode(self.wire.encode(tensor), tensor.dtype) for tensor in update]
             self.rules[server].add_update(update, weight, share)
         self.arrived[server] = []
@@ -260,31 +268,33 @@ class AsyncWorkers(EventObserver):
     def _apply_mean_of_team(self, server: int) -> bool:
         """Pass the arrived updates to the server's rule as one mean, and return whether this was possible.
 
-        It is possible if they are the updates of one whole team, with equal weights, and travel without rounding.
+        It is possible if they are the updates of one whole team, with equal weights and from the same model, and travel
+        without rounding.
         """
         arrived = self.arrived[server]
         is_single_update = len(arrived) < 2  # which needs no mean
         if is_single_update or not self.wire.exact_dtype:
             return False
-        first_worker, weight, share = arrived[0]
-        team, start_model = self.team_of[first_worker], self.start_models[first_worker]
+        first = arrived[0]
+        team, start_model = self.team_of[first.worker], self.start_models[first.worker]
         if tuple(arrival.worker for arrival in arrived) != team.workers:
             return False
         for arrival in arrived:
-            if (arrival.weight, arrival.share) != (weight, share):
+            if (arrival.weight, arrival.share) != (first.weight, first.share):
                 return False
             if self.has_local_steps and self.start_models[arrival.worker] is not start_model:
                 return False
-        reference = self._reference_model(server, first_worker) if self.has_local_steps else None
-        return self.rules[server].set_mean_update(team.mean_update(reference), weight)
+        reference = self._reference_model(server, first.worker) if self.has_local_steps else None
+        return self.rules[server].set_mean_update(team.mean_update(reference), first.weight)
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of a server's model from the ``count`` updates that have arrived."""
-        if not self.has_local_steps:
-            self.lr_schedules[0].set_lr(self.num_updates)
+        if not self.has_local_steps:  # the server's own optimizer applies the gradients
+            self.optimizers[0].set_lr(self.num_updates)
         if self._apply_mean_of_team(server):
             self.arrived[server] = []
-        self._apply_arrived(server)
+        else:
+            self._apply_arrived(server)
         self.rules[server].make_version()
         self.snapshots[server] = None
         self.num_updates += count
@@ -294,7 +304,7 @@ class AsyncWorkers(EventObserver):
         """Send a worker its server's current model; the worker is idle until the model arrives."""
         server, team = self.server_of[worker], self.team_of[worker]
         if any(arrival.worker == worker for arrival in self.arrived[server]):
-            self._apply_arrived(server)  # the model replaces the rows in which the worker's update is
+            self._apply_arrived(server)  # before the model replaces the rows in which the worker's update is
         torch._foreach_copy_([team.worker_rows(p, worker) for p in team.params], self.models[server])
         if self.has_local_steps:
             self.start_models[worker] = self._snapshot(server)
@@ -312,33 +322,33 @@ class AsyncWorkers(EventObserver):
         if self.has_local_steps:
             self.steps_since_update[worker] = 0
             team = self.team_of[worker]  # it has no other worker, see `teams_of`
-            self.lr_schedules[self.teams.index(team)] = self._new_inner_optimizer(team)
+            self.optimizers[self.teams.index(team)] = self._new_inner_optimizer(team)
 
-    def _new_inner_optimizer(self, team: Team) -> LrSchedule:
-        """Return a new inner optimizer of a team's workers, which do not communicate, with its schedule."""
+    def _new_inner_optimizer(self, team: Team) -> ScheduledOptimizer:
+        """Return a new inner optimizer of a team's workers, which do not communicate."""
         comm = SimulatedCommunicator(workers=1, replicas=team.rows)  # each worker alone
         optimizer = self.inner_method.build(parameter_groups(team.task), comm)
-        return LrSchedule(optimizer, self.lr_factors, self.spec)
+        return ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
 
-    # Events of local servers below a global one.
+    # Events between local servers and the global server above ("up").
 
     def send_up(self, server: int) -> None:
-        """Send a local server's progress to the global server."""
-        self.global_server.send_up(server)
+        """Send the update of a local server's model since its last merge to the global server."""
+        self.global_server.send_update(server)
 
     def arrive_up(self, server: int, age: int) -> None:
-        """Apply a local server's update to the global model."""
-        self.global_server.arrive_up(server)
+        """Apply a local server's update, which has arrived, to the global model; its weight is the same at any age."""
+        self.global_server.apply_update(server)
 
     def reply_up(self, server: int) -> None:
         """Send the current global model to a local server, which continues meanwhile."""
-        self.global_server.reply_up(server)
+        self.global_server.send_global_model(server)
 
     def merge(self, server: int) -> None:
         """Merge the global model that has arrived into a local server's model."""
-        self._apply_arrived(server)  # earlier arrivals meet the model before the merge
+        self._apply_arrived(server)  # earlier arrivals belong to the model before the merge
         self.global_server.merge(server)
-        self.snapshots[server] = None
+        self.snapshots[server] = None  # of a model that has changed
 
     # Measurements.
 
@@ -354,10 +364,10 @@ class AsyncWorkers(EventObserver):
             self.recorder.trace.setdefault(name, StepLog()).append(value)
         self.recorder.losses.append(torch.stack(self.losses, 1).mean(1))
         self.losses = []
-        done = self.num_steps // self.spec.workers
+        done = self.num_local_steps // self.spec.workers
         self.on_step(done)
         if done == self.spec.steps:
-            return  # evaluated when the last update has arrived
+            return  # the caller evaluates the end, when the last update has arrived
         if self.spec.eval_every and done % self.spec.eval_every == 0:
             self.evaluate(done)
         if done % CHECK_EVERY == 0 and self.recorder.all_diverged(CHECK_EVERY):
@@ -365,7 +375,7 @@ class AsyncWorkers(EventObserver):
 
 
 def batch_sizes_of(spec: Training, async_spec: AsynchronousSpec) -> tuple[float, ...]:
-    """Return the number of samples in each worker's step; 1 if the problem has no batch size.
+    """Return the batch size of each worker, in samples; 1 if the problem has no batch size.
 
     Raises:
         SpecError: the method adapts the batches to the workers' speeds, but the problem has no batch size.

@@ -39,16 +39,16 @@ def inner_of(method: DiLoCoSpec) -> DDPSpec:
     return DDPSpec(**inner_fields)
 
 
-class LrSchedule:
-    """The learning rates of an optimizer, which follow the schedule of the training.
+class ScheduledOptimizer:
+    """An optimizer whose learning rates follow the schedule of the training.
 
     Args:
         optimizer: the optimizer, with its initial learning rates.
-        factors: learning-rate factor of each step, see `lr_factors`.
+        lr_factors: learning-rate factor of each step of the training; None for a constant rate. See `lr_factors`.
     """
 
-    def __init__(self, optimizer: Method, factors: Sequence[float] | None, spec: Training) -> None:
-        self.optimizer, self.factors, self.workers, self.steps = optimizer, factors, spec.workers, spec.steps
+    def __init__(self, optimizer: Method, lr_factors: Sequence[float] | None, spec: Training) -> None:
+        self.optimizer, self.lr_factors, self.workers, self.steps = optimizer, lr_factors, spec.workers, spec.steps
         self.initial_lrs = [group["lr"] for group in optimizer.param_groups]
 
     def set_lr(self, lr_step: int) -> None:
@@ -56,10 +56,15 @@ class LrSchedule:
 
         P local steps count as one step of the schedule.
         """
-        if self.factors is not None:
-            factor = self.factors[min(lr_step // self.workers, self.steps - 1)]
+        if self.lr_factors is not None:
+            factor = self.lr_factors[min(lr_step // self.workers, self.steps - 1)]
             for group, initial_lr in zip(self.optimizer.param_groups, self.initial_lrs, strict=True):
                 group["lr"] = initial_lr * factor
+
+    def step(self, lr_step: int) -> None:
+        """Make a step with the learning rate of local step ``lr_step``, see `set_lr`."""
+        self.set_lr(lr_step)
+        self.optimizer.step()
 
 
 def lr_factors(spec: Training) -> list[float] | None:
@@ -76,25 +81,30 @@ def lr_factors(spec: Training) -> list[float] | None:
     return factors
 
 
+def gradients_of(params: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradient of each parameter; zeros for a parameter without a gradient."""
+    return [torch.zeros_like(p) if p.grad is None else p.grad for p in params]
+
+
 class LocalWorker:
     """An asynchronous worker in a process of its own: its task and, in methods with local steps, its optimizer.
 
     Args:
         task: task on this worker's rows.
-        factors: learning-rate factor of each step of the training.
+        lr_factors: learning-rate factor of each step of the training; None for a constant rate.
     """
 
-    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+    def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
         """Build the worker's optimizer; the worker has not begun."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
-        self.spec, self.asynchronous, self.task, self.factors = spec, asynchronous, task, factors
+        self.spec, self.asynchronous, self.task, self.lr_factors = spec, asynchronous, task, lr_factors
         self.wire = WIRE_FORMATS[method.wire_format]
         self.comm = SimulatedCommunicator(workers=1, replicas=len(spec.seeds))
         self.params: list[Tensor] = list(task.params.values())
         self.steps_since_update = 0
         self.inner_method: DDPSpec | None = None
-        self.start_model: list[Tensor] = []
+        self.start_model: list[Tensor] = []  # the model before local steps; empty in a method without them
         if isinstance(method, DiLoCoSpec):
             self.inner_method = inner_of(method)
             self.start_model = [p.detach().clone() for p in self.params]
@@ -102,20 +112,15 @@ class LocalWorker:
 
     def _reset_optimizer(self) -> None:
         """Replace the optimizer by one without state, in methods with local steps."""
-        self.optimizer: Method | None = None
+        self.optimizer: ScheduledOptimizer | None = None
         if self.inner_method is not None:
-            self.optimizer = self.inner_method.build(parameter_groups(self.task), self.comm)
-            self.lr_schedule = LrSchedule(self.optimizer, self.factors, self.spec)
-
-    def gradients(self, number: int) -> Tensor:
-        """Compute the gradients of the worker's step ``number``, and return its loss per seed, ``(S,)``."""
-        return self.task.step_gradients(number)
+            optimizer = self.inner_method.build(parameter_groups(self.task), self.comm)
+            self.optimizer = ScheduledOptimizer(optimizer, self.lr_factors, self.spec)
 
     def step(self, lr_step: int) -> None:
-        """Make a step of the optimizer, in methods with local steps; see `LrSchedule.set_lr` for ``lr_step``."""
+        """Step the optimizer, in methods with local steps; see `ScheduledOptimizer.set_lr` for ``lr_step``."""
         if self.optimizer is not None:
-            self.lr_schedule.set_lr(lr_step)
-            self.optimizer.step()
+            self.optimizer.step(lr_step)
         self.steps_since_update += 1
 
     @torch.no_grad()
@@ -126,7 +131,7 @@ class LocalWorker:
         from its current model.
         """
         if self.optimizer is None:
-            return [torch.zeros_like(p) if p.grad is None else p.grad for p in self.params]
+            return gradients_of(self.params)
         if self.asynchronous.reference == "server":
             return [p.detach() for p in self.params]
         return [start - p for start, p in zip(self.start_model, self.params, strict=True)]
@@ -160,30 +165,30 @@ class Team:
     """
 
     def __init__(self, workers: tuple[int, ...], task: Task, seeds: int) -> None:
-        """Store the task of these workers; none of their steps is pending."""
+        """Store the task of these workers, before their first step."""
         self.workers, self.task, self.seeds = workers, task, seeds
         self.params: list[Tensor] = list(task.params.values())
         self._index_of_worker = {worker: index for index, worker in enumerate(workers)}
         self._comm = SimulatedCommunicator(len(workers), seeds)
-        self._losses: Tensor | None = None
-        self._pending: set[int] = set()
+        self._losses: Tensor | None = None  # of all rows in the latest batch
+        self._yet_to_step: set[int] = set()  # workers that have not made the step of the latest batch
 
     @property
     def rows(self) -> int:
         """Return the number of rows of the task, S x W."""
         return self.seeds * len(self.workers)
 
-    def compute_step(self, worker: int, number: int) -> bool:
-        """Compute a worker's step ``number``; return True if this call computed the gradients of the whole team.
+    def compute_step(self, worker: int, step: int) -> bool:
+        """Compute the gradients of a worker's step; return True if this call computed those of the whole team.
 
         The members of a team step at the same simulated times. The first member that steps at such a time computes the
         gradients of all members in one batch. The other members use the gradients of that batch.
         """
-        is_first = worker not in self._pending
+        is_first = worker not in self._yet_to_step
         if is_first:
-            self._losses = self.task.step_gradients(number)
-            self._pending = set(self.workers)
-        self._pending.discard(worker)
+            self._losses = self.task.step_gradients(step)
+            self._yet_to_step = set(self.workers)
+        self._yet_to_step.discard(worker)
         return is_first
 
     def loss_of(self, worker: int) -> Tensor:
@@ -197,19 +202,15 @@ class Team:
             return x
         return x.view(self.seeds, len(self.workers), *x.shape[1:])[:, self._index_of_worker[worker]]
 
-    def gradients(self) -> list[Tensor]:
-        """Return the gradient of each parameter, ``(S W, *s)``; zeros for a parameter without a gradient."""
-        return [p.new_zeros(p.shape) if p.grad is None else p.grad for p in self.params]
-
     def mean_update(self, start_model: list[Tensor] | None) -> list[Tensor]:
-        """Return the mean of the workers' updates, ``(S, *s)`` each, with the bits of an all-reduce among them.
+        """Return the mean of the workers' updates, ``(S, *s)`` each, equal to the bit to that of an all-reduce.
 
         Args:
             start_model: the model from which the workers' models are subtracted; None if an update is a gradient.
         """
         num_workers = len(self.workers)
         if start_model is None:
-            updates = self.gradients()
+            updates = gradients_of(self.params)
         else:
             updates = []
             for start, p in zip(start_model, self.params, strict=True):
@@ -227,23 +228,23 @@ def teams_of(plan: AsyncPlan) -> Teams:
     """Return the teams of workers that always step at exactly the same simulated times.
 
     One batch for a team gives the same results as separate steps, because nothing happens between them. The order of
-    events does not depend on the math. Therefore a simulation without math finds the teams, if two workers have equal
-    durations of steps.
+    events does not depend on the math, so that a simulation without math finds the teams.
     """
     workers = plan.settings.workers
-    batches_differ = plan.work is not None
+    batches_differ = plan.relative_durations is not None
     # A failed worker steps at other times than its team, and a team needs equal batches.
     if plan.spec.failures is not None or batches_differ or not plan.pace().has_equal_workers():
         return single_workers(workers)
     result = plan.simulate()
     group_sizes = plan.settings.groups or (workers,)
-    server_of = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
+    server_of_worker = np.repeat(np.arange(len(group_sizes)), group_sizes).tolist()
     teams: dict[tuple[int, bytes], list[int]] = {}  # by server, and times of all steps
     for worker in range(workers):
         ends_s = result.step_end_s[result.step_worker == worker]
-        if len(ends_s) and not (np.diff(ends_s) > 0).all():
-            return single_workers(workers)  # two steps at one time: the order of events decides
-        teams.setdefault((server_of[worker], ends_s.tobytes()), []).append(worker)
+        makes_two_steps_at_once = not (np.diff(ends_s) > 0).all()
+        if makes_two_steps_at_once:  # then the order of events decides which one is with the team
+            return single_workers(workers)
+        teams.setdefault((server_of_worker[worker], ends_s.tobytes()), []).append(worker)
     return tuple(tuple(members) for members in teams.values())
 
 
@@ -273,10 +274,10 @@ def outer_rules(
 ) -> list[DelayedNesterov] | list[OuterServer]:
     """Return for each server the rule that applies pseudo-gradients, the updates of local steps, to its model."""
     lr, momentum = method.outer_lr, method.outer_momentum
-    if async_spec.momentum != "delayed":
-        return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
-    period, activation = async_spec.buffer_size, async_spec.momentum_activation
-    return [DelayedNesterov(model, lr, momentum, period, activation) for model in models]
+    if async_spec.momentum == "delayed":
+        buffer_size, activation = async_spec.buffer_size, async_spec.momentum_activation
+        return [DelayedNesterov(model, lr, momentum, buffer_size, activation) for model in models]
+    return [OuterServer(model, Nesterov(lr, momentum)) for model in models]
 
 
 class SingleServer:
@@ -285,10 +286,10 @@ class SingleServer:
     Args:
         method: an asynchronous method without a global server above the server.
         task: task whose parameters are the model.
-        factors: learning-rate factor of each step of the training.
+        lr_factors: learning-rate factor of each step of the training; None for a constant rate.
     """
 
-    def __init__(self, spec: Training, method: MethodBase, task: Task, factors: Sequence[float] | None) -> None:
+    def __init__(self, spec: Training, method: MethodBase, task: Task, lr_factors: Sequence[float] | None) -> None:
         """Build the server's update rule; no update has arrived."""
         asynchronous = asynchronous_of(method)
         assert asynchronous is not None
@@ -296,15 +297,16 @@ class SingleServer:
         refuse_buffers(spec, task)
         self.wire = WIRE_FORMATS[method.wire_format]
         self.params: list[Tensor] = list(task.params.values())
+        # The workers then send models, which the server subtracts from its own.
         self.receives_models = isinstance(method, DiLoCoSpec) and asynchronous.reference == "server"
-        self.lr_schedule: LrSchedule | None = None
+        self.optimizer: ScheduledOptimizer | None = None  # of a server that receives gradients
         self.num_updates = 0
         self.rule: ServerRule
         if isinstance(method, DiLoCoSpec):
             (self.rule,) = outer_rules(method, asynchronous, [self.params])
         else:
-            self.rule = rule = gradient_server(method, task, len(spec.seeds))
-            self.lr_schedule = LrSchedule(rule.optimizer, factors, spec)
+            rule = gradient_server(method, task, len(spec.seeds))
+            self.rule, self.optimizer = rule, ScheduledOptimizer(rule.optimizer, lr_factors, spec)
 
     @torch.no_grad()
     def add_update(self, update: Sequence[Tensor], age: int, steps: int, tokens: float) -> None:
@@ -320,10 +322,10 @@ class SingleServer:
             update = [x - worker_x for x, worker_x in zip(self.params, update, strict=True)]
         self.rule.add_update(update, self.asynchronous.weight(age), self.asynchronous.share(steps, tokens))
 
-    def version(self, count: int) -> None:
+    def make_version(self, count: int) -> None:
         """Make a new version of the model from the last ``count`` updates."""
-        if self.lr_schedule is not None:
-            self.lr_schedule.set_lr(self.num_updates)
+        if self.optimizer is not None:
+            self.optimizer.set_lr(self.num_updates)
         self.rule.make_version()
         self.num_updates += count
 
@@ -335,44 +337,49 @@ class SingleServer:
 class GlobalServer:
     """The global server above local servers: it applies their updates, and they merge its model into their models.
 
-        up:    d = y - x, of the local model x, which was y after its last merge
-        above: z <- delayed Nesterov(z, d), of the global model z
-        merge: x <- (1 - alpha) x + alpha z;  y <- x
+        local update:   d = y - x, of the local model x, which was y after its last merge
+        global version: z <- delayed Nesterov(z, d), of the global model z
+        merge:          x <- (1 - alpha) x + alpha z;  y <- x
 
     Args:
-        spec: learning rate, momentum, buffer and alpha of the global server.
+        spec: learning rate, momentum, size of the momentum's buffer, and alpha of the global server.
         params: z, the global model.
-        models: x of each local server; at first equal to z.
+        models: x of each local server, which `merge` changes in place; at first equal to z.
 
     Source: HALoS (Kim et al., 2025), Algorithm 1. The progress that a local model makes between sending and merging
     never reaches the global model, as in the public code of HALoS.
     """
 
     def __init__(self, spec: HierarchySpec, params: Sequence[Tensor], models: Sequence[Sequence[Tensor]]) -> None:
-        """Begin with equal models on all servers; no model is on its way."""
+        """Begin with equal models on all servers; nothing is in transfer."""
         self.alpha, self.params, self.models = spec.merge_weight, list(params), models
         self.rule = DelayedNesterov(self.params, spec.lr, spec.momentum, spec.buffer_size)
-        self.merged = [[x.clone() for x in model] for model in models]
-        self.sent: list[list[Tensor]] = [[] for _ in models]
-        self.received: list[list[Tensor]] = [[] for _ in models]
+        self.merged_models = [[x.clone() for x in model] for model in models]  # y of each local server
+        # Of each local server, what is in transfer between it and the global server: d, and z as it was sent.
+        self.sent_updates: list[list[Tensor]] = [[] for _ in models]
+        self.sent_global_models: list[list[Tensor]] = [[] for _ in models]
 
-    def send_up(self, server: int) -> None:
+    def send_update(self, server: int) -> None:
         """Store the update that a local server sends, because its model changes during the transfer."""
-        self.sent[server] = [y - x for y, x in zip(self.merged[server], self.models[server], strict=True)]
+        self.sent_updates[server] = [
+            y - x for y, x in zip(self.merged_models[server], self.models[server], strict=True)
+        ]
 
-    def arrive_up(self, server: int) -> None:
-        """Apply a local server's update to the global model."""
-        self.rule.add_update(self.sent[server], weight=1.0)
+    def apply_update(self, server: int) -> None:
+        """Apply the update of a local server, which has arrived, to the global model."""
+        self.rule.add_update(self.sent_updates[server], weight=1.0)
         self.rule.make_version()
 
     @torch.no_grad()
-    def reply_up(self, server: int) -> None:
+    def send_global_model(self, server: int) -> None:
         """Store the global model that goes to a local server, because it changes during the transfer."""
-        self.received[server] = [p.detach().clone() for p in self.params]
+        self.sent_global_models[server] = [p.detach().clone() for p in self.params]
 
     @torch.no_grad()
     def merge(self, server: int) -> None:
-        """Merge the received global model into the local model."""
-        for x, y, z in zip(self.models[server], self.merged[server], self.received[server], strict=True):
+        """Merge the global model, which has arrived, into the local server's model."""
+        for x, y, z in zip(
+            self.models[server], self.merged_models[server], self.sent_global_models[server], strict=True
+        ):
             x.mul_(1 - self.alpha).add_(z, alpha=self.alpha)
             y.copy_(x)

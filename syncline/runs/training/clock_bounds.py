@@ -20,7 +20,7 @@ from syncline.specs import Training
 def clock_bounds(
     spec: Training, network: Network, clock: Clock, retime: Callable[[Factors], Clock | None], measured: bool
 ) -> tuple[StepTimeVariants, str]:
-    """Return the mean step times with computing and communication at their bounds, and the bases of the bounds.
+    """Return the mean step times with computing and communication at their bounds, and where the bounds come from.
 
     Args:
         network: network on which the training is timed.
@@ -32,17 +32,25 @@ def clock_bounds(
     communication = communication_uncertainty(network, spec.algorithm_on(network))
     step_times_s = []
     for factors in at_bounds(computing, communication):
-        retimed_clock = None if factors == AS_PREDICTED else retime(factors)
-        step_times_s.append(np.array(clock.step_time_s if retimed_clock is None else retimed_clock.step_time_s))
+        retimed_clock: Clock | None = clock
+        if factors != AS_PREDICTED:
+            retimed_clock = retime(factors)
+        assert retimed_clock is not None  # as there is a clock of the same training
+        step_times_s.append(np.array(retimed_clock.step_time_s))
     return StepTimeVariants(*step_times_s), basis_text(computing.basis, communication.basis)
 
 
-def bounds_record(clock: Clock, varied: StepTimeVariants, basis: str) -> dict[str, Any]:
-    """Return the columns with the bounds of the seconds of a mean step and of all steps, and their bases.
+def bounds_record(clock: Clock, variants: StepTimeVariants, basis: str) -> dict[str, Any]:
+    """Return the columns with the bounds of the seconds of a mean step and of all steps, and with their ``basis``.
 
     Nine of ten measured trainings are expected between the bounds.
+
+    Args:
+        clock: clock of the training with times as predicted.
+        variants: its mean step times at the bounds, see `clock_bounds`.
+        basis: text that says from which measurements the bounds come.
     """
-    low_s, high_s = combined_bounds(np.array(clock.step_time_s), varied)
+    low_s, high_s = combined_bounds(np.array(clock.step_time_s), variants)
     num_steps = clock.wall_s / clock.step_time_s if clock.step_time_s else 0.0
     return {
         "step_time_low_s": float(low_s), "step_time_high_s": float(high_s),
@@ -51,7 +59,7 @@ def bounds_record(clock: Clock, varied: StepTimeVariants, basis: str) -> dict[st
 
 
 def speedup_bounds(
-    clock: Clock, varied: StepTimeVariants, base: Clock, base_varied: StepTimeVariants
+    clock: Clock, variants: StepTimeVariants, baseline: Clock, baseline_variants: StepTimeVariants
 ) -> dict[str, float]:
     """Return the bounds of a step's speedup over the baseline, if one machine and one network run both.
 
@@ -59,12 +67,13 @@ def speedup_bounds(
 
     Args:
         clock: clock of the method.
-        varied: the method's mean step times at the bounds.
-        base: clock of the baseline.
-        base_varied: the baseline's mean step times at the bounds.
+        variants: the method's mean step times at the bounds.
+        baseline: clock of the baseline.
+        baseline_variants: the baseline's mean step times at the bounds.
     """
     if not clock.step_time_s:
         return {"speedup_low": 1.0, "speedup_high": 1.0}
-    ratios = [base_s / varied_s for base_s, varied_s in zip(base_varied, varied, strict=True)]
-    low, high = combined_bounds(np.array(base.step_time_s / clock.step_time_s), ratios)
+    # At each bound, the same factors apply to both.
+    speedups = [baseline_s / step_s for baseline_s, step_s in zip(baseline_variants, variants, strict=True)]
+    low, high = combined_bounds(np.array(baseline.step_time_s / clock.step_time_s), speedups)
     return {"speedup_low": float(low), "speedup_high": float(high)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -36,7 +36,14 @@ from syncline.problems import (
     split_into_stages,
 )
 from syncline.runs.training.stage_updates import BACKWARD_FORWARDS, StageWork, TrainedStages, added_update_s
-from syncline.runs.training.trained import Trained, base_s, build_task, histories_in_turn, task_tensors, throttled
+from syncline.runs.training.trained import (
+    Trained,
+    build_task,
+    histories_in_turn,
+    task_tensors,
+    throttled,
+    undisturbed_step_s,
+)
 from syncline.seeds import seed64
 from syncline.sim import Durations, Pipeline, run_pipeline, schedule
 from syncline.sim.pipelines.gradients import PipelineMath
@@ -57,8 +64,8 @@ class DelayedTraining:
         stages: K, the number of stages.
         steps: number of updates of each stage.
         remedy: correction for late gradients, in addition to the method's own.
-        backward_weights: weights that backward passes use.
-        delay: ``per-stage``, or ``uniform``: K - 1 for all.
+        backward_weights: weights of the backward passes, see `StagesSpec`.
+        delay: ``per-stage``, or ``uniform`` for a delay of K - 1 in all stages.
         schedule: schedule of the learning rate.
         eval_every: steps between evaluations; 0: only before and after.
         device: device that computes.
@@ -77,12 +84,13 @@ class DelayedTraining:
 
     def learning_rate_scheduler(self, optimizer: Any) -> Any:
         """Return torch's scheduler of the learning rates; the remedy ``discount`` lowers those of late gradients."""
-        anneal_steps = 0
-        if self.remedy is not None and self.remedy.kind == "discount":
-            anneal_steps = self.remedy.anneal_steps or 0
+        anneal_steps = 0  # no discount
+        if self.remedy is not None and self.remedy.anneal_steps is not None:
+            anneal_steps = self.remedy.anneal_steps
+        schedule = self.schedule
 
         def schedule_factor(step: int) -> float:
-            return wsd_factor(step, self.steps, self.schedule.warmup_steps, self.schedule.cooldown_steps)
+            return wsd_factor(step, self.steps, schedule.warmup_steps, schedule.cooldown_steps, schedule.shape)
 
         delays = [group["delay"] for group in optimizer.param_groups]
         return discounted(optimizer, delays, anneal_steps=anneal_steps, factor=schedule_factor)
@@ -91,8 +99,8 @@ class DelayedTraining:
 def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     """Return the delay of each parameter's gradient, in updates, by the parameter's name.
 
-    The only parameter of a landscape is a point ``x``; its coordinates lie in different stages, and its delay is a
-    tensor with the delay of each coordinate.
+    The only parameter of a landscape, a function of a point, is the point ``x``. Its coordinates lie in different
+    stages, so that its delay is a tensor with the delay of each coordinate.
 
     Args:
         task: the task with its parameters.
@@ -105,13 +113,14 @@ def delays_of(task: Task, stages: int, kind: str) -> dict[str, int | Tensor]:
     names = list(task.params)
     if kind == "uniform" or stages == 1:
         return dict.fromkeys(names, stages - 1)
-    per_stage = stage_delays(stages).tolist()
-    if names == ["x"]:
+    delay_of_stage = stage_delays(stages).tolist()
+    is_landscape = names == ["x"]
+    if is_landscape:
         num_coordinates = task.params["x"][0].numel()  # of the first worker
         if stages > num_coordinates:
             raise SpecError("stages", stages, f"at most {num_coordinates}, as many as there are coordinates")
-        return {"x": coordinate_delays(num_coordinates, stages, per_stage).to(task.params["x"].device)}
-    return {name: per_stage[stage] for name, stage in parameter_stages(names, stages).items()}
+        return {"x": coordinate_delays(num_coordinates, stages, delay_of_stage).to(task.params["x"].device)}
+    return {name: delay_of_stage[stage] for name, stage in parameter_stages(names, stages).items()}
 
 
 def delay_groups(task: Task, delays: dict[str, Any]) -> list[dict[str, Any]]:
@@ -138,28 +147,29 @@ def delayed_parts(training: DelayedTraining, task: Task, comm: Communicator) -> 
     """
     delays = delays_of(task, training.stages, training.delay)
     optimizer = training.method.build(delay_groups(task, delays), comm)
-    remedy, predict_weights = training.remedy, None
-    if remedy is not None and remedy.kind == "look-ahead":
+    names = [name for group in optimizer.param_groups for name in group["param_names"]]
+    remedy_kind = None if training.remedy is None else training.remedy.kind
 
-        def predict_weights(name: str, _: Tensor) -> Tensor:
-            return look_ahead(optimizer, task.params[name], delays[name])
+    def look_ahead_weights(name: str, _: Tensor) -> Tensor:
+        return look_ahead(optimizer, task.params[name], delays[name])
 
-    delayed_task = DelayedTask(task, delays, predict_weights)
-    if remedy is not None and remedy.kind == "compensation":
-        assert remedy.strength is not None
-        names = [name for group in optimizer.param_groups for name in group["param_names"]]
+    delayed_task = DelayedTask(task, delays, look_ahead_weights if remedy_kind == "look-ahead" else None)
 
-        def stale_weights(number: int) -> Tensor:
-            return delayed_task.stale[names[number]]
+    def stale_weights(parameter_index: int) -> Tensor:
+        return delayed_task.stale[names[parameter_index]]
 
-        optimizer.reducer = DelayCompensation(stale_weights, remedy.strength, optimizer.reducer)
+    if training.remedy is not None and training.remedy.strength is not None:  # of the remedy ``compensation``
+        optimizer.reducer = DelayCompensation(stale_weights, training.remedy.strength, optimizer.reducer)
     return delayed_task, optimizer, training.learning_rate_scheduler(optimizer)
 
 
 def train_by_events(
     training: DelayedTraining, seeds: tuple[int, ...], on_step: Callable[[int], None] | None = None
 ) -> History:
-    """Train a model in stages, each with its own optimizer, one seed after another, and return the history."""
+    """Train a model in stages in the order of simulated events, one seed after another, and return the history.
+
+    Each stage has its own optimizer.
+    """
     if not isinstance(training.problem, TextGPT):
         expected = "'text-gpt' where weights are not stashed: a model of stages"
         raise SpecError("problem.kind", training.problem.name, expected)
@@ -180,18 +190,20 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     schedulers = [training.learning_rate_scheduler(optimizer) for optimizer in optimizers]
     targets: dict[int, Tensor] = {}  # by number of the batch, from its forward pass in stage 0 to its loss
     snapshots: dict[int, dict[str, Tensor]] = {}  # by number of updates: weights of the stages that made them
-    recorder, num_updates = Recorder(), 0
+    recorder, completed_updates = Recorder(), 0
 
     def evaluate_if_due(stage: int, updates: int) -> None:
         """Store a stage's weights after ``updates`` updates; stage 0 updates last, and evaluates the whole model."""
-        if updates in (0, training.steps) or (training.eval_every and updates % training.eval_every == 0):
-            # (1, *s), because a task has a row for each seed, here the only one.
-            stage_weights = {name: p.detach().clone().unsqueeze(0) for name, p in modules[stage].named_parameters()}
-            snapshots.setdefault(updates, {}).update(stage_weights)
-            if stage == 0:
-                recorder.eval_step.append(updates)
-                for name, value in task.evaluate(snapshots.pop(updates)).items():
-                    recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
+        is_due = training.eval_every and updates % training.eval_every == 0
+        if not is_due and updates not in (0, training.steps):
+            return
+        # (1, *s), because a task has a row for each seed, here the only one.
+        stage_weights = {name: p.detach().clone().unsqueeze(0) for name, p in modules[stage].named_parameters()}
+        snapshots.setdefault(updates, {}).update(stage_weights)
+        if stage == 0:
+            recorder.eval_step.append(updates)
+            for name, value in task.evaluate(snapshots.pop(updates)).items():
+                recorder.evaluation.setdefault(name, StepLog()).append(value.cpu())
 
     def inputs(batch: int) -> Tensor:
         x, y = task.batch(batch)
@@ -203,12 +215,12 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
 
     def after_update(stage: int, updates: int) -> None:
         """Move a stage's learning rate on after its update, evaluate if it is time, and report progress."""
-        nonlocal num_updates
+        nonlocal completed_updates
         schedulers[stage].step()
         if stage == 0:
-            num_updates = updates
+            completed_updates = updates
         evaluate_if_due(stage, updates)
-        if stage == 0 and on_step and updates < training.steps:
+        if stage == 0 and on_step and updates < training.steps:  # the last one is reported when all tasks have ended
             on_step(updates)
 
     for stage in reversed(range(stages)):
@@ -221,13 +233,13 @@ def _train_seed(training: DelayedTraining, seed: int, on_step: Callable[[int], N
     try:
         if on_step:
             on_step(0)
-        # The order of an asynchronous schedule, and so its math, is the same on every network.
+        # The order of an asynchronous schedule, and so its math, is the same for all durations and networks.
         run_pipeline(Pipeline(pipeline_schedule, stages, Durations(), effects=math.effect), FREE)
         if on_step:
             on_step(training.steps)
     except KeyboardInterrupt:
-        interrupted = num_updates < training.steps
-    for update in range(num_updates):
+        interrupted = completed_updates < training.steps
+    for update in range(completed_updates):
         recorder.losses.append(math.losses[update].unsqueeze(0))
     return recorder.history((seed,), interrupted)
 
@@ -246,7 +258,7 @@ def stage_optimizer(
         task: the task of the whole model, which names the matrices.
         named_params: names and parameters of the stage.
         stage: number of the stage, from 0.
-        delays: delay of each stage's gradients in updates.
+        delays: delay of each stage's gradients in updates; some optimizers need those of all stages.
         seed: seed of the training; each stage has random numbers of its own.
     """
     groups = []
@@ -254,6 +266,7 @@ def stage_optimizer(
         params = [(name, p) for name, p in named_params if (name in task.matrices) == is_matrix]
         if params:
             groups.append({"params": params, "matrix": is_matrix, "delay": delays[stage], "delays": tuple(delays)})
+    # The parameters of a stage's module have no leading axis for workers and seeds.
     optimizer = method.build(groups, SimulatedCommunicator(workers=1), worker_axis=False)
     optimizer.seeds = (seed64(seed, "stage", stage),)
     return optimizer
@@ -275,12 +288,12 @@ def trains_by_events(spec: Training) -> bool:
     return spec.pipeline is not None and spec.pipeline.backward_weights != "stashed" and spec.pipeline.stages > 1
 
 
-def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None) -> Trained:
-    """Train a run's method as `train_by_events` does, and return its results."""
+def train_run_by_events(spec: Training, method: MethodBase, on_step: Callable[[int], None] | None) -> Trained:
+    """Train a run's method in stages by `train_by_events`, and return the results."""
     start_s = time.perf_counter()
     device = training_device(spec.device)
-    task = build_task(spec.problem, Rows.whole_group(world_size=1, seeds=spec.seeds[:1]), device)
-    base_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
+    task = build_task(spec.problem, Rows.whole_group(world_size=1, seeds=spec.seeds[:1]), device)  # for its facts
+    undisturbed_step_s(spec, task.flops_per_step)  # a wrong spec raises an error here rather than after the training
     report = throttled(spec.steps, on_step) if on_step else None
     history = train_by_events(delayed_training_of(spec, method), spec.seeds, report)
     return Trained(
@@ -290,7 +303,7 @@ def train_stages(spec: Training, method: MethodBase, on_step: Callable[[int], No
     )  # fmt: skip
 
 
-FP32_BYTES, OTHER_BYTES = 4, 2
+FP32_BYTES, SIXTEEN_BIT_BYTES = 4, 2
 """Bytes of a number that stages send each other, computed in fp32 or in 16 bits."""
 
 
@@ -300,18 +313,18 @@ def stages_of_run(spec: Training, method: MethodBase, flops: float | None, steps
     Args:
         method: method whose update adds to the seconds.
         flops: FLOPs of a batch; None if they cannot be counted.
+        steps: number of completed steps.
     """
     pipeline, problem = spec.pipeline, spec.problem
     assert pipeline is not None
-    model, machine = gpt_shape(problem), spec.compute.machine
-    if spec.compute.mfu is not None:
-        machine = replace(machine, mfu=spec.compute.mfu)
+    model = gpt_shape(problem)
     flops_by_stage = np.array(stage_flops(model, pipeline.stages))
-    all_forwards_s = base_s(spec, flops) / (1 + BACKWARD_FORWARDS)
+    # A step is a forward pass, and a backward pass that takes as long as BACKWARD_FORWARDS forward passes.
+    all_forwards_s = undisturbed_step_s(spec, flops) / (1 + BACKWARD_FORWARDS)
     forward_s = all_forwards_s * flops_by_stage / flops_by_stage.sum()
-    width_bytes = FP32_BYTES if spec.number_format == "fp32" else OTHER_BYTES
-    activation_bytes = float(width_bytes * problem.batch_size * problem.context * model.width)
-    update_s = added_update_s(method, model, machine, pipeline.stages)
+    bytes_per_number = FP32_BYTES if spec.number_format == "fp32" else SIXTEEN_BIT_BYTES
+    activation_bytes = float(bytes_per_number * problem.batch_size * problem.context * model.width)
+    update_s = added_update_s(method, model, spec.compute.machine_at_mfu, pipeline.stages)
     return trained_stages(spec, StageWork(tuple(forward_s.tolist()), activation_bytes, update_s), steps)
 
 

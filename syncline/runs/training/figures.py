@@ -50,9 +50,10 @@ def compare_figures(
     for training in trained:
         method_clocks = {network: clock for (method, network), clock in clocks.items() if method == training.method}
         curves.append(_curve(training, method_clocks))
-    if all(len(curve.clock_s) == len(networks) for curve in curves):
+    are_timed_everywhere = all(len(curve.clock_s) == len(networks) for curve in curves)
+    if are_timed_everywhere:
         networks_by_figure = {"loss_against_clock": networks}
-    else:  # trainings that exist on one network only
+    else:  # some methods, as asynchronous ones, are trained for each network by itself
         networks_by_figure = {f"loss_against_clock_{name}": {name: network} for name, network in networks.items()}
     for figure_name, panels in networks_by_figure.items():
         timed_curves = [curve for curve in curves if panels.keys() <= curve.clock_s.keys()]
@@ -65,7 +66,7 @@ def compare_figures(
 
 
 def run_figures(folder: RunFolder, spec: RunSpec, trained: Trained, clock: Clock) -> None:
-    """Draw the figures of a run into its folder: loss against seconds, and a timeline of the first collectives.
+    """Draw the figures of a run into its folder: loss against seconds, and a timeline around the first collectives.
 
     An interrupted command draws nothing.
     """
@@ -120,6 +121,7 @@ def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]
     for training in trained:
         steps = np.arange(1, training.history.steps + 1)
         series.append(SeedSeries(training.method, steps, training.history.trace["distance"].T))
+    # A problem with ``shift_std`` shifts the surface of each worker.
     is_one_surface = hasattr(spec.problem, "oracle") and not getattr(spec.problem, "shift_std", 0.0)
     if is_one_surface and all("position" in training.history.trace for training in trained):
         first_seed_paths = {training.method: training.history.trace["position"][:, 0] for training in trained}
@@ -131,12 +133,11 @@ def _landscape_figures(folder: RunFolder, spec: Training, trained: list[Trained]
 
 def _surface_of_landscape(spec: Training, trained: Trained) -> Surface:
     """Return the surface of a landscape problem of two variables, with its start and its optimum, for a figure."""
-    oracle = spec.problem.oracle(dtype=torch.float64)
+    loss_and_gradient = spec.problem.oracle(dtype=torch.float64)
 
     def losses(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-        loss, *_ = oracle(torch.from_numpy(np.stack([x, y], axis=-1)))
+        loss, *_ = loss_and_gradient(torch.from_numpy(np.stack([x, y], axis=-1)))
         return loss.numpy()
 
-    start = tuple(spec.problem.start_point().tolist())
-    optimum = tuple(trained.facts["optima"][0])
-    return Surface(losses, start, optimum)
+    first_optimum, *_ = trained.facts["optima"]
+    return Surface(losses, start=tuple(spec.problem.start_point().tolist()), optimum=tuple(first_optimum))

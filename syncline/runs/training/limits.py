@@ -50,8 +50,8 @@ def check_processes(field: str, processes: int) -> None:
     if available_bytes is not None:
         largest = min(largest, int(available_bytes / PROCESS_BYTES))
     max_open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if max_open_files != resource.RLIM_INFINITY:  # each process has a connection to every other
-        largest = min(largest, max_open_files // 2)
+    if max_open_files != resource.RLIM_INFINITY:  # each process has a file for its connection to every other
+        largest = min(largest, max_open_files // 2)  # the other half is for all else
     if processes > largest:
         expected = f"at most {largest} processes on this machine, by its cores, memory and files"
         raise SpecError(field, processes, expected)
@@ -76,11 +76,12 @@ def check_training(spec: Training, *methods: MethodBase) -> None:
     available_bytes = gpu_memory_bytes() if on_gpu else memory_bytes()
     if available_bytes is None:
         return
-    bound = most_activation_bytes(spec, tensors)
+    quick_bound_bytes = most_activation_bytes(spec, tensors)
     for method in methods:
-        needed = needed_bytes(spec, method, tensors, bound, on_gpu)
-        if needed.total > available_bytes:  # by the bound, which takes no second but is about three times too high
-            needed = needed_bytes(spec, method, tensors, step_activation_bytes(spec, tensors), on_gpu)
+        needed = needed_bytes(spec, method, tensors, activation_bytes=quick_bound_bytes, on_gpu=on_gpu)
+        if needed.total > available_bytes:  # by the bound, which is too high: the exact number takes a second
+            activation_bytes = step_activation_bytes(spec, tensors)
+            needed = needed_bytes(spec, method, tensors, activation_bytes=activation_bytes, on_gpu=on_gpu)
         if needed.total > available_bytes:
             raise _memory_error(spec, needed, tensors, available_bytes, on_gpu)
 
@@ -115,7 +116,8 @@ class NeededBytes(NamedTuple):
 
     Attributes:
         models: parameters, gradients and states of the method, of all copies.
-        batches: the data of a step, and what the activations of a pass take beyond the gradients that come after them.
+        batches: the data of a step, and the part of a pass's activations that is larger than the gradients that take
+            their place.
     """
 
     models: float
@@ -128,14 +130,19 @@ class NeededBytes(NamedTuple):
 
 
 def needed_bytes(
-    spec: Training, method: MethodBase, tensors: list[TensorShape], activations: float, on_gpu: bool
+    spec: Training, method: MethodBase, tensors: list[TensorShape], activation_bytes: float, on_gpu: bool
 ) -> NeededBytes:
-    """Return the fewest bytes that a training needs at once, with the ``activations`` of a copy in bytes.
+    """Return the fewest bytes that a training needs at once; each worker has a copy of the model for each seed.
 
     A pass has the activations of a single copy, because a loop computes one copy after another, and because batched
     passes are halved if memory is short. With ``execution: graph`` it has those of all copies, and the graph keeps
     memory of its own; what a compiled pass stores is the compiler's choice, and not counted. Parameters, states and
     gradients that are equal on all workers are stored once; the parameters of all workers exist before the first step.
+
+    Args:
+        tensors: shapes of one worker's parameters.
+        activation_bytes: bytes of the activations of one copy.
+        on_gpu: whether the training runs on a GPU, which adds up the gradients of copies as it computes them.
     """
     copies = spec.workers * len(spec.seeds)
     model_bytes = BYTES[spec.dtype] * sum(tensor.elements for tensor in tensors)
@@ -148,17 +155,18 @@ def needed_bytes(
         adds_gradients_up = spec.execution == "loop" or (spec.execution == "eager" and on_gpu)
         if optimizer.reads_only_mean_gradient and adds_gradients_up:
             gradient_copies = 1
-    gradients = model_bytes * gradient_copies
-    models = gradients + max(copies * model_bytes, stored_copies * (model_bytes + state_bytes))
+    gradient_bytes = model_bytes * gradient_copies
+    before_first_step_bytes, training_bytes = copies * model_bytes, stored_copies * (model_bytes + state_bytes)
+    models = gradient_bytes + max(before_first_step_bytes, training_bytes)
     batches = copies * batch_bytes(spec.problem, tensors)
     if spec.execution == "graph":
-        return NeededBytes(models, batches + max(gradients, copies * activations))
-    # The last copy's gradients come to be while its activations are freed.
-    return NeededBytes(models, batches + max(0.0, activations - model_bytes))
+        return NeededBytes(models, batches + max(gradient_bytes, copies * activation_bytes))
+    # The last copy's gradients are computed while its activations are freed.
+    return NeededBytes(models, batches + max(0.0, activation_bytes - model_bytes))
 
 
 def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorShape]) -> Method:
-    """Return the optimizer of a training for parameters without memory."""
+    """Return the optimizer of a training for parameters on torch's device ``meta``, which take no memory."""
     import torch
 
     from syncline.comm import SimulatedCommunicator  # only here: torch is slow to load
@@ -166,8 +174,7 @@ def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorS
     copies = spec.workers * len(spec.seeds)
     groups = []
     for tensor in tensors:
-        without_memory = torch.empty(1, *tensor.shape, device="meta").expand(copies, *tensor.shape)
-        parameter = torch.nn.Parameter(without_memory)
+        parameter = torch.nn.Parameter(torch.empty(1, *tensor.shape, device="meta").expand(copies, *tensor.shape))
         groups.append({"params": [(tensor.name, parameter)], "matrix": tensor.is_matrix})
     comm = SimulatedCommunicator(spec.workers, len(spec.seeds), spec.faults.membership(spec.workers))
     optimizer: Method = method.build(groups, comm)
@@ -175,10 +182,10 @@ def _optimizer_on_meta(spec: Training, method: MethodBase, tensors: list[TensorS
 
 
 def most_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
-    """Return more bytes than the forward pass of one copy stores, without a second for importing torch's compiler.
+    """Return a bound above the bytes that the forward pass of one copy stores, for any model, in no time.
 
-    The inputs and outputs of all matrices are what a GPT with experts stores, and 0.9 of what one without stores; this
-    function returns three times as much.
+    A GPT with experts stores as much as the inputs and outputs of all matrices, a GPT without experts 1.1 times as
+    much. The bound is three times that. `step_activation_bytes` is exact, and takes a second to import a compiler.
     """
     tokens = getattr(spec.problem, "batch_size", 0) * getattr(spec.problem, "context", 1)
     inputs_and_outputs = sum(sum(tensor.shape) for tensor in tensors if len(tensor.shape) == 2)
@@ -191,17 +198,17 @@ def step_activation_bytes(spec: Training, tensors: list[TensorShape]) -> float:
     The bytes are also 0 if torch's compiler chooses what is stored, and in a pipeline, which stores a micro-batch.
     """
     problem = spec.problem
-    is_unknown = spec.execution == "compiled" or spec.pipeline is not None
-    if is_unknown or hasattr(problem, "train_set") or not hasattr(problem, "module"):
+    is_users_module = hasattr(problem, "train_set")
+    if spec.execution == "compiled" or spec.pipeline is not None or is_users_module or not hasattr(problem, "module"):
         return 0.0
     import torch
 
     from syncline.problems.row_passes import activation_bytes  # only here: torch is slow to load
 
     module, dtype = problem.module(), getattr(torch, spec.dtype if spec.autocast == "none" else spec.autocast)
-    if hasattr(problem, "context"):
-        shape = problem.batch_size, problem.context, problem.width
-        return activation_bytes(module, module.after_embedding, shape, dtype)
+    if hasattr(problem, "context"):  # of text, whose embedding stores indices alone
+        input_shape = problem.batch_size, problem.context, problem.width
+        return activation_bytes(module, module.after_embedding, input_shape, dtype)
     return activation_bytes(module, module, (problem.batch_size, _input_size(tensors)), dtype)
 
 
@@ -210,8 +217,8 @@ def tensors_of_problem(problem: Any) -> list[TensorShape] | None:
     module = problem.module() if hasattr(problem, "module") else None
     if module is not None:
         named_params = module.named_parameters()
-        return [TensorShape(name, tuple(p.shape), p.ndim > 1) for name, p in named_params if p.requires_grad]
-    if hasattr(problem, "start_point"):
+        return [TensorShape(name, tuple(p.shape), is_matrix=p.ndim > 1) for name, p in named_params if p.requires_grad]
+    if hasattr(problem, "start_point"):  # a landscape
         return [TensorShape("x", tuple(problem.start_point().shape))]
     return None
 
@@ -221,15 +228,16 @@ def batch_bytes(problem: Any, tensors: list[TensorShape]) -> float:
 
     The bound is 0 for a user's own module, because its data is not read yet.
     """
-    if hasattr(problem, "train_set"):
+    is_users_module = hasattr(problem, "train_set")
+    if is_users_module:
         return 0.0
-    size = getattr(problem, "batch_size", 0)
-    inputs = getattr(problem, "context", None) or _input_size(tensors)
-    return float(size) * (8 + 4 * inputs)
+    batch_size = getattr(problem, "batch_size", 0)
+    inputs_per_sample = getattr(problem, "context", None) or _input_size(tensors)  # tokens, else numbers
+    return float(batch_size) * (8 + 4 * inputs_per_sample)
 
 
 def _input_size(tensors: list[TensorShape]) -> int:
-    """Return the number of inputs of the first matrix; 0 without a matrix."""
+    """Return the number of inputs of a model, which are those of its first matrix; 0 without a matrix."""
     for tensor in tensors:
         if len(tensor.shape) == 2:
             return tensor.shape[1]
@@ -259,9 +267,9 @@ def memory_bytes() -> float | None:
 
 
 def check_progress(spec: Training, method: MethodBase) -> None:
-    """Refuse a training whose failures are more frequent than restarts, or leave too few workers.
+    """Refuse a training that failures keep from progress: they come faster than restarts, or leave too few workers.
 
-    The seconds of a step count if the spec states them.
+    The seconds of a step count only if the spec states them.
     """
     failures = spec.failures
     if failures is None:
@@ -272,7 +280,7 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         worker_mtbf_s = group_mtbf_s(failures.failure_rates(), workers=1)
         event = f"a worker of {method.name} fails every {format_seconds(worker_mtbf_s)}"
         _check_rate(failures.restart_time + step_s, worker_mtbf_s, event)
-        # After the start, the simulation notices that all workers are gone for good.
+        # Later losses of all workers end the simulation with an error.
         _check_outages(failures, spec.workers, until_s=0.0, needed=1, suffix=f" for {method.name}")
         return
     if failures.recovery == "elastic":
@@ -284,8 +292,8 @@ def check_progress(spec: Training, method: MethodBase) -> None:
         if load_s is None:  # as long as writing, if the spec states that
             load_s = checkpoint.write_time or 0.0
         work_s = step_s
-        if step_s and checkpoint.interval not in ("best", "never"):  # then it is in seconds
-            work_s = max(step_s, float(checkpoint.interval))
+        if step_s and isinstance(checkpoint.interval, float):  # in seconds, and not the word "best" or "never"
+            work_s = max(step_s, checkpoint.interval)
         needed_s = failures.restart_time + load_s + work_s
     mtbf_s = failures.mtbf_s(spec.workers)
     _check_rate(needed_s, mtbf_s, f"something of {spec.workers} workers fails every {format_seconds(mtbf_s)}")
@@ -296,7 +304,7 @@ def _check_rate(needed_s: float, mtbf_s: float, event: str) -> None:
     """Refuse failures that come so often that work of ``needed_s`` seconds is hardly ever finished between two.
 
     Args:
-        needed_s: seconds of work without a failure in between.
+        needed_s: seconds of work that must pass without a failure.
         mtbf_s: mean seconds between failures.
         event: what fails, for the error's text.
     """
@@ -312,13 +320,14 @@ def _check_outages(failures: FailuresSpec, workers: int, until_s: float, needed:
     Args:
         failures: the failures of the spec.
         workers: number of workers at the start.
-        until_s: seconds after the start until which an outage may begin to count.
+        until_s: seconds of the training that count; outages that begin later are ignored.
         needed: number of workers that must remain.
         suffix: end of the error line.
     """
     is_away = np.zeros(workers, dtype=bool)
     for outage in sorted(failures.outages, key=lambda event: event.start):
-        if outage.end is not None or outage.start > until_s:
+        comes_back = outage.end is not None
+        if comes_back or outage.start > until_s:
             continue
         first, stop = outage.workers(failures.workers_per_node, failures.workers_per_site(workers))
         is_away[first:stop] = True

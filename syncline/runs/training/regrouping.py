@@ -38,7 +38,8 @@ class GroupHistory:
     """The workers that took part in each step of a simulated training, and the times at which the steps ended.
 
     Attributes:
-        present: mask of the workers whose part in each step is not lost to a failure, ``(T, P)``.
+        present: whether each worker took part in each step, ``(T, P)``; a step that a failure undoes is repeated, and
+            the repetition counts.
         step_end_s: end of each step in seconds, ``(T,)``.
         joined: by step, the workers that join before it and copy the state of the others.
         costs: number and seconds of what the failures cost.
@@ -58,6 +59,7 @@ class ReformedGroup:
         spec: spec of the training, with its failures.
         method: a synchronous method.
         network: network on which the training is timed.
+        tensors: shapes of the model's parameters.
         state_bytes: bytes of a checkpoint.
         clock_of: function that returns the clock of a training from its collectives, the factors on computing and
             communication times, and the mask of the workers that are present in each step, ``(T, P)``.
@@ -85,14 +87,16 @@ class ReformedGroup:
             """Return the times of the steps and checkpoints of a group with these members, ``(P,)``."""
             nonlocal checkpoint_times
             key = present.tobytes()
-            if key not in times_by_group:
-                ends_s = np.concatenate([[0.0], self._constant_group_clock(present.copy(), factors).step_end_s])
-                if checkpoint_times is None:  # the first call is for all workers, which begin the training
-                    fetch_s = rejoin_s(self.network, spec.workers, copies=spec.workers, copy_bytes=self.state_bytes)
-                    checkpoint_times = failures.checkpoint_costs(
-                        float(ends_s[-1]) / spec.steps, spec.workers, self.state_bytes, rejoin_s=fetch_s
-                    )
-                times_by_group[key] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), checkpoint_times)
+            if key in times_by_group:
+                return times_by_group[key]
+            ends_s = np.concatenate([[0.0], self._constant_group_clock(present.copy(), factors).step_end_s])
+            if checkpoint_times is None:  # the first call is for all workers, which begin the training
+                fetch_s = rejoin_s(self.network, spec.workers, copies=spec.workers, copy_bytes=self.state_bytes)
+                mean_step_s = float(ends_s[-1]) / spec.steps
+                checkpoint_times = failures.checkpoint_costs(
+                    mean_step_s, spec.workers, self.state_bytes, rejoin_s=fetch_s
+                )
+            times_by_group[key] = SavedSteps(spec.steps, lambda step: float(ends_s[step]), checkpoint_times)
             return times_by_group[key]
 
         history = GroupHistory(np.ones((spec.steps, spec.workers), dtype=bool), np.zeros(spec.steps))
@@ -104,7 +108,8 @@ class ReformedGroup:
             history.joined[first] = joined
             history.present[first:stop] = present
             for step in range(first, stop):
-                history.step_end_s[step] = start_s + times.end_s(step + 1) - times.next_start_s(first)
+                seconds_of_steps = times.end_s(step + 1) - times.next_start_s(first)  # with the checkpoints between them
+                history.step_end_s[step] = start_s + seconds_of_steps
 
         history.costs = ElasticTraining(
             failures.failing_group(spec.workers), spec.steps, group_times,
@@ -121,8 +126,8 @@ class ReformedGroup:
         calls: list[Call] = []
         if len(members) > 1:
             calls = calls_of(self.method.exchanges(list(self.tensors), len(members)), spec.steps, members)
-        if getattr(self.method, "wire", None) in (None, "dense"):
-            # Payloads without a compressing wire format travel in the training's dtype, as in its ledger.
+        has_plain_payloads = getattr(self.method, "wire", None) in (None, "dense")  # no wire format compresses them
+        if has_plain_payloads:  # they travel in the training's dtype, as in its ledger, and not in fp32
             width_ratio = BYTES[spec.dtype] / FP32_BYTES
             calls = [call._replace(payload_bytes=width_ratio * call.payload_bytes) for call in calls]
         return self.clock_of(calls, factors, np.tile(present, (spec.steps, 1)))
@@ -130,7 +135,7 @@ class ReformedGroup:
 
 @dataclass(frozen=True)
 class TrainedGroup:
-    """A training whose workers form a new group at each failure, with the simulated history that its math follows."""
+    """A training whose workers form a new group at each failure, and the simulated history that its math follows."""
 
     group: ReformedGroup
     history: GroupHistory
@@ -140,10 +145,11 @@ class TrainedGroup:
         present = self.history.present
         absences = []
         for worker in range(present.shape[1]):
+            # The worker counts as present before the first step and after the last, so that each absence has two ends.
             is_away = np.concatenate([[False], ~present[:, worker], [False]]).astype(np.int8)
             change = np.diff(is_away)
-            first_steps, steps_after = np.flatnonzero(change == 1).tolist(), np.flatnonzero(change == -1).tolist()
-            absences += [Absence(worker, first, after) for first, after in zip(first_steps, steps_after, strict=True)]
+            first_steps, end_steps = np.flatnonzero(change == 1).tolist(), np.flatnonzero(change == -1).tolist()
+            absences += [Absence(worker, first, end) for first, end in zip(first_steps, end_steps, strict=True)]
         joined = {step: workers for step, workers in self.history.joined.items() if workers}
         if not absences and not joined:
             return None
@@ -152,11 +158,13 @@ class TrainedGroup:
     def time(self, calls: Sequence[Call], steps: int, network: Network, factors: Factors) -> Clock | None:
         """Return the clock of the first ``steps`` steps on the training's network, and None on another.
 
-        Factors other than 1 on computing and communication need a new simulation, because failures meet other steps.
+        Factors other than 1 on computing and communication need a new simulation, in which failures interrupt other
+        steps.
         """
         if network.name != self.group.network.name:
             return None
         history = self.history if factors == AS_PREDICTED else self.group.simulate(factors)
         # The calls are those of the training, so they go with the workers that were present in the training.
-        base = self.group.clock_of(calls, factors, self.history.present[:steps])
-        return delayed_clock(base, history.step_end_s[:steps], history.costs, self.group.spec.timeline_steps)
+        clock_without_failures = self.group.clock_of(calls, factors, self.history.present[:steps])
+        keep_steps = self.group.spec.timeline_steps
+        return delayed_clock(clock_without_failures, history.step_end_s[:steps], history.costs, keep_steps)

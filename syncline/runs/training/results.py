@@ -66,8 +66,8 @@ def final_loss(trained: Trained) -> tuple[float, float, float]:
     if losses is None:
         return math.inf, math.inf, math.inf
     is_diverged = np.array([step is not None for step in trained.history.diverged_at])
-    finite_losses = np.where(is_diverged, np.nan, losses)
-    median, lowest, highest = median_and_range(finite_losses[:, None])
+    losses_or_nan = np.where(is_diverged, np.nan, losses)  # NaN counts as infinite in a median
+    median, lowest, highest = median_and_range(losses_or_nan[:, None])
     return float(median[0]), float(lowest[0]), float(highest[0])
 
 
@@ -102,7 +102,8 @@ def time_to_target(trained: Trained, clock: Clock, target: float | None) -> floa
 def run_records(trained: Trained, clock: Clock | None, network: Network, workers: int) -> list[dict[str, Any]]:
     """Return a row for each seed: final metrics, and the columns of the clock, which are equal for all seeds.
 
-    Workers that train at their own pace also have columns of their server and their delays.
+    Asynchronous trainings also have columns of their server and their delays. Without a clock, because no step was
+    completed, a row has no columns of it.
     """
     labels = {"method": trained.method, "network": network.name, "workers": workers}
     timing: dict[str, Any] = {} if clock is None else clock_record(clock)
@@ -141,15 +142,15 @@ def write_curves(
     Args:
         trained: the trained methods; the first is the baseline of speedups.
         clocks: clock of each method on each network.
-        networks: networks by name; or their labels in a figure.
-        target: the loss whose time is reported.
+        networks: networks by name, or in their place their labels in a figure.
+        target: the loss for which times to reach it are reported; None without one.
         bounds: bounds of each method's times on each network, if they are known.
     """
     labels = {}
     for name, network in networks.items():
         labels[name] = network if isinstance(network, str) else network.describe()
     metadata = {"loss_label": loss_label(spec), "networks": labels, "target_loss": target}
-    every = every_steps(trained, len(networks))
+    every = _steps_between_rows(trained, len(networks))
     tables = _curve_tables(trained, clocks, networks=list(networks), every=every)
     folder.long_table("curves", (with_units(table, metadata | {"every_steps": every}) for table in tables))
     rows = summary_rows(trained, clocks, networks=list(networks), workers=spec.workers, target=target, bounds=bounds)
@@ -161,10 +162,10 @@ def loss_label(spec: Training) -> str:
     return getattr(spec.problem, "loss_label", "loss of the workers' mean")
 
 
-def every_steps(trained: Iterable[Trained], networks: int) -> int:
+def _steps_between_rows(trained: Iterable[Trained], num_networks: int) -> int:
     """Return n such that ``curves.parquet`` with every n-th step has at most `MOST_ROWS` rows."""
-    steps = sum(training.history.steps * len(training.history.seeds) for training in trained)
-    return max(1, math.ceil(steps * networks / MOST_ROWS))
+    steps_of_all_seeds = sum(training.history.steps * len(training.history.seeds) for training in trained)
+    return max(1, math.ceil(steps_of_all_seeds * num_networks / MOST_ROWS))
 
 
 def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str], every: int) -> Iterator[pa.Table]:
@@ -178,7 +179,8 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
     for network, training in product(networks, trained):
         if (training.method, network) not in clocks:
             continue
-        history, steps = training.history, kept_steps(training.history, every)
+        history, steps = training.history, _stored_steps(training.history, every)
+        # At step 0, before the first step, seconds and bytes are 0.
         seconds = np.concatenate([[0.0], clocks[training.method, network].step_end_s])[steps]
         nbytes = np.concatenate([[0.0], bytes_sent(training)])[steps]
         seeds_at_a_time = max(1, ROWS_AT_A_TIME // len(steps))
@@ -186,10 +188,10 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             seeds = history.seeds[first_index : first_index + seeds_at_a_time]
             num_seeds = len(seeds)
             seed_indices = np.arange(first_index, first_index + num_seeds)
-            same_text = np.zeros(num_seeds * len(steps), dtype=np.int32)  # all rows have the dictionary's only text
+            text_indices = np.zeros(num_seeds * len(steps), dtype=np.int32)  # of a dictionary with a single text
             columns: dict[str, pa.Array] = {
-                "method": pa.DictionaryArray.from_arrays(same_text, [training.method]),
-                "network": pa.DictionaryArray.from_arrays(same_text, [network]),
+                "method": pa.DictionaryArray.from_arrays(text_indices, [training.method]),
+                "network": pa.DictionaryArray.from_arrays(text_indices, [network]),
                 "seed": pa.array(np.repeat(seeds, len(steps))),
                 "step": pa.array(np.tile(steps, num_seeds)),
                 "seconds": pa.array(np.tile(seconds, num_seeds)),
@@ -201,25 +203,30 @@ def _curve_tables(trained: Sequence[Trained], clocks: Clocks, networks: list[str
             yield pa.table(columns)
 
 
-def kept_steps(history: History, every: int) -> np.ndarray:
-    """Return the numbers of completed steps that are stored: every n-th, those of evaluations, and the last."""
+def _stored_steps(history: History, every: int) -> np.ndarray:
+    """Return the numbers of completed steps that are stored: every n-th from 0, those of evaluations, and the last."""
     every_nth = np.arange(0, history.steps, every)
     return np.unique(np.concatenate([every_nth, history.eval_step, [history.steps]])).astype(np.int64)
 
 
 def bytes_sent(trained: Trained) -> np.ndarray:
-    """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``."""
+    """Return the payload bytes that a worker has sent to collectives or a server by the end of each step, ``(T,)``.
+
+    They are means over the workers that take part in a step.
+    """
     if trained.asynchronous is not None:
         return trained.asynchronous.bytes_sent()
     calls = trained.calls()
     steps = np.array([call.step for call in calls], dtype=np.int64)
     payloads = np.array([call.payload_bytes for call in calls], dtype=np.float64)
-    if len({call.group for call in calls}) > 1:  # groups of workers, or some workers are absent
+    are_all_equal = len({call.group for call in calls}) <= 1
+    if not are_all_equal:  # workers in groups, or some are absent
         members_by_step: dict[int, set[int]] = {}
         for call in calls:
-            members_by_step.setdefault(call.step, set()).update(call.group or ())
+            if call.group:
+                members_by_step.setdefault(call.step, set()).update(call.group)
         for index, call in enumerate(calls):
-            if call.group:  # only its members send; the result is the mean over all workers that take part in the step
+            if call.group:  # only its members send; a call without a group is one of all workers
                 payloads[index] *= len(call.group) / len(members_by_step[call.step])
     return np.cumsum(np.bincount(steps, payloads, minlength=trained.history.steps))
 
@@ -247,16 +254,21 @@ def _metric_column(history: History, name: str, steps: np.ndarray, seed_indices:
 def _trace_column(
     values: np.ndarray, steps: np.ndarray, seed_indices: np.ndarray, evaluation: np.ndarray | None = None
 ) -> pa.Array:
-    """Return the stored steps and seeds of a quantity of each step, ``(T, S)``, as a column.
+    """Return a quantity of each step, ``(T, S)``, as a column with the rows of the stored steps and seeds.
 
-    Step 0, before the first step, has the first value of ``evaluation``, ``(E, S)``, and is null without one.
+    Args:
+        values: the quantity after each step.
+        steps: numbers of the stored steps, the first of which is 0, before the first step.
+        seed_indices: indices of the stored seeds.
+        evaluation: evaluations of the same quantity, ``(E, S)``; the first is that of step 0, which is null without
+            evaluations.
     """
     value_before = np.full((1, values.shape[1]), np.nan)
     if evaluation is not None and len(evaluation):
         value_before = evaluation[:1]
     stored_values = np.concatenate([value_before, values])[np.ix_(steps, seed_indices)].astype(np.float64)
     is_missing = np.zeros(stored_values.shape, dtype=bool)
-    is_missing[0] = evaluation is None and steps[0] == 0
+    is_missing[0] = evaluation is None
     return pa.array(stored_values.T.ravel(), mask=is_missing.T.ravel())
 
 
@@ -284,7 +296,7 @@ def summary_rows(
     for network, training in product(networks, trained):
         clock = clocks.get((training.method, network))
         baseline = clocks.get((trained[0].method, network))
-        if clock is None or baseline is None:
+        if clock is None or baseline is None:  # a training of another network, or without a baseline on this one
             continue
         timing = clock_record(clock) | {"speedup": baseline.step_time_s / clock.step_time_s}
         if bounds is not None:
@@ -304,7 +316,7 @@ def summary_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     columns = {}
     names: list[str] = []
     for row in rows:
-        names += row
+        names += row.keys()
     for name in dict.fromkeys(names):
         values = [row.get(name) for row in rows]
         if name == "time_to_target_s":  # a target that was not reached is null
@@ -344,7 +356,8 @@ class FileCurves(NamedTuple):
 
     Attributes:
         curves: one curve per method.
-        sent_bytes: by method, the payload bytes that a worker has sent by each step of the curve, on its first network.
+        sent_bytes: by method, the payload bytes that a worker has sent by each step of the curve; they are equal on all
+            networks.
         networks: label of each network in a figure, by name; only networks on which something was evaluated.
         label: name of the loss, with its unit.
         target: a loss whose time is reported; None without one.
@@ -368,20 +381,17 @@ def read_curves(path: Path) -> FileCurves:
     for method in evaluated["method"].unique().to_pylist():
         rows = evaluated.filter(pc.equal(evaluated["method"], method))
         num_seeds = len(rows["seed"].unique())
+        columns: dict[str, FloatArray] = {}
         clock_s: dict[str, FloatArray] = {}
         for name in networks:
             network_rows = rows.filter(pc.equal(rows["network"], name))
-            if not len(network_rows):  # an asynchronous method belongs to a single network
-                continue
-            columns = {
-                column: network_rows[column].to_numpy().reshape(num_seeds, -1)
-                for column in ("step", "loss", "seconds", "bytes")
-            }
-            if not clock_s:  # steps, losses and bytes are equal on all networks, times are equal for all seeds
-                step, loss, sent_bytes[method] = columns["step"][0], columns["loss"], columns["bytes"][0]
-            clock_s[name] = columns["seconds"][0]
-        if clock_s:
-            curves.append(Curve(method, step, loss=loss, clock_s=clock_s))
+            if len(network_rows):  # an asynchronous method belongs to a single network
+                for column in ("step", "loss", "seconds", "bytes"):
+                    columns[column] = network_rows[column].to_numpy().reshape(num_seeds, -1)
+                clock_s[name] = columns["seconds"][0]  # times are equal for all seeds
+        if clock_s:  # steps, losses and bytes are equal on all networks
+            curves.append(Curve(method, columns["step"][0], loss=columns["loss"], clock_s=clock_s))
+            sent_bytes[method] = columns["bytes"][0]
     return FileCurves(curves, sent_bytes, networks, label=metadata["loss_label"], target=metadata["target_loss"])
 
 

@@ -19,7 +19,7 @@ from syncline.sim import Clock, Durations, Pipeline, Timeline, run_pipeline, sch
 BACKWARD_FORWARDS = 2
 """Forward passes that take as long as a backward pass, which has twice the FLOPs."""
 
-WARM_UP_LENGTH = 4
+MICROBATCHES_PER_STAGE = 4
 """Micro-batches per stage of the shorter of two simulations, whose difference is the steady state."""
 
 
@@ -29,7 +29,8 @@ class UpdateTimes:
 
     Args:
         update_s: seconds between two updates in steady state.
-        first_s: seconds until the first update, extrapolated from later updates; the first few updates can be earlier.
+        first_s: seconds until the first update, if the steady state began at once; the first few updates can end
+            earlier than these times.
     """
 
     update_s: float
@@ -37,8 +38,8 @@ class UpdateTimes:
 
     def seconds_until(self, num_updates: ArrayLike) -> np.ndarray:
         """Return the seconds after which so many updates have ended; 0 for no update."""
-        count = np.asarray(num_updates, dtype=float)
-        return np.where(count > 0, self.first_s + (count - 1) * self.update_s, 0.0)
+        updates = np.asarray(num_updates, dtype=float)
+        return np.where(updates > 0, self.first_s + (updates - 1) * self.update_s, 0.0)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class StageWork:
     """The computing time and the traffic of a batch in a pipeline of K stages.
 
     Args:
-        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times that.
+        forward_s: forward seconds of each stage, ``(K,)``; a backward pass takes `BACKWARD_FORWARDS` times as long.
         activation_bytes: bytes of a batch from one stage to the next, and of its gradient back.
         update_s: seconds that a method adds to each stage's update, ``(K,)``.
     """
@@ -56,13 +57,16 @@ class StageWork:
     update_s: tuple[float, ...]
 
     def part(self, microbatches: int) -> StageWork:
-        """Return the work of one micro-batch, if the batch is cut into ``microbatches``."""
+        """Return the work of one micro-batch, if the batch is cut into ``microbatches``; updates are not divided."""
         forward_s = tuple(seconds / microbatches for seconds in self.forward_s)
         return StageWork(forward_s, self.activation_bytes / microbatches, self.update_s)
 
 
 def added_update_s(method: MethodBase, model: ModelShape, machine: Hardware, stages: int) -> tuple[float, ...]:
-    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``; only blocks count."""
+    """Return the seconds that a method's arithmetic adds to each stage's update, ``(K,)``.
+
+    Only the model's blocks count, not its embedding and head.
+    """
     one_block = [tensor for tensor in model.tensors if tensor.name.startswith("0.")]  # all blocks have equal tensors
     seconds = []
     for num_blocks, delay in zip(stage_blocks(model, stages), stage_delays(stages).tolist(), strict=True):
@@ -76,20 +80,21 @@ def async_update_times(work: StageWork, network: Network) -> UpdateTimes:
 
     The time between updates is the difference of two simulations, divided by the difference of their lengths.
     """
-    short_length = WARM_UP_LENGTH * len(work.forward_s)
-    long_length = 2 * short_length
-    short_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=short_length))
-    long_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=long_length))
-    update_s = (long_s - short_s) / (long_length - short_length)
-    return UpdateTimes(update_s, first_s=long_s - (long_length - 1) * update_s)
+    short_updates = MICROBATCHES_PER_STAGE * len(work.forward_s)
+    long_updates = 2 * short_updates
+    short_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=short_updates))
+    long_s = max(_stage_ends_s("async-1f1b", work, network, microbatches=long_updates))
+    update_s = (long_s - short_s) / (long_updates - short_updates)
+    return UpdateTimes(update_s, first_s=long_s - (long_updates - 1) * update_s)
 
 
 @lru_cache(maxsize=1024)
 def sync_update_times(work: StageWork, network: Network, microbatches: int) -> UpdateTimes:
     """Return the update times of synchronous 1F1B, in which all stages update after a batch's last micro-batch."""
     ends_s = _stage_ends_s("1f1b", work.part(microbatches), network, microbatches)
-    update_s = max(end_s + added for end_s, added in zip(ends_s, work.update_s, strict=True))
-    return UpdateTimes(update_s, first_s=update_s)
+    # The next batch begins when the last stage has updated.
+    batch_s = max(end_s + update_s for end_s, update_s in zip(ends_s, work.update_s, strict=True))
+    return UpdateTimes(update_s=batch_s, first_s=batch_s)
 
 
 def updates_of(work: StageWork, network: Network, microbatches: int | None = None) -> UpdateTimes:
@@ -123,9 +128,9 @@ def _simulated_schedule(schedule_name: str, work: StageWork, network: Network, m
     backward_s = BACKWARD_FORWARDS * forward_s
     if schedule_name == "async-1f1b":
         for stage, update_s in enumerate(work.update_s):
-            # The update delays the next forward pass, but not the gradient, which the stage sends on at once. Before
-            # its first update, stage k of K makes K - k forward passes.
-            forward_s[stage, stages - stage :] += update_s
+            # The update delays the next forward pass, but not the gradient, which the stage sends on at once.
+            passes_before_first_update = stages - stage
+            forward_s[stage, passes_before_first_update:] += update_s
     tasks = schedule(schedule_name, stages, microbatches)
     return run_pipeline(Pipeline(tasks, stages, Durations(forward_s, backward_s), work.activation_bytes), network)
 
@@ -136,19 +141,21 @@ class TrainedStages:
 
     Args:
         work: work of a batch.
-        kept_steps: number of steps that the timeline keeps.
+        steps: number of completed steps.
+        timeline_steps: number of steps that the timeline keeps.
         microbatches: number of micro-batches of a synchronous batch; None if the pipeline is asynchronous.
     """
 
     work: StageWork
     steps: int
-    kept_steps: int
+    timeline_steps: int
     microbatches: int | None
 
     def time(self, network: Network, factors: Factors = AS_PREDICTED) -> Clock:
         """Return the clock on a network, with computing and communication times multiplied by factors.
 
-        The time in which a stage does not compute counts as communication, also if it waits for another stage.
+        The time in which a stage does not compute counts as communication, also if it waits for another stage. Seconds
+        and bytes per worker are means over the stages.
         """
         work, slowdown = self.work, float(factors.computing)
         if factors != AS_PREDICTED:
@@ -164,13 +171,14 @@ class TrainedStages:
         compute_s = ((1 + BACKWARD_FORWARDS) * sum(work.forward_s) + sum(work.update_s)) / stages
         waited_s = max(wall_s / self.steps - compute_s, 0.0)
         if self.microbatches is None:
-            shown_steps = min(self.steps, max(self.kept_steps, 1))
+            shown_steps = min(self.steps, max(self.timeline_steps, 1))
             timeline = _simulated_schedule("async-1f1b", work, network, microbatches=shown_steps)
-        else:  # the first batch
+        else:  # the first batch, as all are equal
             timeline = _simulated_schedule("1f1b", work.part(self.microbatches), network, self.microbatches)
+        # Between two neighbouring stages, a batch's activations travel forward and their gradients back.
+        sent_bytes = 2 * (stages - 1) * work.activation_bytes
         return Clock(
             step_end_s=ends_s, end_s=np.full(stages, wall_s), step_time_s=wall_s / self.steps, compute_s=compute_s,
             encode_s=0.0, trigger_s=0.0, optimizer_s=0.0, communication_s=waited_s, exposed_communication_s=waited_s,
-            bytes_per_worker=2 * (stages - 1) * work.activation_bytes / stages, wall_s=wall_s, evaluator="events",
-            timeline=timeline,
+            bytes_per_worker=sent_bytes / stages, wall_s=wall_s, evaluator="events", timeline=timeline,
         )  # fmt: skip

@@ -42,7 +42,7 @@ def metrics_tables(trained: Sequence[Trained]) -> Iterator[pa.Table]:
                 if num_rows >= ROWS_AT_A_TIME:
                     yield pa.concat_tables(tables)
                     tables, num_rows = [], 0
-    yield pa.concat_tables([schema.empty_table(), *tables])
+    yield pa.concat_tables([schema.empty_table(), *tables])  # without rows, too, so that the file has its columns
 
 
 def write_measurements(folder: RunFolder, trained: Sequence[Trained]) -> None:
@@ -72,7 +72,7 @@ def timeline_columns(timelines: Sequence[tuple[str, str, Timeline]]) -> dict[str
     """
 
     def arrow_array(column: Words | NDArray[Any]) -> pa.Array:
-        if isinstance(column, Words):
+        if isinstance(column, Words):  # texts as codes; the file has each row's text
             return pa.DictionaryArray.from_arrays(column.codes, pa.array(column.words, pa.string())).cast(pa.string())
         return pa.array(column)
 
@@ -118,12 +118,13 @@ def names_of_workers(timeline: Timeline, workers: int | None) -> list[str]:
     """Return the name of each participant of a timeline: workers, then local servers if there are any, then the server.
 
     Args:
+        timeline: the timeline, whose ``workers`` counts all participants.
         workers: number of workers; None if all participants are workers.
     """
     num_workers = timeline.workers if workers is None else workers
     names = [f"worker {worker}" for worker in range(num_workers)]
     num_servers = timeline.workers - num_workers
-    if num_servers > 0:
+    if num_servers > 0:  # the last one is the single or the global server
         names += [f"local server {server}" for server in range(num_servers - 1)]
         names.append("server")
     return names
@@ -137,12 +138,12 @@ def side_by_side_trace(timelines: Sequence[tuple[str, str, Timeline]], workers: 
         workers: number of workers of each timeline, behind which are servers; None if all participants are workers.
     """
     events: list[dict[str, Any]] = []
-    first_pid = 0
+    first_pid = 0  # Chrome's process of the timeline's first participant
     for method, network, timeline in timelines:
         names = [f"{method} on {network}, {name}" for name in names_of_workers(timeline, workers)]
         for event in chrome_trace(timeline, names)["traceEvents"]:
             event["pid"] += first_pid
-            if event["name"] == "process_sort_index":
+            if event["name"] == "process_sort_index":  # the order of processes in the viewer
                 event["args"] = {"sort_index": event["args"]["sort_index"] + first_pid}
             events.append(event)
         first_pid += timeline.workers

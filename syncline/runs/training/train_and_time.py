@@ -29,20 +29,20 @@ from syncline.runs.training.delayed_gradients import (
     delayed_parts,
     delayed_training_of,
     stages_of_run,
-    train_stages,
+    train_run_by_events,
     trains_by_events,
 )
 from syncline.runs.training.limits import check_training
 from syncline.runs.training.regrouping import ReformedGroup, TrainedGroup
 from syncline.runs.training.trained import (
     Trained,
-    base_s,
     build_task,
     regroups_after_failures,
     sequential_results,
     state_bytes,
     task_tensors,
     throttled,
+    undisturbed_step_s,
 )
 from syncline.sim import Clock, clock, phased_clock
 from syncline.sim.clocks.phases_and_failures import failing_clock
@@ -83,7 +83,7 @@ def train_method(
 
         return train_async(spec, method, network, on_step, stream)
     if trains_by_events(spec):
-        return train_stages(spec, method, on_step)
+        return train_run_by_events(spec, method, on_step)
     if not method.one_seed_at_a_time:
         return _train_seeds(spec, method, spec.seeds, on_step, start_s, stream, network, recorder)
 
@@ -93,7 +93,7 @@ def train_method(
     trained_seeds: list[Trained] = []
     for trained_seed in sequential_results(train_seed, spec.seeds, spec.steps, on_step):
         if trained_seeds and trained_seed.history.interrupted:
-            break  # finished seeds are kept, because the clock needs complete ones
+            break  # an incomplete seed is dropped, because the clock needs complete ones
         trained_seeds.append(trained_seed)
     # The calls of the first seed represent all, although each seed triggers by itself.
     first_seed = trained_seeds[0]
@@ -124,13 +124,15 @@ def _train_seeds(
     optimizer_s(spec, method, shapes, task.flops_per_step)  # a wrong spec fails here rather than after the training
     checkpoint_bytes = state_bytes(method, shapes, spec.workers)
     group = None
-    if regroups_after_failures(spec, method) and network is not None:  # the failures are simulated before the math
+    if regroups_after_failures(spec, method) and network is not None:
 
         def clock_of(calls: Sequence[Call], factors: Factors, present: np.ndarray) -> Clock:
-            work, readbacks = StepWork(shapes, task.flops_per_step), np.zeros(len(present))
-            return _clock_without_failures(spec, method, calls, work, network, factors, readbacks, present)
+            no_readbacks = np.zeros(len(present))  # methods that trigger cannot form a new group
+            work = StepWork(shapes, task.flops_per_step)
+            return _clock_without_failures(spec, method, calls, work, network, factors, no_readbacks, present)
 
         reformed = ReformedGroup(spec, method, network, tensors=shapes, state_bytes=checkpoint_bytes, clock_of=clock_of)
+        # The failures are simulated before the math, and decide which workers take part in it.
         group = TrainedGroup(reformed, reformed.simulate())
         comm = SimulatedCommunicator(spec.workers, len(seeds), group.membership())
     if spec.pipeline is None:
@@ -192,23 +194,35 @@ def time_method(spec: Training, trained: Trained, network: Network, factors: Fac
         return trained.stages.time(network, factors)
     if trained.group is not None:
         return trained.group.time(trained.calls(), steps, network, factors)
-    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ()) or (spec.method,)  # type: ignore[attr-defined]
+    methods: tuple[MethodBase, ...] = getattr(spec, "methods", ())  # of a comparison
+    if not methods:
+        methods = (spec.method,)  # type: ignore[attr-defined]
     (method,) = [candidate for candidate in methods if candidate.name == trained.method]
     work = StepWork(trained.tensors, trained.flops_per_step)
-    timing = _clock_without_failures(
+    clock_without_failures = _clock_without_failures(
         spec, method, trained.calls(), work, network, factors, readbacks=trained.readbacks_by_step()
     )
     failures = spec.failures
     if failures is None:
-        return timing
+        return clock_without_failures
+    # A worker that comes back fetches the state from another one.
     fetch_s = rejoin_s(network, spec.workers, copies=spec.workers, copy_bytes=trained.state_bytes)
-    checkpoints = failures.checkpoint_costs(timing.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s)
+    checkpoints = failures.checkpoint_costs(
+        clock_without_failures.step_time_s, spec.workers, trained.state_bytes, rejoin_s=fetch_s
+    )
     outages = failures.outages_of(spec.workers, spec.seeds[0])
-    return failing_clock(timing, failures.failing_group(spec.workers), checkpoints, outages, spec.timeline_steps)
+    group = failures.failing_group(spec.workers)
+    return failing_clock(clock_without_failures, group, checkpoints, outages, spec.timeline_steps)
 
 
 class TimedTraining(NamedTuple):
-    """The clock of a training on a network, its mean step times at the bounds, and the bases of the bounds."""
+    """The clock of a training on a network, with its bounds.
+
+    Attributes:
+        clock: the clock with times as predicted.
+        variants: mean step times with computing and communication at their bounds.
+        basis: text that says from which measurements the bounds come.
+    """
 
     clock: Clock
     variants: StepTimeVariants
@@ -220,9 +234,7 @@ class TimedTraining(NamedTuple):
 
 
 def time_with_bounds(spec: Training, trained: Trained, network: Network, measured: bool) -> TimedTraining | None:
-    """Return a training's clock on a network with the bounds of its times.
-
-    The result is None where `time_method` returns None.
+    """Return a training's clock on a network with the bounds of its times; None where `time_method` returns None.
 
     Args:
         trained: results of the training, with its collectives.
@@ -230,11 +242,11 @@ def time_with_bounds(spec: Training, trained: Trained, network: Network, measure
         measured: whether the seconds of computing were measured on this machine.
     """
     retime = partial(time_method, spec, trained, network)
-    timing = retime()
-    if timing is None:
+    predicted_clock = retime()
+    if predicted_clock is None:
         return None
-    variants, basis = clock_bounds(spec, network, clock=timing, retime=retime, measured=measured)
-    return TimedTraining(timing, variants, basis)
+    variants, basis = clock_bounds(spec, network, clock=predicted_clock, retime=retime, measured=measured)
+    return TimedTraining(predicted_clock, variants, basis)
 
 
 class StepWork(NamedTuple):
@@ -269,8 +281,8 @@ def _clock_without_failures(
     elements = [tensor.elements for tensor in work.tensors]
     buckets = gradient_buckets(elements, spec.bucket_size, element_bytes=bytes_per_number(spec.number_format))
     encode_bandwidth = spec.compute.encode_bandwidth
-    # Only for completed steps, because an interrupted run may have planned a billion. The sampled jitter is the same.
-    compute_s = spec.step_times(slowdown * base_s(spec, work.flops), len(readbacks))
+    # Of the completed steps alone, because an interrupted run may have planned a billion. Their jitter is the same.
+    compute_s = spec.step_times(slowdown * undisturbed_step_s(spec, work.flops), steps=len(readbacks))
     return faulty_clock(
         spec, calls, compute_s,
         network=network if factors == AS_PREDICTED else slow_down(network, float(factors.communication)),
@@ -310,10 +322,11 @@ def faulty_clock(
         present = membership.table(steps)
     if present is None or present.all():
         return clock(calls, compute_s, faulty_network, workers, steps, delay=delay, **options)
+    # The steps are timed in phases, in each of which the same workers are present.
     return phased_clock(present, calls, compute_s, faulty_network, delay=delay, **options)
 
 
 def optimizer_s(spec: Training, method: MethodBase, tensors: Sequence[TensorShape], flops: float | None) -> np.ndarray:
-    """Return the seconds of each worker's optimizer update, ``(P,)``, which come after those of the gradients."""
-    step_s = base_s(spec, flops)
+    """Return the seconds of each worker's optimizer update in a step, ``(P,)``, in addition to its gradients."""
+    step_s = undisturbed_step_s(spec, flops)
     return spec.persistent_slowdowns * spec.compute.optimizer_s(method, tensors, step_s, flops, spec.problem.name)

@@ -35,8 +35,8 @@ SECONDS_BETWEEN_REPORTS = 0.05
 WARM_UP_STEPS = 3
 FEWEST_TIMED_STEPS, MOST_TIMED_STEPS = 5, 50
 """Smallest and largest number of steps that are timed to measure the seconds of a step."""
-LONGEST_MEASUREMENT_S = 1.0
-"""Seconds after which the measurement ends, once the smallest number of steps is timed."""
+MEASUREMENT_S = 1.0
+"""Seconds of timed steps after which the measurement ends, once the smallest number of steps is timed."""
 
 AnyTraining = TypeVar("AnyTraining", bound=Training)
 
@@ -128,8 +128,8 @@ def build_task(
     return problem.build(rows, **options)
 
 
-def base_s(spec: Training, flops: float | None) -> float:
-    """Return the seconds of a gradient step without jitter.
+def undisturbed_step_s(spec: Training, flops: float | None) -> float:
+    """Return the seconds of a worker's gradient step without disturbances, for the batch of the spec's problem.
 
     Args:
         flops: FLOPs of a worker's step; None if they cannot be counted.
@@ -137,7 +137,7 @@ def base_s(spec: Training, flops: float | None) -> float:
     samples = getattr(spec.problem, "batch_size", None)
     context_length = getattr(spec.problem, "context", None)
     tokens = None if samples is None or context_length is None else samples * context_length
-    return spec.compute.base_s(flops, spec.problem.name, samples=samples, tokens=tokens)
+    return spec.compute.undisturbed_step_s(flops, spec.problem.name, samples=samples, tokens=tokens)
 
 
 def regroups_after_failures(spec: Training, method: MethodBase) -> bool:
@@ -152,9 +152,10 @@ def depends_on_clock(spec: Training, method: MethodBase) -> bool:
 
 
 def throttled(steps: int, *callbacks: Callable[[int], None] | None) -> Callable[[int], None]:
-    """Return a function that calls each callback with the completed steps, at most every 50 ms and at the last step.
+    """Return a function that calls each callback with the completed steps, at most every `SECONDS_BETWEEN_REPORTS`.
 
-    Reports therefore cost a fast training nothing. The last callback may raise an error to end the training.
+    It calls them at the last step, too. Reports therefore cost a fast training nothing. A callback that may raise an
+    error to end the training comes last, so that the others are called before.
     """
     reported_at_s = 0.0
 
@@ -182,12 +183,11 @@ def sequential_results(
         on_step: function that is called with the progress of all seeds together, scaled to the range 0 to ``steps``.
     """
 
-    def report_seed(seed_index: int, done: int) -> None:
-        assert on_step is not None
+    def report_all_seeds(on_step: Report, seed_index: int, done: int) -> None:
         on_step((seed_index * steps + done) // len(seeds))
 
     for seed_index, seed in enumerate(seeds):
-        yield train_seed(seed, None if on_step is None else partial(report_seed, seed_index))
+        yield train_seed(seed, None if on_step is None else partial(report_all_seeds, on_step, seed_index))
 
 
 def histories_in_turn(
@@ -219,7 +219,7 @@ def measured_step_s(spec: Training) -> float:
                 torch.cuda.synchronize(device)
             times_s.append(time.perf_counter() - start_s)
             timed_s = times_s[WARM_UP_STEPS:]
-            if len(timed_s) >= FEWEST_TIMED_STEPS and sum(timed_s) >= LONGEST_MEASUREMENT_S:
+            if len(timed_s) >= FEWEST_TIMED_STEPS and sum(timed_s) >= MEASUREMENT_S:
                 break
     finally:
         torch.set_num_threads(num_threads)
@@ -227,10 +227,7 @@ def measured_step_s(spec: Training) -> float:
 
 
 def with_measured_step(spec: AnyTraining) -> tuple[AnyTraining, float | None]:
-    """Return a spec with the measured seconds of a step, and the seconds, if the spec's ``compute`` has ``measure``.
-
-    Without ``measure``, return the spec itself and None.
-    """
+    """Return a spec with measured seconds of a step, and the seconds; without ``compute.measure`` itself and None."""
     if not spec.compute.measure:
         return spec, None
     step_s = measured_step_s(spec)

@@ -23,7 +23,14 @@ from syncline.errors import SpecError, one_of
 from syncline.fields import INSTANCE, parsed, refusal
 from syncline.specs.cluster.hardware import hardware, hardware_fields
 from syncline.specs.cluster.networks import network, network_fields
-from syncline.specs.cluster.reading import SECTIONS, is_file, parse_fields, read_text, whole_number, with_tables_beside
+from syncline.specs.cluster.reading import (
+    SECTIONS,
+    fields_of_file,
+    is_file,
+    parse_fields,
+    whole_number,
+    with_table_beside,
+)
 
 LIBRARY = Path(__file__).parent / "library"
 
@@ -67,8 +74,8 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
 
     Args:
         value: name of a bundled cluster; path of a ``.yaml`` file with the sections ``network``, ``hardware`` and
-            ``workers``, where only ``network`` is required, or with the fields of a network alone; a mapping of these;
-            or a ``Cluster``.
+            ``workers``, where only ``network`` is required, or with the fields of a network instead of sections; a
+            mapping as in such a file; or a ``Cluster``.
         path: the field's name, for the error line.
 
     >>> both = named_cluster("two-sites-a100")
@@ -85,15 +92,15 @@ def named_cluster(value: str | Path | Mapping[str, Any] | Cluster, path: str = "
     if is_file(value):
         return _from_file(Path(value), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        return named_cluster(parse_fields(value, value, path, content_name="fields", example=EXAMPLE), path)
+        return named_cluster(parse_fields(value, path, EXAMPLE), path)
     raise SpecError(path, value, f"{one_of(files, value)}, or a .yaml file with a cluster's sections")
 
 
 def _from_file(file: Path, path: str) -> Cluster:
     """Return the cluster that a file describes."""
-    fields = with_tables_beside(file, parse_fields(read_text(file, path), str(file), path, "a file", EXAMPLE))
+    fields = with_table_beside(file, fields_of_file(file, path, EXAMPLE))
     if isinstance(fields.get("network"), Mapping):
-        fields = {**fields, "network": with_tables_beside(file, fields["network"])}
+        fields = {**fields, "network": with_table_beside(file, fields["network"])}
     return _from_fields(fields, str(fields.get("name") or file.stem), path)
 
 
@@ -105,9 +112,9 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
     if fields.get("network") is None:
         raise SpecError(f"{path}.network", None, "a network: its name, or its fields")
     for section in fields:
-        matches = get_close_matches(str(section), READ_SECTIONS, n=1, cutoff=MISSPELLING_SIMILARITY)
-        if matches and section not in READ_SECTIONS:
-            raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {matches[0]!r}")
+        similar_names = get_close_matches(str(section), READ_SECTIONS, n=1, cutoff=MISSPELLING_SIMILARITY)
+        if similar_names and section not in READ_SECTIONS:
+            raise SpecError(f"{path}.{section}", fields[section], f"no such section, but {similar_names[0]!r}")
 
     def with_name(section: Any) -> Any:
         """Return a section's fields with the cluster's name, unless they have a name; other values unchanged."""
@@ -132,8 +139,8 @@ def _from_fields(fields: Mapping[str, Any], name: str, path: str) -> Cluster:
 def worker_count(network: Network) -> int | None:
     """Return the number of workers that a network connects; None if it connects any number."""
     if isinstance(network, MultiLevel):
-        units = [level.units for level in network.levels if level.units is not None]
-        return math.prod(units) if len(units) == len(network.levels) else None
+        known_units = [level.units for level in network.levels if level.units is not None]
+        return math.prod(known_units) if len(known_units) == len(network.levels) else None
     if isinstance(network, Graph):
         return len(network.hosts)
     if isinstance(network, Matrix):
@@ -144,9 +151,10 @@ def worker_count(network: Network) -> int | None:
 
 
 def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int | None]:
-    """Return networks with the matrices among them built, because tables of lines are long, and their worker count.
+    """Return descriptions of networks, with each matrix in place of its description, and their common worker count.
 
-    The count is None if the networks connect different numbers of workers, or any number.
+    Matrices are built once here, because their tables are long. The count is None if the networks connect different
+    numbers of workers, or any number.
     """
     if networks is None:
         return None, None
@@ -155,7 +163,8 @@ def with_matrices(networks: Sequence[Any] | None) -> tuple[list[Any] | None, int
         built_network = network(value, f"--network.{index}")
         counts.add(worker_count(built_network))
         resolved.append(built_network if isinstance(built_network, Matrix) else value)
-    return resolved, counts.pop() if len(counts) == 1 else None
+    common_count = counts.pop() if len(counts) == 1 else None
+    return resolved, common_count
 
 
 def resolve_cluster_options(
@@ -186,7 +195,8 @@ def _named_network(value: Any, path: str) -> Any:
     described_network: Any = network(value, path)
     if described_network.name:
         return described_network
-    return dataclasses.replace(described_network, name=described_network.describe().replace(" one way", ""))
+    short_description = described_network.describe().replace(" one way", "")
+    return dataclasses.replace(described_network, name=short_description)
 
 
 def _single_link(value: Any, path: str) -> Link:

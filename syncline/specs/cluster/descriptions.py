@@ -110,7 +110,8 @@ def _parse_edge(value: Any, path: str) -> Edge:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, "fields: {from, to, latency, bandwidth}")
     edge = EdgeDescription.read(value, path)
-    return Edge(edge.source, edge.to, parse_network_link(edge.link(path), path), edge.directed)
+    link = parse_network_link(edge.link(path), path)  # without what holds for networks of one link only
+    return Edge(edge.source, edge.to, link, edge.directed)
 
 
 def _parse_route(value: Any, path: str) -> tuple[str, ...]:
@@ -141,7 +142,11 @@ class GraphDescription(NetworkDescription):
 
     @override
     def network(self) -> Graph:
-        forwards = self.hosts if self.forwards is True else self.forwards or ()
+        forwards: tuple[str, ...] = ()
+        if self.forwards is True:
+            forwards = self.hosts
+        elif self.forwards:
+            forwards = self.forwards
         return Graph(self.hosts, self.edges, self.routes, forwards, self.name)
 
     @override
@@ -168,32 +173,44 @@ def described_network(mapping: Mapping[str, Any], path: str) -> Network:
     """Return the network that the fields of a mapping describe; they decide the class of the network."""
     if mapping.get("kind") == "matrix" and "places" not in mapping:
         raise SpecError(f"{path}.places", None, MatrixDescription.needs)
-    if isinstance(mapping.get("sites"), Mapping):
+    if isinstance(mapping.get("sites"), Mapping):  # workers by region
         with user_field_names(path):
             return RegionsDescription.read(mapping, path).network()
-    preset = mapping.get("preset")
-    if isinstance(preset, str) and preset.lower() in BY_NAME:
-        preset_network = BY_NAME.get(preset.lower(), path)
-        changes = {field_name: value for field_name, value in mapping.items() if field_name != "preset"}
-        if set(changes) <= {"name"}:
-            return replace(preset_network, name=str(changes.get("name", preset_network.name)))
-        for description in DESCRIPTIONS.values():
-            if isinstance(preset_network, description.makes) and set(changes) <= set(description.names()):
-                return described_network(fields_of_network(cast(Network, preset_network)) | changes, path)
-    for key, description in DESCRIPTIONS.items():
-        if key in mapping:
+    changed_preset = _changed_preset(mapping, path)
+    if changed_preset is not None:
+        return changed_preset
+    for identifying_field, description in DESCRIPTIONS.items():
+        if identifying_field in mapping:
             with user_field_names(path):
                 built_network = description.read(mapping, path).network()
                 if isinstance(built_network, CostsOfLinks):
                     built_network.check_costs()
                 return cast(Network, built_network)
-    # A network of several links without the field that identifies it.
     field_names = set(mapping) - {"name"}
-    for key, description in DESCRIPTIONS.items():
-        if field_names.intersection(description.names()) and not field_names.intersection(LINK_FIELDS):
-            expected = f"a value beside {', '.join(repr(field_name) for field_name in mapping)}"
-            raise SpecError(f"{path}.{key}", None, expected)
+    if not field_names.intersection(LINK_FIELDS):
+        for identifying_field, description in DESCRIPTIONS.items():
+            if field_names.intersection(description.names()):
+                expected = f"a value beside {', '.join(repr(field_name) for field_name in mapping)}"
+                raise SpecError(f"{path}.{identifying_field}", None, expected)
     return LinkDescription.read(mapping, path).link(path)
+
+
+def _changed_preset(mapping: Mapping[str, Any], path: str) -> Network | None:
+    """Return the preset that a mapping names, with the mapping's other fields.
+
+    The result is None without a preset, and if the fields are those of a link, which `LinkDescription` changes.
+    """
+    preset = mapping.get("preset")
+    if not isinstance(preset, str) or preset.lower() not in BY_NAME:
+        return None
+    network = BY_NAME.get(preset.lower(), path)
+    changes = {field_name: value for field_name, value in mapping.items() if field_name != "preset"}
+    if set(changes) <= {"name"}:
+        return replace(network, name=str(changes.get("name", network.name)))
+    for description in DESCRIPTIONS.values():
+        if isinstance(network, description.makes) and set(changes) <= set(description.names()):
+            return described_network(fields_of_network(cast(Network, network)) | changes, path)
+    return None
 
 
 def fields_of_network(network: Network) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from syncline.specs.cluster.reading import (
     Name,
     bounds_fields,
     check_file,
+    fields_of_file,
     is_file,
     parse_fields,
     read_section,
-    read_text,
     user_field_names,
 )
 
@@ -59,7 +59,10 @@ class HardwareDescription(Description):
 
 
 class ChangedHardware(Description):
-    """A preset with other fields: ``{preset: h100, power_w: 500}``. With ``mfu`` its kernels no longer count."""
+    """A preset with other fields: ``{preset: h100, power_w: 500}``.
+
+    With ``mfu``, a step takes its FLOPs at this share of the peak, and the times of the preset's kernels are not used.
+    """
 
     needs = f"a value: {FIELD_EXAMPLES['hardware']}"
 
@@ -77,7 +80,7 @@ class ChangedHardware(Description):
         """Return the preset hardware with the changed fields."""
         base = hardware(self.preset, f"{path}.preset")
         changes = {name: value for name, value in self if value is not None and name != "preset"}
-        kernels = base.kernels if self.mfu is None else None  # with ``mfu`` a step takes its FLOPs at this share
+        kernels = base.kernels if self.mfu is None else None
         with user_field_names(path):
             return replace(base, kernels=kernels, **changes)
 
@@ -100,20 +103,20 @@ def hardware(value: str | Path | Mapping[str, Any] | Hardware, path: str = "hard
     if is_file(value):
         return _from_mapping(read_section(Path(value), "hardware", path), path)
     if isinstance(value, str) and value.lstrip().startswith("{"):
-        value = parse_fields(value, value, path, "fields", FIELD_EXAMPLES["hardware"])
+        value = parse_fields(value, path, FIELD_EXAMPLES["hardware"])
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
     name: Any = value.lower() if isinstance(value, str) and not is_reference(value) else value
     if not isinstance(value, str) or not (is_reference(name) or name in BY_NAME):
         raise SpecError(path, value, f"{one_of(BY_NAME.names(), name)}, or a .yaml file, or module:name")
-    return _hardware_behind(value, BY_NAME.get(name, path), path)
+    return _hardware_of_reference(value, BY_NAME.get(name, path), path)
 
 
-def _hardware_behind(reference: str | dict[str, Any], target: Any, path: str) -> Hardware:
-    """Return the hardware that was found behind a reference such as ``module:NAME``; refuse any other object."""
-    if not isinstance(target, Hardware | Mapping):
-        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(target).__name__}")
-    return hardware(target, path)
+def _hardware_of_reference(reference: str | dict[str, Any], found: Any, path: str) -> Hardware:
+    """Return the hardware, or that of the fields, that a reference such as ``module:NAME`` refers to."""
+    if not isinstance(found, Hardware | Mapping):
+        raise SpecError(path, reference, f"a Hardware or its fields, and this is {type(found).__name__}")
+    return hardware(found, path)
 
 
 def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
@@ -121,13 +124,13 @@ def hardware_fields(machine: Hardware) -> dict[str, Any] | str:
     if HARDWARE.get(machine.name) == machine:
         return machine.name
     values = {field.name: getattr(machine, field.name) for field in fields(machine)}
-    if machine.kernels is not None:  # the preset with these kernels that differs in the fewest fields, and these fields
+    if machine.kernels is not None:  # kernels have no fields in a spec: a preset with the same ones stands for them
         choices: list[dict[str, Any]] = []
         for preset in HARDWARE.values():
             if preset.kernels == machine.kernels:
                 changes = {name: value for name, value in values.items() if value != getattr(preset, name)}
                 choices.append({"preset": preset.name} | changes)
-        return min(choices, key=len)
+        return min(choices, key=len)  # with the fewest changed fields
     machine_fields = {name: value for name, value in values.items() if value is not None and name != "collectives"}
     if machine.bounds is not None:
         machine_fields["bounds"] = bounds_fields(machine.bounds)
@@ -153,18 +156,18 @@ def _parse_measured_times(kind: str, source: Any, gpu: str, path: str) -> Measur
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Hardware:
     """Return the hardware of a call, of a preset with changes, or of a machine's fields."""
     if mapping.get("kind") == PYTHON:
-        return _hardware_behind(dict(mapping), call_from_fields(mapping, path), path)
+        return _hardware_of_reference(dict(mapping), call_from_fields(mapping, path), path)
     if "preset" in mapping:
         return ChangedHardware.read(mapping, path).build(path)
     description = HardwareDescription.read(mapping, path)
-    tables = []
+    collectives = []
     with user_field_names(path):
-        for kind, table in description.collectives.items():
+        for kind, times in description.collectives.items():
             if kind not in COLLECTIVES:
                 raise SpecError("collectives", kind, one_of(COLLECTIVES, kind))
-            tables.append(_parse_measured_times(kind, table, gpu=description.name, path=f"collectives.{kind}"))
+            collectives.append(_parse_measured_times(kind, times, gpu=description.name, path=f"collectives.{kind}"))
         name = description.name or f"{1e-9 * description.peak_flops:.3g} GFLOP/s"
-        return Hardware(**(dict(description) | {"name": name, "collectives": tuple(tables)}))
+        return Hardware(**(dict(description) | {"name": name, "collectives": tuple(collectives)}))
 
 
 PRICES_EXAMPLE = "prices, as in 'accelerator_hour: 2.5'"
@@ -182,8 +185,7 @@ def parse_prices(value: Any) -> Prices:
         return value
     if is_file(value):
         file = Path(value)
-        value = parse_fields(read_text(file, "prices"), str(file), "prices", "a file", PRICES_EXAMPLE)
-        value = {"name": file.stem, **value}
+        value = {"name": file.stem, **fields_of_file(file, "prices", PRICES_EXAMPLE)}
     elif isinstance(value, str):
         if value not in PRICES:
             raise SpecError("prices", value, f"a file of prices in YAML, or {one_of(PRICES, value)}")

@@ -54,15 +54,15 @@ class LevelDescription(Description):
             raise SpecError(f"{path}.preset", self.preset, one_of(BY_NAME.names(), key))
         with user_field_names(f"{path}.preset"):
             *inner_levels, outermost = levels_of(network)
-        return *inner_levels, replace(outermost, **_set_fields(self))
+        return *inner_levels, replace(outermost, **_fields_without_link(self))
 
 
 LEVEL_FIELDS = ("units", "rails", "oversubscription", "shares_lower_links", "cross_rail", "name")
 """The fields of a level but its link."""
 
 
-def _set_fields(level: LevelDescription | Level) -> dict[str, Any]:
-    """Return the fields of a level that are set, by name, without its link."""
+def _fields_without_link(level: LevelDescription | Level) -> dict[str, Any]:
+    """Return the fields of a level that have a value, by name, without its link."""
     values = {name: getattr(level, name) for name in LEVEL_FIELDS}
     return {name: value for name, value in values.items() if value not in (None, "")}
 
@@ -106,4 +106,5 @@ class LevelsDescription(NetworkDescription):
     @classmethod
     def fields_of(cls, network: MultiLevel) -> dict[str, Any]:
         """Return the fields of a spec that describe this network."""
-        return {"levels": [_set_fields(level) | {"link": link_fields(level.link)} for level in network.levels]}
+        levels = [_fields_without_link(level) | {"link": link_fields(level.link)} for level in network.levels]
+        return {"levels": levels}

@@ -35,23 +35,30 @@ class CostsDescription(Description):
         if not isinstance(value, Mapping):
             raise SpecError(path, value, cls.needs)
         description = cls.read(value, path)
-        values = {attribute: getattr(description, field) for field, attribute in cls.attributes.items()}
+        set_values: dict[str, Any] = {}  # by attribute of the costs
+        for field, attribute in cls.attributes.items():
+            field_value = getattr(description, field)
+            if field_value is not None:
+                set_values[attribute] = field_value
         try:
-            return cls.makes(**{attribute: value for attribute, value in values.items() if value is not None})
+            return cls.makes(**set_values)
         except SpecError as error:  # it names an attribute of the costs, and users know the field
-            _, _, attribute = error.path.rpartition(".")
-            field_by_attribute = {attribute: field for field, attribute in cls.attributes.items()}
-            field_path = f"{path}.{field_by_attribute.get(attribute, attribute)}"
+            _, _, wrong_attribute = error.path.rpartition(".")
+            field_names = {attribute: field for field, attribute in cls.attributes.items()}
+            field_path = f"{path}.{field_names.get(wrong_attribute, wrong_attribute)}"
             raise SpecError(field_path, error.value, error.expected) from None
 
     @classmethod
     def fields_of(cls, costs: Any) -> dict[str, Any]:
-        """Return the fields from which ``parse`` builds the same costs, without defaults of 0, None or infinity."""
+        """Return the fields from which ``parse`` builds the same costs.
+
+        A field that has its default is left out if the default is 0, None or infinity, which mean no cost or no limit.
+        """
         fields: dict[str, Any] = {}
         for field, attribute in cls.attributes.items():
             value, default = getattr(costs, attribute), getattr(cls.makes, attribute)
-            is_unset = value == default and default in (0, None, math.inf)
-            if not is_unset:
+            is_left_out = value == default and default in (0, None, math.inf)
+            if not is_left_out:
                 fields[field] = value if isinstance(value, int) else float(value)
         return fields
 
@@ -111,7 +118,7 @@ class NcclDescription(CostsDescription):
 
     @model_validator(mode="after")
     def _check_stored_part(self) -> Self:
-        """Refuse NCCL costs in which a worker forwards less than a slice, the smallest part that it can forward."""
+        """Refuse a part that a worker stores before it forwards, below a slice or above the whole piece."""
         slices = self.slices or NcclCosts.slices
         if self.stored is not None and not 1 / slices <= self.stored <= 1:
             raise refusal("stored", self.stored, f"a part from {1 / slices:g} (1 / slices) to 1")
@@ -142,7 +149,7 @@ HivemindField = Annotated[Annotated[HivemindCosts, INSTANCE] | bool | None, pars
 """Costs of hivemind's averaging; ``true`` for the measured ones."""
 
 
-def _check_mapping(value: Any, path: str, example: str) -> Mapping[Any, Any]:
+def _mapping_of_times(value: Any, path: str, example: str) -> Mapping[Any, Any]:
     """Return a mapping of times, empty if the spec has none; refuse other values."""
     if value is not None and not isinstance(value, Mapping):
         raise SpecError(path, value, f"fields, as in {example}")
@@ -158,30 +165,34 @@ def _parse_worker_count(key: Any, path: str) -> int:
     return key
 
 
+def _times_by_workers(times: Mapping[Any, Any], path: str) -> tuple[tuple[int, float], ...]:
+    """Return pairs of a number of workers and seconds."""
+    pairs = []
+    for workers, time in times.items():
+        pairs.append((_parse_worker_count(workers, f"{path}.{workers}"), parse_seconds(time, f"{path}.{workers}")))
+    return tuple(pairs)
+
+
 def _parse_call_times(value: Any, path: str) -> tuple[tuple[Any, Any], ...]:
     """Return the seconds that gloo's software takes per call, as pairs of a number of workers and seconds.
 
     A collective with times of its own is a pair of its name and such pairs.
     """
     pairs: list[tuple[Any, Any]] = []
-    for key, times in _check_mapping(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers").items():
-        key_path = f"{path}.{key}"
-        if key not in GLOO:
-            pairs.append((_parse_worker_count(key, key_path), parse_seconds(times, key_path)))
-            continue
-        pairs_of_collective = []
-        for workers, seconds in _check_mapping(times, key_path, "{2: 0.2 ms}, times by the number of workers").items():
-            workers_path = f"{key_path}.{workers}"
-            pairs_of_collective.append((
-                _parse_worker_count(workers, workers_path), parse_seconds(seconds, workers_path)
-            ))  # fmt: skip
-        pairs.append((key, tuple(pairs_of_collective)))
+    times = _mapping_of_times(value, path, "{2: 0.2 ms, 4: 0.5 ms}, times by the number of workers")
+    for workers_or_collective, time_or_times in times.items():
+        if workers_or_collective in GLOO:
+            own_path = f"{path}.{workers_or_collective}"
+            own_times = _mapping_of_times(time_or_times, own_path, "{2: 0.2 ms}, times by the number of workers")
+            pairs.append((workers_or_collective, _times_by_workers(own_times, own_path)))
+        else:
+            pairs += _times_by_workers({workers_or_collective: time_or_times}, path)
     return tuple(pairs)
 
 
 def _parse_byte_times(value: Any, path: str) -> tuple[tuple[str, float], ...]:
     """Return pairs of a collective's name and the seconds that gloo's software takes per byte."""
-    times = _check_mapping(value, path, "{all_reduce: 0.05 ns}, times per byte by collective")
+    times = _mapping_of_times(value, path, "{all_reduce: 0.05 ns}, times per byte by collective")
     for collective, seconds in times.items():
         if collective not in GLOO:
             raise SpecError(f"{path}.{collective}", seconds, f"no such field here, but {one_of(GLOO, collective)}")
@@ -226,17 +237,17 @@ def gloo_costs(value: Any, path: str = "gloo") -> GlooCosts:
     if not isinstance(value, Mapping):
         raise SpecError(path, value, GlooDescription.needs)
     description = GlooDescription.read(value, path)
-    call_s: list[Any] = []  # pairs of a number of workers and seconds
-    call_of_s: list[Any] = []  # pairs of a collective and such pairs
-    for workers_or_collective, times in dict(description.call_overhead).items():
+    times_of_any_collective: list[Any] = []  # pairs of a number of workers and seconds
+    times_by_collective: list[Any] = []  # pairs of a collective and such pairs
+    for workers_or_collective, time_or_times in dict(description.call_overhead).items():
         if isinstance(workers_or_collective, str):
-            call_of_s.append((workers_or_collective, tuple(sorted(times))))  # type: ignore[arg-type]
+            times_by_collective.append((workers_or_collective, tuple(sorted(time_or_times))))  # type: ignore[arg-type]
         else:
-            call_s.append((workers_or_collective, times))
+            times_of_any_collective.append((workers_or_collective, time_or_times))
     try:
         return GlooCosts(
-            description.message_overhead or 0.0, tuple(sorted(call_s)), description.byte_overhead,
-            call_of_s=tuple(call_of_s), latency_part=description.latency_part,
+            description.message_overhead or 0.0, tuple(sorted(times_of_any_collective)), description.byte_overhead,
+            call_of_s=tuple(times_by_collective), latency_part=description.latency_part,
             connection=description.connection if isinstance(description.connection, Tcp) else None,
         )  # fmt: skip
     except SpecError as error:

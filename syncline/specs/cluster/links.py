@@ -48,11 +48,12 @@ class LinkDescription(Description):
     """A link: ``latency`` and ``bandwidth``, or a ``preset`` to start from.
 
     ``rails``: number of such links in parallel, over which every message is striped. ``loss``: the share of packets
-    that are lost and retransmitted. ``streams``: with ``loss``, the number of TCP connections, which halve their
-    windows at losses. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
+    that are lost and retransmitted. ``streams``: number of TCP connections whose windows the losses halve; it needs
+    ``loss``. ``tcp``: limits by the windows of TCP connections, see `syncline.specs.cluster.library_costs`.
     ``measured``: GPU of the node whose measured all-reduces hold on this link. ``nvlink``: generation of NVLink, whose
-    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the one of this bandwidth. ``sharp``:
-    whether the network's switches sum tensors. ``bounds``: the errors of the calibration that wrote the file.
+    constants of NCCL hold on this link; by default, with ``fabric: nvlink``, the generation with this bandwidth.
+    ``sharp``: whether the network's switches sum tensors. ``bounds``: the errors of the calibration that wrote the
+    file.
     """
 
     needs = "a value: a network has a 'latency' (one way) and a 'bandwidth'"
@@ -85,9 +86,10 @@ class LinkDescription(Description):
                     raise SpecError(f"{path}.{name}", None, self.needs)
         values = {attribute: getattr(self, name) for name, attribute in LINK_ATTRIBUTES.items()}
         changes: dict[str, Any] = {attribute: value for attribute, value in values.items() if value is not None}
-        is_changed = bool(set(changes) - {"name"})  # then measured times and bounds of a preset no longer hold
+        is_changed = bool(set(changes) - {"name"})
         with user_field_names(path):
             preset = None if self.preset is None else preset_link(self.preset, f"{path}.preset", uplink)
+            # Measured times and bounds of a preset do not hold for a link with other values.
             if preset is None or is_changed:
                 changes["measured"] = None if self.measured is None else NodeTimes(self.measured)
             if self.bounds is not None or is_changed:
@@ -96,7 +98,7 @@ class LinkDescription(Description):
                 changes["nvlink"] = None if self.nvlink == "none" else nvlink_costs(self.nvlink)
             elif self.fabric == "nvlink" and preset is None:
                 changes["nvlink"] = nvlink_costs(generation_of(float(self.bandwidth or 0.0)))
-            elif self.fabric is not None and self.fabric != "nvlink":
+            elif self.fabric is not None and self.fabric != "nvlink":  # a preset's NVLink no longer holds
                 changes["nvlink"] = None
             link = Link(**changes) if preset is None else replace(preset, **changes)
             link = _parallel_links(link, self.rails or 1)
@@ -104,8 +106,8 @@ class LinkDescription(Description):
             link = self._with_losses(link, path, round_trip_latencies)
             return self._with_tcp_windows(link, path, round_trip_latencies)
 
-    def _with_losses(self, link: Link, path: str, latencies: int) -> Link:
-        """Return the link with its bandwidth reduced by losses; a round trip takes ``latencies`` times its latency."""
+    def _with_losses(self, link: Link, path: str, round_trip_latencies: int) -> Link:
+        """Return the link with its bandwidth reduced by losses; a round trip takes so many of its latencies."""
         if self.loss is None:
             if self.streams is not None:
                 raise SpecError(f"{path}.streams", self.streams, "loss as well, which bounds the rate of a stream")
@@ -113,25 +115,22 @@ class LinkDescription(Description):
         link = replace(link, efficiency=link.efficiency * goodput_fraction(self.loss))
         if self.streams is None:
             return link
-        limit = tcp_bytes_per_s(self.loss, latencies * link.latency_s, self.streams) / link.efficiency
-        upload = None if link.upload_bytes_per_s is None else min(link.upload_bytes_per_s, limit)
-        return replace(link, bandwidth_bytes_per_s=min(link.bandwidth_bytes_per_s, limit), upload_bytes_per_s=upload)
+        goodput_bytes_per_s = tcp_bytes_per_s(self.loss, round_trip_latencies * link.latency_s, self.streams)
+        return _limited_link(link, goodput_bytes_per_s)
 
-    def _with_tcp_windows(self, link: Link, path: str, latencies: int) -> Link:
-        """Return the link with its bandwidth limited by TCP windows; a round trip takes ``latencies`` latencies."""
-        if not isinstance(self.tcp, Tcp):
+    def _with_tcp_windows(self, link: Link, path: str, round_trip_latencies: int) -> Link:
+        """Return the link with its bandwidth limited by TCP windows; a round trip takes so many of its latencies."""
+        if not isinstance(self.tcp, Tcp):  # None
             return link
         if self.loss is not None:
             raise SpecError(f"{path}.loss", self.loss, "none with tcp, which has its own: {loss: 0.001}")
-        sent_once = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
-        link = replace(link, efficiency=link.efficiency * sent_once)
-        # The windows' own limit, as on a line of infinite bandwidth.
-        limit = self.tcp.rate_bytes_per_s(np.inf, latencies * link.latency_s) / link.efficiency
-        upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit))
-        bandwidth = float(min(link.bandwidth_bytes_per_s, limit))
-        # The bandwidths already include the losses.
+        sent_once_share = goodput_fraction(self.tcp.loss) / (1 + self.tcp.resent_part)
+        link = replace(link, efficiency=link.efficiency * sent_once_share)
+        # The windows' own limit is that on a line of infinite bandwidth.
+        goodput_bytes_per_s = self.tcp.rate_bytes_per_s(np.inf, round_trip_latencies * link.latency_s)
+        # The clock counts slow start; losses and the queue are in the link's bandwidth already.
         slow_start = replace(self.tcp, loss=0.0, queue_bytes=np.inf) if self.tcp.slow_start else None
-        return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload, tcp=slow_start)
+        return replace(_limited_link(link, goodput_bytes_per_s), tcp=slow_start)
 
 
 def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
@@ -163,16 +162,16 @@ def parse_link(value: Any, path: str, uplink: bool = False) -> Link:
 def parse_network_link(value: Any, path: str, uplink: bool = False) -> Link:
     """Return a link that is a part of a network, as a user describes it."""
     link = parse_link(value, path, uplink)
-    # Windows limit the bandwidth of a part; TCP slow start is modelled for networks of one link only.
+    # Its bandwidth is limited by TCP windows; slow start is modelled for networks of one link only.
     return link if link.tcp is None else replace(link, tcp=None)
 
 
 def link_fields(link: Link) -> dict[str, Any]:
     """Return the mapping of fields from which `parse_link` builds the same link again."""
-    nvlink: Any = None
+    nvlink: Any = None  # as the fabric says
     if link.nvlink is not None:
         nvlink = link.nvlink.generation
-    elif link.fabric == "nvlink":
+    elif link.fabric == "nvlink":  # without the constants of a generation
         nvlink = "none"
     optional = {
         "upload": None if link.upload_bytes_per_s is None else float(link.upload_bytes_per_s),
@@ -193,7 +192,7 @@ def link_fields(link: Link) -> dict[str, Any]:
 
 
 def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
-    """Return the link of a preset, of a registered name or of ``module:name``."""
+    """Return the link of a preset, of a registered name or of ``module:name``; see `parse_link` for ``uplink``."""
     key = name.strip() if isinstance(name, str) else ""
     if not is_reference(key):
         key = key.lower()
@@ -204,6 +203,14 @@ def preset_link(name: Any, path: str, uplink: bool = False) -> Link:
     if not isinstance(link, Link):
         raise SpecError(path, name, f"a link, and {key!r} is a network of several")
     return replace(link, latency_s=link.latency_s / 2) if uplink else link
+
+
+def _limited_link(link: Link, goodput_bytes_per_s: Any) -> Link:
+    """Return the link with bandwidths of at most this rate of payload, in either direction."""
+    limit_bytes_per_s = goodput_bytes_per_s / link.efficiency
+    bandwidth = float(min(link.bandwidth_bytes_per_s, limit_bytes_per_s))
+    upload = None if link.upload_bytes_per_s is None else float(min(link.upload_bytes_per_s, limit_bytes_per_s))
+    return replace(link, bandwidth_bytes_per_s=bandwidth, upload_bytes_per_s=upload)
 
 
 def _parallel_links(link: Link, rails: int) -> Link:
@@ -232,7 +239,8 @@ class NetworkDescription(Description):
 
     def network(self) -> Any:
         """Return the network that the fields describe."""
-        return self.makes(**{self.attributes.get(name, name): getattr(self, name) for name in type(self).model_fields})
+        values = {self.attributes.get(name, name): getattr(self, name) for name in type(self).model_fields}
+        return self.makes(**values)
 
     @classmethod
     def fields_of(cls, network: Any) -> dict[str, Any]:
@@ -263,7 +271,7 @@ def describe_dataclass(network_class: type, missing_message: str) -> type[Networ
         missing_message: error text for a missing field: what would be accepted.
     """
     types: dict[str, Any] = get_type_hints(network_class) | {"name": Name}
-    definitions: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}  # type and default by field, as pydantic takes them; ... without a default
     for network_field in fields(network_class):
         field_type = types[network_field.name]
         default = ... if network_field.default is MISSING else network_field.default

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -52,7 +52,7 @@ class LineDescription(LinkDescription):
 
 
 class SharedLinkDescription(Description):
-    """The link of a host or a place that its messages share: a ``bandwidth``, at will ``upload`` and ``latency``."""
+    """The link that all messages of a host or a place share: its ``bandwidth``, optionally other fields."""
 
     needs = "a value: a host or a place has a 'bandwidth', and optionally an 'upload' and a 'latency'"
 
@@ -98,28 +98,31 @@ def _parse_table_of_lines(value: Any, path: str) -> list[dict[str, Any]]:
         if not str(value).endswith(".csv"):
             raise SpecError(path, str(value), "a .csv file with the columns from, to, bandwidth, and latency or rtt")
         value = list(csv.DictReader(io.StringIO(read_text(Path(value), path))))
-    elif hasattr(value, "to_dict"):
+    elif hasattr(value, "to_dict"):  # a DataFrame of pandas
         value = value.to_dict("records")
     if not isinstance(value, list | tuple) or not all(isinstance(row, Mapping) for row in value):
         raise SpecError(path, value, "a list of lines: {from, to, bandwidth, latency} each, or a .csv file")
     rows = []
     for row in value:
         fields: dict[str, Any] = {}
-        quantities: dict[str, Any] = {}  # they replace fields of the same name
+        fields_with_units: dict[str, Any] = {}
         for column, cell in row.items():
             if cell in (None, ""):
                 continue
-            if column in UNITS:
+            if column in UNITS:  # such as ``latency_ms``
                 field, unit = UNITS[column]
-                quantities[field] = f"{cell} {unit}"
+                fields_with_units[field] = f"{cell} {unit}"
             else:
                 fields[column] = cell
-        rows.append(fields | quantities)
+        rows.append(fields | fields_with_units)
     return rows
 
 
-def _table_validator(parse_number: Any) -> Any:
-    """Return a validator of a square table of numbers, from place to place; an entry of the diagonal may be missing."""
+def _table_validator(parse_number: Callable[[Any, str], float]) -> Any:
+    """Return a validator of a list of rows of numbers, from place to place, in which an entry may be None.
+
+    `MatrixDescription` checks that the table is square.
+    """
 
     def parse_table(value: Any, path: str) -> Rows:
         if not isinstance(value, list | tuple) or not all(isinstance(row, list | tuple) for row in value):
@@ -174,19 +177,19 @@ class MatrixDescription(NetworkDescription):
         for i, source in enumerate(names):
             if (source, source) not in lines:
                 lines[source, source] = None if self.inside is None else replace(self.inside, name=f"{source}-{source}")
-            for target in names[:i]:  # a line from target to source is missing, too: each holds for both directions
+            for target in names[:i]:  # `_lines` has both directions of a pair, or neither
                 if (source, target) not in lines:
                     raise SpecError(f"network.lines.{source}.{target}", None, "a line, in either direction")
         rows = tuple(tuple(lines[source, target] for target in names) for source in names)
-        costs: dict[str, Any] = {}
+        library_costs: dict[str, Any] = {}  # of all lines
         if self.gloo:
-            costs["gloo"] = self.gloo
+            library_costs["gloo"] = self.gloo
         if self.nccl:
-            costs["nccl"] = self.nccl
+            library_costs["nccl"] = self.nccl
+        if library_costs:
+            rows = with_links(rows, lambda line: replace(line, **library_costs))
         return Matrix(
-            names,
-            with_links(rows, lambda line: replace(line, **costs)) if costs else rows,
-            self._places_of_ranks(names), self.per, card=self.host, uplinks=self._uplinks(names),
+            names, rows, self._places_of_ranks(names), self.per, card=self.host, uplinks=self._uplinks(names),
             hivemind=HivemindDescription.parse(self.hivemind), name=self.name, bounds=self.bounds,
         )  # fmt: skip
 
@@ -208,20 +211,25 @@ class MatrixDescription(NetworkDescription):
             uplink: Link | None = self.uplink
             return uplink
         for name in (*self.uplink, *names):
-            if name not in names or name not in self.uplink:
+            is_unknown_or_missing = name not in names or name not in self.uplink
+            if is_unknown_or_missing:
                 expected = f"a link of each place: {', '.join(names)}"
                 raise SpecError(f"network.uplink.{name}", self.uplink.get(name), expected)
         return tuple(self.uplink[name] for name in names)
 
     def _lines(self, names: tuple[str, ...]) -> dict[tuple[str, str], Link | None]:
-        """Return the lines by the names of their two ends, source and target."""
-        tables = {"bandwidth": self.bandwidth, "latency": self.latency, "rtt": self.rtt}
-        set_tables = {field: table for field, table in tables.items() if table is not None}
+        """Return the lines by the names of their two ends, source and target.
+
+        A line holds for both directions, unless the other direction has a line of its own.
+        """
+        all_tables = {"bandwidth": self.bandwidth, "latency": self.latency, "rtt": self.rtt}
+        tables = {field: table for field, table in all_tables.items() if table is not None}
         if self.lines is None:
-            rows = list(self._rows_of_tables(set_tables, names))
+            rows = list(self._rows_of_tables(tables, names))
+        elif tables:
+            first_field, *_ = tables
+            raise SpecError(f"network.{first_field}", "a matrix", "none with lines, which have their own")
         else:
-            for field in set_tables:  # if there are several, the error names the first
-                raise SpecError(f"network.{field}", "a matrix", "none with lines, which have their own")
             rows = [(row, f"network.lines.{i}") for i, row in enumerate(self.lines)]
         lines: dict[tuple[str, str], Link | None] = {}
         for row, path in rows:
@@ -252,7 +260,8 @@ class MatrixDescription(NetworkDescription):
     def _line(self, row: Mapping[str, Any], path: str) -> tuple[str, str, Link]:
         """Return the names of a line's source and target and its link.
 
-        A line of numbers alone is read without a model, because there are S^2 lines.
+        A line of bandwidth and latency alone is not read by pydantic's `LineDescription`: there are S^2 lines of S
+        places, and their validation would take seconds.
         """
         row = dict(row)
         if "rtt" in row:
@@ -263,7 +272,8 @@ class MatrixDescription(NetworkDescription):
         if has_no_rate and (self.tcp or row.get("tcp")) and self.host is not None:  # windows or the host limit the rate
             row["bandwidth"] = float(self.host.goodput_bytes_per_s)
         tcp = self.tcp if isinstance(self.tcp, Tcp) and "tcp" not in row else None
-        if set(row) == {"from", "to", "bandwidth", "latency"} and (tcp is None or not tcp.loss):
+        has_losses = tcp is not None and bool(tcp.loss)
+        if set(row) == {"from", "to", "bandwidth", "latency"} and not has_losses:
             source, target = str(row["from"]), str(row["to"])
             latency_s = parse_seconds(row["latency"], f"{path}.latency")
             bytes_per_s = parse_bandwidth(row["bandwidth"], f"{path}.bandwidth")
@@ -272,14 +282,13 @@ class MatrixDescription(NetworkDescription):
             with user_field_names(path):
                 return source, target, Link(latency_s, bytes_per_s, f"{source}-{target}")
         line = LineDescription.read(row if tcp is None else {**row, "tcp": tcp}, path)
-        name = f"{line.source}-{line.to}"
-        # TCP windows limit the bandwidth of the link, and are fully open.
-        return line.source, line.to, replace(line.link(path), tcp=None, name=name)
+        # The link's bandwidth is limited by TCP windows; slow start is modelled for networks of one link only.
+        return line.source, line.to, replace(line.link(path), tcp=None, name=f"{line.source}-{line.to}")
 
     @override
     @classmethod
     def fields_of(cls, network: Matrix) -> dict[str, Any]:
-        """Return the fields of a spec that describe this network, as tables if all lines have two numbers."""
+        """Return the fields of a spec that describe this network; see `_fields_of_lines` for those of its lines."""
         sizes = dict(zip(network.places, network.sizes(network.workers), strict=True))
         fields: dict[str, Any] = {"kind": "matrix", "places": sizes}
         if network.ranks != places_in_order(sizes.values()):
@@ -312,6 +321,7 @@ def _fields_of_lines(network: Matrix) -> dict[str, Any]:
     """Return tables ``bandwidth`` and ``latency`` if no line has further fields, else the list ``lines``."""
 
     def is_plain(line: Link | None) -> bool:
+        """Return whether all fields of a line but its latency, bandwidth and name have their defaults."""
         return line is None or line == Link(line.latency_s, line.bandwidth_bytes_per_s, line.name)
 
     if all(is_plain(line) for lines in network.lines for line in lines):

@@ -52,10 +52,10 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
     >>> network({"per_node": 8, "inside": "nvlink4", "between": "ib-ndr"}).describe()
     '8 per node, nvlink4 inside, ib-ndr between'
     """
-    if not isinstance(value, str | Path | Mapping) and isinstance(value, (*BUILT_IN, ReferencedNetwork)):
-        return value
     if isinstance(value, Mapping):
         return _from_mapping(value, path)
+    if not isinstance(value, str | Path) and isinstance(value, (*BUILT_IN, ReferencedNetwork)):
+        return value
     if is_file(value):
         return _from_mapping(read_section(Path(value), "network", path), path)
     if isinstance(value, str):
@@ -68,10 +68,10 @@ def network(value: str | Path | Mapping[str, Any] | Network, path: str = "networ
 def _from_text(value: str, path: str) -> Network:
     """Return the network of a name, a reference, ``latency,bandwidth``, or a mapping in braces."""
     if value.lstrip().startswith("{"):
-        return _from_mapping(parse_fields(value, value, path, "fields", FIELD_EXAMPLES["network"]), path)
+        return _from_mapping(parse_fields(value, path, FIELD_EXAMPLES["network"]), path)
     name = value if is_reference(value) else value.lower()
     if is_reference(name) or name in BY_NAME:
-        return _network_behind(name, BY_NAME.get(name, path), path)
+        return _network_of_reference(name, BY_NAME.get(name, path), path)
     if "," not in value:
         expected = f"{one_of(BY_NAME.names(), name)}, or 'latency,bandwidth', or a .yaml file, or module:name"
         raise SpecError(path, value, expected)
@@ -135,19 +135,20 @@ def is_network(value: Any) -> bool:
     return not isinstance(value, type) and all(hasattr(value, member) for member in MEMBERS)
 
 
-def _network_behind(reference: str | Mapping[str, Any], target: Any, path: str) -> Network:
-    """Return the network from what was found behind a reference such as ``module:NAME``: a network or its description.
+def _network_of_reference(reference: str | Mapping[str, Any], found: Any, path: str) -> Network:
+    """Return the network from what a reference such as ``module:NAME`` refers to: a network or its description.
 
     The result remembers the reference if it is of the user's class, so that a spec file can name the network again.
     """
-    if isinstance(target, Mapping | str | Path) and not is_reference(target):
-        return network(target, path)
-    if not is_network(target):
-        lacks = ", ".join(member for member in MEMBERS if not hasattr(target, member)) or "an instance of this class"
-        expected = f"a network: {', '.join(MEMBERS)} (this {type(target).__name__} lacks {lacks})"
+    if isinstance(found, Mapping | str | Path) and not is_reference(found):  # a reference does not refer to another
+        return network(found, path)
+    if not is_network(found):
+        missing_members = ", ".join(member for member in MEMBERS if not hasattr(found, member))
+        lacks = missing_members or "an instance of this class"  # a class has the members, but is no network
+        expected = f"a network: {', '.join(MEMBERS)} (this {type(found).__name__} lacks {lacks})"
         raise SpecError(path, reference, f"{expected}, or a description of one")
-    user_network: Network = target
-    return user_network if isinstance(target, BUILT_IN) else ReferencedNetwork(user_network, reference)
+    found_network: Network = found
+    return found_network if isinstance(found, BUILT_IN) else ReferencedNetwork(found_network, reference)
 
 
 def network_fields(network: Network) -> dict[str, Any] | str:
@@ -160,5 +161,5 @@ def network_fields(network: Network) -> dict[str, Any] | str:
 def _from_mapping(mapping: Mapping[str, Any], path: str) -> Network:
     """Return the network that a mapping describes by its fields, or by a call that returns a network."""
     if mapping.get("kind") == PYTHON:
-        return _network_behind(dict(mapping), call_from_fields(mapping, path), path)
+        return _network_of_reference(dict(mapping), call_from_fields(mapping, path), path)
     return _described_network(mapping, path)

@@ -52,7 +52,7 @@ class Description(Spec):
     model_config = ConfigDict(populate_by_name=True)
 
     needs: ClassVar[str]
-    """Error text for a missing field: what would be accepted."""
+    """Error text for a missing field: what a description needs."""
 
     @classmethod
     def names(cls) -> list[str]:
@@ -61,14 +61,14 @@ class Description(Spec):
 
     @classmethod
     def read(cls, fields: Mapping[str, Any], path: str) -> Self:
-        """Return the validated description of these fields."""
+        """Return the validated description of these fields; errors name the field below ``path``."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
             problem = explain(error, lambda _: cls.names())
             first_error, *_ = error.errors(include_url=False)
-            is_missing = first_error["type"] == "missing" and problem.value is None
-            expected = cls.needs if is_missing else problem.expected
+            is_field_missing = first_error["type"] == "missing" and problem.value is None
+            expected = cls.needs if is_field_missing else problem.expected
             raise SpecError(f"{path}.{problem.path}", problem.value, expected) from None
 
 
@@ -94,7 +94,8 @@ def user_field_names(path: str) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        if error.path == path or error.path.startswith(f"{path}."):
+        is_users_path = error.path == path or error.path.startswith(f"{path}.")
+        if is_users_path:
             raise
         field_path = error.path.removeprefix("link.").removeprefix("network.").removeprefix("hardware.")
         if not field_path.startswith("memory"):  # users write ``memory_bytes_per_s`` in full
@@ -133,20 +134,20 @@ def read_section(file: Path, section: Literal["network", "hardware"], path: str)
         section: name of the section.
         path: the field's name, for the error line.
     """
-    file_fields = parse_fields(read_text(file, path), str(file), path, "a file", FIELD_EXAMPLES[section])
+    file_fields = fields_of_file(file, path, FIELD_EXAMPLES[section])
     has_sections = any(isinstance(file_fields.get(name), Mapping) for name in SECTIONS)
     fields = file_fields.get(section) if has_sections else file_fields
     if not isinstance(fields, Mapping):
         raise SpecError(path, str(file), f"a file with a section '{section}: {{...}}', which this one lacks")
-    fields = with_tables_beside(file, fields)
+    fields = with_table_beside(file, fields)
     if fields.get("kind") == PYTHON:  # the fields are the arguments of a function, which need not take a name
         return fields
     name = fields.get("name") or file_fields.get("name") or file.stem
     return {**fields, "name": str(name)}
 
 
-def with_tables_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the fields of a file with the path of its table of lines, which is relative to the file's folder."""
+def with_table_beside(file: Path, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields of a file; the path of a table in ``lines``, relative to the file's folder, is resolved."""
     lines = fields.get("lines")
     return {**fields, "lines": str(file.parent / lines)} if isinstance(lines, str) else fields
 
@@ -165,20 +166,33 @@ def read_text(file: Path, path: str) -> str:
 def check_file(file: Path, path: str) -> None:
     """Refuse a file outside of the package while a folder of results is being read.
 
-    A folder of results has to be complete: reading it reads no other files.
+    A spec in a folder of results is then only data: reading it reads no other files.
     """
     if specs_are_data() and not file.is_relative_to(PACKAGE):
         raise SpecError(path, str(file), "no file, because reading results only reads their folder")
 
 
-def parse_fields(text: str, source: str, path: str, content_name: str, example: str) -> Mapping[str, Any]:
-    """Return the mapping of fields that a YAML text contains."""
+def fields_of_file(file: Path, path: str, example: str) -> Mapping[str, Any]:
+    """Return the mapping of fields in a YAML file; see `parse_fields` for the arguments."""
+    return parse_fields(read_text(file, path), path, example, file=file)
+
+
+def parse_fields(text: str, path: str, example: str, file: Path | None = None) -> Mapping[str, Any]:
+    """Return the mapping of fields that a YAML text contains.
+
+    Args:
+        text: the text.
+        path: the field's name, for the error line.
+        example: what would be accepted, for the error line.
+        file: the file with the text; None if the user wrote the text in the field.
+    """
+    shown, content_name = (text, "fields") if file is None else (str(file), "a file")
     try:
         fields = parse_yaml(text)
     except ValueError as error:
-        raise SpecError(path, source, f"{content_name} in YAML ({error})") from error
+        raise SpecError(path, shown, f"{content_name} in YAML ({error})") from error
     if not isinstance(fields, Mapping):
-        raise SpecError(path, source, example)
+        raise SpecError(path, shown, example)
     return fields
 
 

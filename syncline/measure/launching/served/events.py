@@ -255,7 +255,7 @@ def train_in_order(spec: RunSpec, order: Mapping[str, Sequence[Any]]) -> tuple[d
             workers.reply(int(worker))
         else:
             workers.fail(int(worker))
-    done = workers.num_steps // spec.workers
+    done = workers.num_local_steps // spec.workers
     if recorder.eval_step[-1] != done:  # the end has no evaluation yet
         workers.evaluate(done)
     parameters = {name: p.detach().cpu() for name, p in workers.server_task.params.items()}

@@ -28,12 +28,12 @@ from syncline.planner.bounds import Factors
 from syncline.problems import Problem, Rows, Task
 from syncline.runs.folders.folder import RunFolder, environment
 from syncline.runs.training.async_clock import AsyncTrained, async_plan
-from syncline.runs.training.async_training import batch_work
+from syncline.runs.training.async_training import relative_batch_durations
 from syncline.runs.training.clock_bounds import bounds_record, clock_bounds
 from syncline.runs.training.limits import check_processes, check_training
 from syncline.runs.training.results import clock_record, run_records
 from syncline.runs.training.tables import write_contributions
-from syncline.runs.training.trained import Trained, base_s, build_task, with_measured_step
+from syncline.runs.training.trained import Trained, build_task, undisturbed_step_s, with_measured_step
 from syncline.sim import Clock
 from syncline.specs import RunSpec
 
@@ -172,13 +172,15 @@ def _measured_and_simulated(spec: RunSpec, lines: ServerLines, wall_s: float, *,
     facts = lines.facts
     tensors = tensors_from_json(facts["tensors"])
     method = spec.method.in_precision(spec.number_format)
-    step_s = base_s(spec, facts["flops_per_step"])
+    step_s = undisturbed_step_s(spec, facts["flops_per_step"])
 
     def build(rows: Rows, problem: Problem) -> Task:
         return build_task(problem, rows, training_device("cpu"), **spec.arithmetic)
 
-    work = batch_work(spec, method, step_s, build)
-    plan = async_plan(spec, method, tensors, base_s=step_s, network=spec.network, work=work)
+    plan = async_plan(
+        spec, method, tensors, base_s=step_s, network=spec.network,
+        relative_durations=relative_batch_durations(spec, method, step_s, build),
+    )  # fmt: skip
     measured_plan = replace(plan, network=replace(spec.network, name=MEASURED))  # so the results name their network
     measured_training = AsyncTrained(measured_plan, measured_result(lines, spec, history.steps), history.steps)
     trained = Trained(

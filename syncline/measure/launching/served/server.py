@@ -41,7 +41,7 @@ from syncline.runs.folders.result_files import plain
 from syncline.runs.training.async_clock import async_plan
 from syncline.runs.training.async_training import batch_sizes_of
 from syncline.runs.training.async_workers import SingleServer, lr_factors
-from syncline.runs.training.trained import base_s, build_task, task_tensors
+from syncline.runs.training.trained import build_task, task_tensors, undisturbed_step_s
 from syncline.sim.failures.costs import no_progress
 from syncline.sim.online.server_interface import EventObserver
 from syncline.sim.online.server_policy import ServerPolicy, ServerState
@@ -96,7 +96,8 @@ class _Server(EventObserver):
         # The model, and the policy of the simulator.
         method = spec.method.in_precision(spec.number_format)
         task = build_task(spec.problem, Rows(spec.seeds, (0,), workers), device, **spec.arithmetic)
-        step_s = base_s(spec, task.flops_per_step)  # an unknown step time fails now rather than after the training
+        # An unknown step time fails now rather than after the training.
+        undisturbed_s = undisturbed_step_s(spec, task.flops_per_step)
         self.math = SingleServer(spec, method, task, lr_factors(spec))
         self.batch_sizes = batch_sizes_of(spec, self.math.asynchronous)
         tensors = task_tensors(task)
@@ -351,7 +352,7 @@ class _Server(EventObserver):
 
     def version(self, count: int, server: int) -> None:
         """Make a new version of the model from the ``count`` updates that have arrived since the last one."""
-        self.math.version(count)
+        self.math.make_version(count)
         self._log_event("version", count=count)
 
     def reply(self, worker: int) -> None:

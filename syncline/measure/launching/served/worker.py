@@ -181,7 +181,7 @@ def _work(
         losses = []
         for number in range(head["first"], head["first"] + head["steps"]):
             watch.begin(number)
-            losses.append(local_worker.gradients(number))
+            losses.append(local_worker.task.step_gradients(number))
             watch.begin_optimizer()
             drawn = register.draw_step(rank)
             local_worker.step(drawn.kept_before)

@@ -169,3 +169,11 @@ def test_a_remedy_is_refused_where_nothing_is_late():
         validate(PipelineSpec, played | {"backward": 2, "training": {"problem": GPT, "method": late}})
     with pytest.raises(SpecError, match=r"^remedy: got 'look-ahead'; expected none: only trainings of a pipeline"):
         DDP([], 0.1, remedy="look-ahead")
+
+
+def test_late_gradients_follow_the_shape_of_the_cooldown() -> None:
+    losses = {}
+    for shape in ("1-sqrt", "cosine"):
+        losses[shape] = trained({"stages": 2}, schedule={"cooldown_steps": 4, "shape": shape}).history.loss
+    assert np.array_equal(losses["1-sqrt"][:3], losses["cosine"][:3])  # before the rates differ
+    assert not np.array_equal(losses["1-sqrt"], losses["cosine"])

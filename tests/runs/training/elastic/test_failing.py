@@ -65,9 +65,9 @@ def test_a_machine_that_comes_back_has_nothing_in_its_optimizers_memory() -> Non
     build = lambda rows, problem: build_task(problem, rows, torch.device("cpu"), "float64")  # noqa: E731
     math = AsyncWorkers(spec, spec.method, build, Recorder(), lambda done: None)
     math.step(1, 0)
-    assert any(len(state) for state in math.lr_schedules[1].optimizer.state.values())
+    assert any(len(state) for state in math.optimizers[1].optimizer.state.values())
     math.fail(1)
-    assert not any(len(state) for state in math.lr_schedules[1].optimizer.state.values())
+    assert not any(len(state) for state in math.optimizers[1].optimizer.state.values())
     math.step(1, 0)
 
 
